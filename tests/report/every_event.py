@@ -6,44 +6,9 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from stepflow.domain import event as events
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    AnswerLost,
-    BaseChecked,
-    CanariesTried,
-    CheckJudged,
-    CommandRan,
-    CompletionJudged,
-    ContextCompacted,
-    ContextOverflowed,
-    EffectApplied,
-    EffectPlanned,
-    Event,
-    FailureReported,
-    FlowEnded,
-    IssueCostSummed,
-    IterationStarted,
-    LayerReported,
-    ModelTurned,
-    ModelWaited,
-    Noted,
-    PromptRendered,
-    Routed,
-    RunFinished,
-    RunResumed,
-    SchemaFailed,
-    SnapshotFailed,
-    SnapshotTaken,
-    StepAnswered,
-    StrategyChosen,
-    TextRemoved,
-    ToolCalled,
-    ToolStarted,
-    UserMessage,
-    ValidatorRan,
-    WorkCollected,
-)
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 from tests.report.plausible_run import STARTED
@@ -52,18 +17,18 @@ from tests.report.plausible_run import STARTED
 FIXED = ("event", "level", "result")
 
 
-def model_turn(text: str, stop: str = "end_turn") -> ModelTurned:
+def model_turn(text: str, stop: str = "end_turn") -> events.ModelTurned:
     """A turn that says this, and calls a tool."""
     content = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}}]
-    return ModelTurned(
+    return events.ModelTurned(
         content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1
     )
 
 
-TOOL = ToolCalled(
+TOOL = events.ToolCalled(
     tool_use_id="t", name="bash", input={"command": "ls"}, output="out", is_error=False, exit_code=0, seconds=0.5
 )
-VALIDATOR = ValidatorRan(
+VALIDATOR = events.ValidatorRan(
     iteration=1,
     entry="e",
     name="git-clean",
@@ -77,7 +42,7 @@ VALIDATOR = ValidatorRan(
     seconds=0.5,
     output_tail="",
 )
-COMMAND = CommandRan(
+COMMAND = events.CommandRan(
     step_id="s",
     argv=["make", "a b"],
     exit_code=2,
@@ -88,44 +53,46 @@ COMMAND = CommandRan(
     error="",
     seconds=1.0,
 )
-ANSWERED = StepAnswered(step_id="s", answer={}, intent=Intent.NEXT, target=None, reason="r")
-JUDGED = CompletionJudged(entry="e", done=True, validated=True, step_id="s")
-ROUTED = Routed(source="a", to="b", transition="next", reason="r")
-COMPACTED = ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000)
+ANSWERED = events.StepAnswered(step_id="s", answer={}, intent=Intent.NEXT, target=None, reason="r")
+JUDGED = events.CompletionJudged(entry="e", done=True, validated=True, step_id="s")
+ROUTED = events.Routed(source="a", to="b", transition="next", reason="r")
+COMPACTED = events.ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000)
 SELF_TEST = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
 
-EVENTS: dict[str, Event] = {
+EVENTS: dict[str, events.Event] = {
     "run without an issue": replace(STARTED, repository="", issue=None, isolation={}),
     "run on an issue": replace(STARTED, isolation={}),
     "run in a sandbox": replace(
         STARTED, isolation={"uid": "1000", "network": "closed: no sockets", "credentials": "none"}
     ),
-    "resumed": RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
-    "iteration": IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
-    "removed text": TextRemoved(count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]),
-    "green before the run": BaseChecked(
+    "resumed": events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
+    "iteration": events.IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
+    "removed text": events.TextRemoved(
+        count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]
+    ),
+    "green before the run": events.BaseChecked(
         name="lint", command="ruff check", passed=True, exit_code=0, seconds=0.5, output_tail=""
     ),
-    "red before the run": BaseChecked(
+    "red before the run": events.BaseChecked(
         name="tests", command="pytest -q", passed=False, exit_code=1, seconds=2, output_tail="F\n1 failed\n"
     ),
-    "prompt": PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]),
-    "first schema failure": SchemaFailed(step_id="s", strikes=1, reason="no file"),
-    "second schema failure": SchemaFailed(step_id="s", strikes=2, reason="no file"),
-    "wait": ModelWaited(reason="529", seconds=2.5, attempt=1),
-    "wait before a deadline": ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
-    "lost answer": AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
+    "prompt": events.PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]),
+    "first schema failure": events.SchemaFailed(step_id="s", strikes=1, reason="no file"),
+    "second schema failure": events.SchemaFailed(step_id="s", strikes=2, reason="no file"),
+    "wait": events.ModelWaited(reason="529", seconds=2.5, attempt=1),
+    "wait before a deadline": events.ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
+    "lost answer": events.AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
     "compacted conversation": COMPACTED,
     "compacted by one result": replace(COMPACTED, results=1),
-    "overflow": ContextOverflowed(step_id="s", reason="400", by_fault=True),
-    "tool strategy": StrategyChosen(model="m", strategy=Strategy.TOOL, reason="prose came", by_fault=False),
-    "prompt strategy": StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=True),
+    "overflow": events.ContextOverflowed(step_id="s", reason="400", by_fault=True),
+    "tool strategy": events.StrategyChosen(model="m", strategy=Strategy.TOOL, reason="prose came", by_fault=False),
+    "prompt strategy": events.StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=True),
     "turn with a tool": model_turn("First I look.\nThen more.", "tool_use"),
     "turn without words": model_turn(" \n", "tool_use"),
     "turn that was cut": model_turn("cut", "max_tokens"),
     "turn with an answer": model_turn('{"next_action": {"action": "next"}}'),
     "turn of many words": model_turn("\n".join(f"word {number}" for number in range(100)) + "x" * 1000),
-    "tool started": ToolStarted(tool_use_id="t", name="bash"),
+    "tool started": events.ToolStarted(tool_use_id="t", name="bash"),
     "tool": TOOL,
     "tool with an exit code": replace(TOOL, exit_code=2, seconds=75),
     "denied tool": replace(TOOL, denied=True, name="write"),
@@ -134,13 +101,13 @@ EVENTS: dict[str, Event] = {
     ),
     "tool of another kind": replace(TOOL, name="odd", input={"n": 1}, exit_code=None, is_error=True, output=""),
     "tool without input": replace(TOOL, name="grep", input={}, exit_code=None),
-    "question": UserMessage(text="Is it green?\nSay.", format_retry=False),
-    "format retry": UserMessage(text="t", format_retry=True, errors=["a", "b"]),
+    "question": events.UserMessage(text="Is it green?\nSay.", format_retry=False),
+    "format retry": events.UserMessage(text="t", format_retry=True, errors=["a", "b"]),
     "answer": ANSWERED,
     "answer without an intent": replace(ANSWERED, answer=None, intent=None, reason="prose"),
     "jump": replace(ANSWERED, intent=Intent.JUMP, target="t", reason=""),
-    "good check": CheckJudged(step_id="s", result="ok", message=""),
-    "bad check": CheckJudged(step_id="s", result="ng", message="It names\nno cause."),
+    "good check": events.CheckJudged(step_id="s", result="ok", message=""),
+    "bad check": events.CheckJudged(step_id="s", result="ng", message="It names\nno cause."),
     "route": ROUTED,
     "route by prefix": replace(ROUTED, by_prefix=True),
     "route to completion": replace(ROUTED, to=None, transition="closing"),
@@ -161,32 +128,40 @@ EVENTS: dict[str, Event] = {
         retry_prompt="# Not clean\n\n" + "\n".join(f"- file{number}.py" for number in range(40)),
         retry_source="f_failed.md",
     ),
-    "end of the flow": FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
-    "commits": WorkCollected(head_commit="c", commits=2),
-    "uncommitted work": WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
-    "plan": EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
-    "planned text": EffectPlanned(kind=EffectKind.POST_COMMENT, detail="Done.", text="Done.\n\nSee `greeting.txt`."),
-    "failed effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.FAILED, detail="403"),
-    "skipped effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED),
-    "applied effect": EffectApplied(kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://x.y/1"),
-    "failure without a comment": FailureReported(detail="It could not be told.", url=""),
-    "failure with a comment": FailureReported(detail="", url="https://x.y/1"),
-    "snapshot": SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1),
-    "failed snapshot": SnapshotFailed(reason="the disk is full"),
-    "layer": LayerReported(layer="uid", state="off", is_warning=False),
-    "layer that does not hold": LayerReported(layer="uid", state="off", is_warning=True),
-    "self-test": CanariesTried(canaries=SELF_TEST),
-    "failed self-test": CanariesTried(canaries={**SELF_TEST, "RUNNER_TEMP": "reached by shell: /tmp | x (read)"}),
-    "cost of an issue": IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
-    "budget of an issue is spent": IssueCostSummed(usd=2, at_least=False, budget_usd=2),
+    "end of the flow": events.FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
+    "commits": events.WorkCollected(head_commit="c", commits=2),
+    "uncommitted work": events.WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
+    "plan": events.EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
+    "planned text": events.EffectPlanned(
+        kind=EffectKind.POST_COMMENT, detail="Done.", text="Done.\n\nSee `greeting.txt`."
+    ),
+    "failed effect": events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.FAILED, detail="403"),
+    "skipped effect": events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED),
+    "applied effect": events.EffectApplied(
+        kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://x.y/1"
+    ),
+    "failure without a comment": events.FailureReported(detail="It could not be told.", url=""),
+    "failure with a comment": events.FailureReported(detail="", url="https://x.y/1"),
+    "snapshot": events.SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1),
+    "failed snapshot": events.SnapshotFailed(reason="the disk is full"),
+    "layer": events.LayerReported(layer="uid", state="off", is_warning=False),
+    "layer that does not hold": events.LayerReported(layer="uid", state="off", is_warning=True),
+    "self-test": events.CanariesTried(canaries=SELF_TEST),
+    "failed self-test": events.CanariesTried(
+        canaries={**SELF_TEST, "RUNNER_TEMP": "reached by shell: /tmp | x (read)"}
+    ),
+    "cost of an issue": events.IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
+    "budget of an issue is spent": events.IssueCostSummed(usd=2, at_least=False, budget_usd=2),
     "command": COMMAND,
-    "debug note": Noted(level="debug", message="not for people"),
-    "note": Noted(level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}),
-    "note without output": Noted(level="info", message="quiet", data={"output": " \n"}),
-    "warning": Noted(level="warning", message="[Isolation] landlock: not to be had here"),
-    "error": Noted(level="error", message="[Boundary] failed"),
-    "bug": Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"}),
-    "end of the run": RunFinished(outcome=Outcome.ABORTED, reason="r", success=False),
+    "debug note": events.Noted(level="debug", message="not for people"),
+    "note": events.Noted(
+        level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}
+    ),
+    "note without output": events.Noted(level="info", message="quiet", data={"output": " \n"}),
+    "warning": events.Noted(level="warning", message="[Isolation] landlock: not to be had here"),
+    "error": events.Noted(level="error", message="[Boundary] failed"),
+    "bug": events.Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"}),
+    "end of the run": events.RunFinished(outcome=Outcome.ABORTED, reason="r", success=False),
 }
 
 

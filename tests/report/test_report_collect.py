@@ -9,24 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
+from stepflow.domain import event as events
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    CheckJudged,
-    EffectApplied,
-    Entry,
-    FailureReported,
-    FlowEnded,
-    IterationStarted,
-    LayerReported,
-    ModelTurned,
-    Noted,
-    RunFinished,
-    RunResumed,
-    StepAnswered,
-    ToolCalled,
-    WorkCollected,
-)
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
@@ -37,23 +22,23 @@ from tests.golden import assert_golden
 
 @pytest.mark.parametrize(("left", "validated"), [([], True), (["notes.txt"], False)])
 def test_a_run_that_leaves_files_uncommitted_is_not_validated(left: list[str], validated: bool):
-    collected = WorkCollected(head_commit="a" * 40, commits=1, uncommitted=left)
-    ended = next(at for at, (_, event) in enumerate(TIMED) if isinstance(event, FlowEnded))
+    collected = events.WorkCollected(head_commit="a" * 40, commits=1, uncommitted=left)
+    ended = next(at for at, (_, event) in enumerate(TIMED) if isinstance(event, events.FlowEnded))
     timed = [*TIMED[: ended + 1], (0.1, collected), *TIMED[ended + 1 :]]
     assert collect_report(entries_of(timed), AGENT).validated is validated
 
 
 def test_a_run_that_is_killed_after_its_work_was_collected_still_tells_how_its_flow_ended():
-    ended = FlowEnded(
+    ended = events.FlowEnded(
         outcome=Outcome.ABORTED, reason="Flow loop: no way to do it", step_id="s", answer=None, validated=False
     )
-    timed = [*TIMED[:9], (0.1, ended), (0.1, WorkCollected(head_commit="a" * 40, commits=0))]
+    timed = [*TIMED[:9], (0.1, ended), (0.1, events.WorkCollected(head_commit="a" * 40, commits=0))]
     report = collect_report(entries_of(timed), AGENT)
     assert (report.outcome, report.reason) == (Outcome.ABORTED, "Flow loop: no way to do it")
 
 
 def test_a_plan_that_was_not_applied_stays_planned():
-    cut = [entry for entry in ENTRIES if not isinstance(entry.event, EffectApplied | RunFinished)]
+    cut = [entry for entry in ENTRIES if not isinstance(entry.event, events.EffectApplied | events.RunFinished)]
     report = collect_report(cut, AGENT)
     assert {effect.status for effect in report.effects} == {EffectStatus.PLANNED}
     assert (report.outcome, report.success) == (Outcome.CANCELLED, False)
@@ -70,10 +55,10 @@ def test_every_prefix_of_a_journal_gives_a_report(length):
 
 
 def test_what_became_known_of_a_layer_later_stands_beside_its_state():
-    note = LayerReported(layer="credentials", state="not given back", is_warning=True)
-    other = Noted(level="warning", message="[Isolation] uid: 0")
-    events = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
-    report = collect_report(entries_of([(0.0, event) for event in events]), AGENT)
+    note = events.LayerReported(layer="credentials", state="not given back", is_warning=True)
+    other = events.Noted(level="warning", message="[Isolation] uid: 0")
+    happened = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
+    report = collect_report(entries_of([(0.0, event) for event in happened]), AGENT)
     assert report.isolation == {"uid": "on", "credentials": "2 taken out; not given back"}
 
 
@@ -104,7 +89,7 @@ def test_no_journal_at_all_gives_a_report_from_the_facts():
 
 def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
     def code(outcome: Outcome, reason: str, given: str | None = None) -> str | None:
-        ended = RunFinished(outcome=outcome, reason=reason, success=False)
+        ended = events.RunFinished(outcome=outcome, reason=reason, success=False)
         return collect_report(entries_of([(0, STARTED), (0, ended)]), facts=ReportFacts(code=given)).code
 
     assert code(Outcome.ROUTING_FAILED, "r") == "FAILED_STEP_ROUTING"
@@ -115,7 +100,7 @@ def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
 
 
 def test_an_unpriced_turn_makes_the_cost_unknown():
-    unpriced = ModelTurned(
+    unpriced = events.ModelTurned(
         content=[], stop_reason="end_turn", usage=Usage(output_tokens=1), cost_usd=None, model="", seconds=1
     )
     report = collect_report(entries_of([*TIMED[:6], (1, unpriced), *TIMED[6:]]))
@@ -126,7 +111,7 @@ def test_an_unpriced_turn_makes_the_cost_unknown():
 
 
 def test_a_run_that_stops_in_the_flow_keeps_the_flows_own_end():
-    ended = FlowEnded(
+    ended = events.FlowEnded(
         outcome=Outcome.LIMIT_REACHED, reason="Flow loop: limit", step_id="s", answer=None, validated=False
     )
     report = collect_report(entries_of([*TIMED[:9], (0, ended)]))
@@ -137,11 +122,18 @@ def test_a_run_that_stops_in_the_flow_keeps_the_flows_own_end():
 
 def test_a_resumed_run_is_not_over_because_its_first_part_ended():
     stopped = [
-        (1.0, FlowEnded(outcome=Outcome.CANCELLED, reason="Flow loop: x", step_id="s", answer=None, validated=False)),
-        (0.0, RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: x", success=False)),
+        (
+            1.0,
+            events.FlowEnded(
+                outcome=Outcome.CANCELLED, reason="Flow loop: x", step_id="s", answer=None, validated=False
+            ),
+        ),
+        (0.0, events.RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: x", success=False)),
     ]
-    resumed = (9000.0, RunResumed(events=8, from_seq=1, iteration=1, step_id="s"))
-    call = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0)
+    resumed = (9000.0, events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"))
+    call = events.ToolCalled(
+        tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0
+    )
     timed = [*TIMED[:6], *stopped, resumed, (2.0, call)]
     first = collect_report(entries_of(timed[:8]))
     assert (first.outcome, first.reason) == (Outcome.CANCELLED, "Flow loop: x")
@@ -153,8 +145,8 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
 
 
 def test_a_resumed_run_forgets_the_failure_that_was_told_and_what_was_validated_before_it():
-    failure = (0.0, FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c"))
-    resumed = (60.0, RunResumed(events=9, from_seq=1, iteration=1, step_id="s"))
+    failure = (0.0, events.FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c"))
+    resumed = (60.0, events.RunResumed(events=9, from_seq=1, iteration=1, step_id="s"))
     before = collect_report(entries_of([*TIMED, failure]))
     assert (before.validated, before.failure_report) == (True, "https://github.com/o/r/issues/7#c")
     report = collect_report(entries_of([*TIMED, failure, resumed]))
@@ -163,14 +155,14 @@ def test_a_resumed_run_forgets_the_failure_that_was_told_and_what_was_validated_
 
 
 def test_a_resumed_boundary_takes_the_old_end_back():
-    failed = (0.0, RunFinished(outcome=Outcome.BOUNDARY_FAILED, reason="Completion loop: 502", success=False))
-    again = (3.0, EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED))
+    failed = (0.0, events.RunFinished(outcome=Outcome.BOUNDARY_FAILED, reason="Completion loop: 502", success=False))
+    again = (3.0, events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED))
     report = collect_report(entries_of([*TIMED[:-1], failed, again]))
     assert (report.outcome, report.success) == (Outcome.CANCELLED, False)
 
 
 def test_the_comment_of_a_failed_run_is_not_an_effect():
-    reported = FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c")
+    reported = events.FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c")
     report = collect_report(entries_of([*TIMED[:9], (0, reported)]))
     assert (report.failure_report, report.effects) == (reported.url, ())
     without_url = collect_report(entries_of([(0, replace(reported, url=""))]))
@@ -178,26 +170,26 @@ def test_the_comment_of_a_failed_run_is_not_an_effect():
 
 
 def test_a_checks_outcome_is_in_its_iteration():
-    judged = CheckJudged(step_id="s_a", result="ng", message="no tests")
-    other = Noted(level="info", message="[Check] s_a: ok", data={"message": "not a check"})
-    begun = IterationStarted(iteration=1, step_id="s_a", kind=StepKind.WORK, model="m")
+    judged = events.CheckJudged(step_id="s_a", result="ng", message="no tests")
+    other = events.Noted(level="info", message="[Check] s_a: ok", data={"message": "not a check"})
+    begun = events.IterationStarted(iteration=1, step_id="s_a", kind=StepKind.WORK, model="m")
     history = collect_report(entries_of([(0, judged), (0, begun), (1, judged), (1, other)])).history
     assert history[0].check_result == CheckResult(result="ng", message="no tests")
 
 
 def test_a_jump_that_leads_nowhere_keeps_the_target_it_named():
-    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
-    answered = StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="nowhere", reason="r")
+    begun = events.IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    answered = events.StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="nowhere", reason="r")
     assert collect_report(entries_of([(0, begun), (0, answered)])).history[0].target == "nowhere"
 
 
 def test_a_clock_that_goes_back_takes_no_time_away():
-    back = Entry(seq=2, time=BEGAN - 50, event=Noted(level="info", message="m"))
-    assert collect_report((Entry(seq=1, time=BEGAN, event=STARTED), back)).seconds == 0
+    back = events.Entry(seq=2, time=BEGAN - 50, event=events.Noted(level="info", message="m"))
+    assert collect_report((events.Entry(seq=1, time=BEGAN, event=STARTED), back)).seconds == 0
 
 
 def test_a_second_start_does_not_count_the_time_between():
-    timed = [(0, STARTED), (5, Noted(level="info", message="m")), (1000, STARTED), (2, TIMED[1][1])]
+    timed = [(0, STARTED), (5, events.Noted(level="info", message="m")), (1000, STARTED), (2, TIMED[1][1])]
     assert collect_report(entries_of(timed)).seconds == 7
 
 

@@ -18,21 +18,9 @@ from hypothesis import strategies as st
 from page_of import PageReader, events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
+from stepflow.domain import event as events
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    EffectApplied,
-    EffectPlanned,
-    IterationStarted,
-    ModelTurned,
-    Noted,
-    PromptRendered,
-    RunResumed,
-    RunStarted,
-    TextRemoved,
-    ToolCalled,
-    ToolStarted,
-)
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Issue
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
@@ -60,13 +48,13 @@ HOSTILE = (
 )
 
 
-def tool(output: str, **more: object) -> ToolCalled:
+def tool(output: str, **more: object) -> events.ToolCalled:
     given = {"tool_use_id": "t", "name": "bash", "input": {"command": "ls"}, "is_error": False, "exit_code": 0}
-    return ToolCalled(**{**given, "output": output, "seconds": 0.1, **more})
+    return events.ToolCalled(**{**given, "output": output, "seconds": 0.1, **more})
 
 
-def shown(*events, **more) -> PageReader:
-    return PageReader(page_of(events_of(*events), **more))
+def shown(*happened, **more) -> PageReader:
+    return PageReader(page_of(events_of(*happened), **more))
 
 
 SUBJECT = Issue(number=7, title="Empty <b>lines</b>", url="https://github.com/octo/parser/issues/7")
@@ -99,10 +87,14 @@ def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
 
 
 def test_effects_that_failed_removed_text_and_problems_are_shown():
-    removed = TextRemoved(count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")])
-    failed = EffectApplied(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()")
+    removed = events.TextRemoved(
+        count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")]
+    )
+    failed = events.EffectApplied(
+        kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()"
+    )
     problem = Problem(severity=Severity.NOTE, code="SF346", file="a.json", path="/x", line=3, message="m", fix="f")
-    entries = events_of(removed, EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), failed)
+    entries = events_of(removed, events.EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), failed)
     page = PageReader(page_of(entries, replace(AGENT, problems=(problem,))))
     assert "do<U+200B> evil" in page.text
     assert "The first 1 are shown." in page.text
@@ -113,7 +105,7 @@ def test_effects_that_failed_removed_text_and_problems_are_shown():
 
 def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
     sent = "Fix #7 😀 of the\nparser!\n"
-    prompt = PromptRendered(
+    prompt = events.PromptRendered(
         system="s",
         blocks=[sent, "context"],
         source="prompts/a.md",
@@ -135,16 +127,16 @@ def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
 @pytest.mark.parametrize("sent", ["Log in with *** for #7", "Fix #7" + "!" * 20_000])
 def test_a_prompt_that_was_masked_or_is_cut_is_not_marked(sent):
     put = Substitution(name="issue", start=5, end=6)
-    prompt = PromptRendered(system="", blocks=[sent], source="a.md", retry=True, tools=[], substitutions=[put])
+    prompt = events.PromptRendered(system="", blocks=[sent], source="a.md", retry=True, tools=[], substitutions=[put])
     card = PageReader(page_of(events_of(prompt))).cards()[-1]
     assert (card["title"], card["facts"]) == ("retry prompt: a.md; tools: none", ["put in: issue"])
     assert card["puts"] == []
 
 
 def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one_once():
-    def uses(id: str) -> ModelTurned:
+    def uses(id: str) -> events.ModelTurned:
         block = {"type": "tool_use", "id": id, "name": "bash", "input": {"command": "make"}}
-        return ModelTurned(
+        return events.ModelTurned(
             content=[{"type": "thinking", "thinking": "hm"}, block, {"type": "odd", "x": 1}],
             stop_reason="tool_use",
             usage=Usage(),
@@ -162,9 +154,9 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
 
 
 def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
-    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
-    resumed = RunResumed(events=2, from_seq=2, iteration=1, step_id="s")
-    page = shown(begun, ToolStarted(tool_use_id="t", name="bash"), resumed, tool("done"))
+    begun = events.IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    resumed = events.RunResumed(events=2, from_seq=2, iteration=1, step_id="s")
+    page = shown(begun, events.ToolStarted(tool_use_id="t", name="bash"), resumed, tool("done"))
     assert [(group["id"], group["title"]) for group in page.data["groups"]] == [
         ("start", "Before the steps"),
         ("i1", "s"),
@@ -175,9 +167,9 @@ def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
 
 
 def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
-    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    begun = events.IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
     started = ENTRIES[0].event
-    assert isinstance(started, RunStarted)
+    assert isinstance(started, events.RunStarted)
     page = PageReader(page_of(entries_of([(0.0, started), (0.1, begun), (0.1, started), (0.1, begun)])))
     assert [group["id"] for group in page.data["groups"]] == ["start", "i1", "start-2", "i1-2"]
 
@@ -215,12 +207,12 @@ SKELETON = [tag for tag, _ in PageReader(page_of(events_of(tool("x")))).elements
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_stays_text_everywhere(text):
-    events = (
-        PromptRendered(system=text, blocks=[text], source=text, retry=False, tools=[text]),
+    happened = (
+        events.PromptRendered(system=text, blocks=[text], source=text, retry=False, tools=[text]),
         tool(text, name=text, input={text: text}),
-        Noted(level="error", message=text, data={text: text}),
+        events.Noted(level="error", message=text, data={text: text}),
     )
-    page = shown(*events, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
+    page = shown(*happened, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
     names = [tag for tag, _ in page.elements if tag not in ("dt", "dd", "li", "th", "td", "tr")]
     assert names == [tag for tag in SKELETON if tag not in ("dt", "dd", "li", "th", "td", "tr")]
     texts = "".join([*page.data["texts"], page.text])
@@ -248,8 +240,8 @@ MARKS |= {"h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td", "
 def test_the_texts_of_a_dry_run_become_marks_and_links_and_nothing_else(texts):
     title, body, comment = texts
     planned = (
-        EffectPlanned(kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text=f"x{title}\n\n{body}"),
-        EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=f"x{comment}"),
+        events.EffectPlanned(kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text=f"x{title}\n\n{body}"),
+        events.EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=f"x{comment}"),
     )
     calm = Counter(
         tag for tag, _ in PageReader(page_of(events_of(*(replace(each, text="") for each in planned)))).elements
@@ -266,10 +258,10 @@ def test_the_texts_of_a_dry_run_are_shown_as_they_look():
     comment = f"### ✅ done\n\n- ✅ `make` (tests)\n\n{table}\n\n{folded}"
     page = page_of(
         events_of(
-            EffectPlanned(
+            events.EffectPlanned(
                 kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text="Fix *it*\n\nCloses [#7](https://x.test/7)."
             ),
-            EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=comment),
+            events.EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=comment),
         )
     )
     assert '<p><strong>Fix *it*</strong></p><p>Closes <a href="https://x.test/7">#7</a>.</p>' in page
@@ -302,7 +294,7 @@ def test_a_long_output_is_cut_in_the_middle_with_a_note_and_the_journal_named():
 
 
 def test_the_same_text_stands_in_the_page_once():
-    prompt = PromptRendered(system="be careful " * 500, blocks=["do it"], source="a", retry=False, tools=[])
+    prompt = events.PromptRendered(system="be careful " * 500, blocks=["do it"], source="a", retry=False, tools=[])
     assert page_of(events_of(*[prompt] * 200)).count("be careful " * 500) == 1
 
 
@@ -336,7 +328,7 @@ def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(mo
 
 def test_a_line_of_a_megabyte_takes_no_time():
     began = time.process_time()
-    shown(tool("\u202e" * 1_000_000), Noted(level="info", message="x" * 1_000_000))
+    shown(tool("\u202e" * 1_000_000), events.Noted(level="info", message="x" * 1_000_000))
     assert time.process_time() - began < 1.0
 
 

@@ -12,23 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
+from stepflow.domain import event as events
 from stepflow.domain.conversation import Usage
-from stepflow.domain.event import (
-    CompletionJudged,
-    Entry,
-    Event,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    Noted,
-    PromptRendered,
-    RunFinished,
-    RunResumed,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserMessage,
-)
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
@@ -50,17 +35,17 @@ def action_log(entries, limits: Limits | None = LIMITS) -> list[str]:
 
 
 def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where_it_stood() -> None:
-    before = ENTRIES[: next(at for at, one in enumerate(ENTRIES) if isinstance(one.event, StepAnswered))]
+    before = ENTRIES[: next(at for at, one in enumerate(ENTRIES) if isinstance(one.event, events.StepAnswered))]
     log = ActionLog(LIMITS)
     log.run_log.recall(entry.event for entry in before)
-    resumed = RunResumed(events=len(before), from_seq=1, iteration=1, step_id="initial.issue")
-    lines = list(log.render(Entry(seq=len(before) + 1, time=BEGAN, event=resumed)))
+    resumed = events.RunResumed(events=len(before), from_seq=1, iteration=1, step_id="initial.issue")
+    lines = list(log.render(events.Entry(seq=len(before) + 1, time=BEGAN, event=resumed)))
     words = f"resumed after {len(before)} events, at iteration 1"
     assert lines == [f"The run is {words}", "::group::Iteration 1 of 10 · initial.issue (goes on)"]
-    spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, ModelTurned))
+    spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, events.ModelTurned))
     assert spent > 0
     assert usd(spent) in log.run_log.progress()
-    assert [line.message for line in log_entries(Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
+    assert [line.message for line in log_entries(events.Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
 
 
 def test_the_job_log_of_a_plausible_run_is_the_golden_one():
@@ -88,16 +73,16 @@ def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only()
 
 
 def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
-    (entry,) = entries_of([(0, Noted(level="warning", message="[Isolation] landlock: not to be had here"))])
+    (entry,) = entries_of([(0, events.Noted(level="warning", message="[Isolation] landlock: not to be had here"))])
     assert TerminalLog(style=lambda kind, text: f"{kind}:{text}").render(entry) == (
         "warning:  [Isolation] landlock: not to be had here",
     )
 
 
 def test_what_an_event_tells_is_not_told_again_by_its_entry_of_the_log():
-    correction = UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
-    again = Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
-    planned = Noted(level="info", message="[Boundary] planned 4 effects")
+    correction = events.UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
+    again = events.Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
+    planned = events.Noted(level="info", message="[Boundary] planned 4 effects")
     log = TerminalLog()
     lines = [line for entry in entries_of([(0, again), (0, correction), (0, planned)]) for line in log.render(entry)]
     assert lines == ["  format retry: no JSON object"]
@@ -130,14 +115,14 @@ def test_progress_is_told_against_every_limit():
 def test_progress_without_limits_tells_what_there_is():
     log = TerminalLog()
     assert log.run_log.progress() == "iteration 0 · $0.00 · 0 tokens · 0.0 min"
-    turn = ModelTurned(content=[], stop_reason="end_turn", usage=Usage(), cost_usd=None, model="m", seconds=1)
-    log.render(Entry(seq=1, time=BEGAN, event=turn))
+    turn = events.ModelTurned(content=[], stop_reason="end_turn", usage=Usage(), cost_usd=None, model="m", seconds=1)
+    log.render(events.Entry(seq=1, time=BEGAN, event=turn))
     assert "$0.00 and unpriced turns" in log.run_log.progress()
 
 
 def test_a_step_without_an_id_or_kind_still_opens_and_closes():
-    started = IterationStarted(iteration=1, step_id="\u200b", kind=None, model="")
-    ended = RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)
+    started = events.IterationStarted(iteration=1, step_id="\u200b", kind=None, model="")
+    ended = events.RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)
     lines = action_log(entries_of([(0, started), (1, ended)]), None)
     assert lines[0] == "::group::Iteration 1 · (no id)"
     assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "✗ canceled (cancelled): r"]
@@ -237,11 +222,11 @@ def test_small_words():
     assert (defuse("  ::x::"), defuse("a ::x::"), defuse("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
 
 
-def hostile_entries(text: str) -> tuple[Entry, ...]:
+def hostile_entries(text: str) -> tuple[events.Entry, ...]:
     return entries_of([(0.0, hostile_copy(event, text)) for event in EVENTS.values()])
 
 
-def job_log(entries: tuple[Entry, ...], *, debug: bool = False) -> str:
+def job_log(entries: tuple[events.Entry, ...], *, debug: bool = False) -> str:
     log = ActionLog(debug=debug)
     return "\n".join(line for entry in entries for line in log.render(entry))
 
@@ -275,26 +260,28 @@ def test_what_is_not_obeyed_is_still_shown(piece: str) -> None:
 LONG = "word " * 300
 
 
-def shown(log: ActionLog | TerminalLog, *events: Event) -> list[str]:
+def shown(log: ActionLog | TerminalLog, *happened: events.Event) -> list[str]:
     return [
-        line for number, event in enumerate(events, 1) for line in log.render(Entry(seq=number, time=1.0, event=event))
+        line
+        for number, event in enumerate(happened, 1)
+        for line in log.render(events.Entry(seq=number, time=1.0, event=event))
     ]
 
 
-def turned(*blocks: dict) -> ModelTurned:
-    return ModelTurned(
+def turned(*blocks: dict) -> events.ModelTurned:
+    return events.ModelTurned(
         content=list(blocks), stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="m", seconds=0.1
     )
 
 
-PROMPT = PromptRendered(
+PROMPT = events.PromptRendered(
     system="You are careful.\nVery.", blocks=["Do it.", LONG], source="prompts/a.md", retry=False, tools=[]
 )
 
 
 def test_with_debug_every_word_of_prompt_and_answer_is_there():
     answer = turned({"type": "text", "text": '{"next_action": {"action": "next"}}'})
-    said = UserMessage(text="Answer in JSON.\nOnly JSON.", format_retry=True, errors=["no JSON"])
+    said = events.UserMessage(text="Answer in JSON.\nOnly JSON.", format_retry=True, errors=["no JSON"])
     lines = shown(ActionLog(debug=True), PROMPT, answer, said)
     text = "".join(line.removeprefix("│ ") for line in lines)
     for words in ("You are careful.", "Very.", "Do it.", LONG.strip(), '"action": "next"', "Only JSON."):
@@ -319,8 +306,8 @@ def test_the_terminal_has_debug_too():
 def test_what_a_command_printed_is_folded_under_its_message():
     lines = shown(
         ActionLog(),
-        Noted(level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}),
-        Noted(level="info", message="next"),
+        events.Noted(level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}),
+        events.Noted(level="info", message="next"),
     )
     assert lines == [
         "::group::setup ended with exit code 0",
@@ -333,9 +320,9 @@ def test_what_a_command_printed_is_folded_under_its_message():
 
 
 def test_a_fold_in_a_step_ends_the_steps_group_since_groups_do_not_nest():
-    begun = IterationStarted(iteration=1, step_id="initial.a", kind=StepKind.WORK, model="m")
-    bug = Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"})
-    after = StepAnswered(step_id="initial.a", answer=None, intent=None, target=None, reason="r")
+    begun = events.IterationStarted(iteration=1, step_id="initial.a", kind=StepKind.WORK, model="m")
+    bug = events.Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"})
+    after = events.StepAnswered(step_id="initial.a", answer=None, intent=None, target=None, reason="r")
     assert obeyed("\n".join(shown(ActionLog(), begun, bug, after))) == ["group", "endgroup", "group", "endgroup"]
 
 
@@ -347,9 +334,9 @@ def test_a_traceback_before_any_run_is_folded_and_not_obeyed():
     assert json.dumps(lines).count("set-output") == 1
 
 
-STEP = IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
+STEP = events.IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
 CALL = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "make\ntest"}}
-TURN = ModelTurned(
+TURN = events.ModelTurned(
     content=[{"type": "text", "text": "I look at it."}, CALL],
     stop_reason="tool_use",
     usage=Usage(),
@@ -357,22 +344,22 @@ TURN = ModelTurned(
     model="m",
     seconds=1,
 )
-BEGUN = ToolStarted(tool_use_id="t1", name="bash")
-DONE = ToolCalled(
+BEGUN = events.ToolStarted(tool_use_id="t1", name="bash")
+DONE = events.ToolCalled(
     tool_use_id="t1", name="bash", input={"command": "x"}, output="", is_error=False, exit_code=0, seconds=1
 )
 
 
-def log_after(*events: Event) -> TerminalLog:
+def log_after(*happened: events.Event) -> TerminalLog:
     log = TerminalLog()
-    for number, event in enumerate((STARTED, *events)):
-        log.render(Entry(seq=number + 1, time=BEGAN + number, event=event))
+    for number, event in enumerate((STARTED, *happened)):
+        log.render(events.Entry(seq=number + 1, time=BEGAN + number, event=event))
     return log
 
 
-def doing(*events: Event, later: float = 0.0) -> str:
+def doing(*happened: events.Event, later: float = 0.0) -> str:
     """What is going on, so many seconds after the last event."""
-    ((kind, text), *_rest) = log_after(*events).now(BEGAN + len(events) + later)
+    ((kind, text), *_rest) = log_after(*happened).now(BEGAN + len(happened) + later)
     assert kind is Tone.STEP
     return text
 
@@ -385,18 +372,18 @@ def test_a_tool_at_work_is_shown_with_its_call_and_its_seconds() -> None:
 
 
 def test_a_wait_counts_down_and_ends_with_the_answer() -> None:
-    wait = ModelWaited(reason="overloaded", seconds=20, attempt=2)
+    wait = events.ModelWaited(reason="overloaded", seconds=20, attempt=2)
     assert doing(STEP, wait, later=5) == "initial.issue · 15 s left · waits for the model, try 2 of 5 failed"
     assert doing(STEP, wait, later=25) == "initial.issue · 0.0 s left · waits for the model, try 2 of 5 failed"
     assert doing(STEP, wait, TURN, BEGUN, later=2) == "initial.issue · 2 s · bash make …"
 
 
 def test_what_stands_around_the_model_has_its_words_too() -> None:
-    closing = StepAnswered(step_id="initial.issue", answer={}, intent=Intent.CLOSING, target=None, reason="")
+    closing = events.StepAnswered(step_id="initial.issue", answer={}, intent=Intent.CLOSING, target=None, reason="")
     assert doing() == "prepares the run"
     assert doing(STEP) == "initial.issue · the model answers"
     assert doing(STEP, closing) == "initial.issue · validators run"
-    judged = CompletionJudged(entry="issue", step_id="initial.issue", done=True, validated=True)
+    judged = events.CompletionJudged(entry="issue", step_id="initial.issue", done=True, validated=True)
     assert doing(STEP, closing, judged) == "initial.issue · plans what to write to GitHub"
 
 
@@ -413,5 +400,5 @@ def test_the_last_words_come_below_once_the_log_has_gone_on() -> None:
 def test_who_looks_from_outside_reads_the_limits_in_the_options() -> None:
     options = {"budget-usd": 5.0, "budget-tokens": 9000, "timeout-minutes": 50.0}
     log = TerminalLog()
-    log.render(Entry(seq=1, time=BEGAN, event=replace(STARTED, options=options)))
+    log.render(events.Entry(seq=1, time=BEGAN, event=replace(STARTED, options=options)))
     assert log.run_log.progress(BEGAN + 60) == "iteration 0 of 10 · $0.00 of $5.00 · 0 of 9,000 tokens · 1.0 of 50 min"
