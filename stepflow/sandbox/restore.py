@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.errors import InputError
-from stepflow.sandbox.credentials.record import UnknownRecord
-from stepflow.sandbox.credentials.stripped_credentials import StrippedCredentials
+from stepflow.sandbox.credentials.stripped_credentials import StrippedCredentials, find_credentials
 from stepflow.sandbox.ownership import Ownership
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.domain.json import JsonValue
     from stepflow.sandbox.identity import Identity
 
 _SUFFIX = ".jsonl"
@@ -86,9 +84,9 @@ class RestoreJournal:
             if journal:
                 yield journal
 
-    def record(self, kind: str, facts: JsonValue) -> None:
-        """Write one thing down."""
-        self._file.write(json.dumps([kind, facts]).encode() + b"\n")
+    def record(self, kind: str, facts: object) -> None:
+        """Write one thing down: JSON, in which paths are texts."""
+        self._file.write(json.dumps([kind, facts], default=os.fspath).encode() + b"\n")
         self._file.flush()
 
     def records(self) -> list[tuple[str, object]]:
@@ -214,7 +212,7 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
             if journal.path == own:
                 raise
             continue
-        except UnknownRecord as exc:
+        except (KeyError, TypeError) as exc:
             journal.close()
             if journal.path == own:
                 raise InputError(
@@ -240,11 +238,11 @@ class CheckoutRestore:
 
     def take_credentials(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
         """Take the credentials away and remember git's own files."""
-        stripped = StrippedCredentials(self._checkout)
-        stripped.find(runner_temp, login_files)
+        survey = find_credentials(self._checkout, runner_temp, login_files)
+        stripped = StrippedCredentials.find(survey)
         if self._journal:
             self._journal.record("credentials", stripped.record())
-        self.state, self._stripped = stripped.state, stripped
+        self.state, self._stripped = survey.state, stripped
         stripped.take()
 
     def hand_over_to(self, identity: Identity) -> None:

@@ -43,7 +43,7 @@ class _Level:
 
 
 def walk(root: Path, left: list[str], *, closed: Set[bytes] = frozenset()) -> Iterator[Entry]:
-    """The root itself and everything below, each with the open folder that holds it; what cannot be reached is added
+    """The folder itself and everything below, each with the open folder that holds it; what cannot be reached is added
     to `left`. Folders with one of the `closed` names are yielded and not entered.
 
     Goes down and up by descriptor, so that neither depth nor the length of a path is a limit for what tools make.
@@ -51,10 +51,18 @@ def walk(root: Path, left: list[str], *, closed: Set[bytes] = frozenset()) -> It
     top = root.resolve()
     above = os.open(top.parent, FOLDER_FLAGS)
     try:
-        yield Entry(folder=above, name=os.fsencode(top.name), path=b"")
+        yield from walk_at(above, os.fsencode(top.name), left, closed=closed)
     finally:
         os.close(above)
-    folder = os.open(top, FOLDER_FLAGS)
+
+
+def walk_at(above: int, top: bytes, left: list[str], *, closed: Set[bytes] = frozenset()) -> Iterator[Entry]:
+    """The same for what stands at a name in an open folder, which need not be a folder."""
+    root = Entry(folder=above, name=top, path=b"")
+    yield root
+    if not stat.S_ISDIR(root.info().st_mode):
+        return
+    folder = os.open(top, FOLDER_FLAGS, dir_fd=above)
     levels = [_Level(b"", folder)]
     try:
         yield from _visit(folder, levels, left, closed)

@@ -83,15 +83,15 @@ class TestForms:
         assert snapshot(checkout) == before
 
     def test_a_benign_include_inside_stays_and_one_outside_goes(self, checkout, temp):
-        (checkout / "shared.conf").write_text("[alias]\n\tst = status\n")
+        (checkout / "shared.conf").write_text("[pull]\n\trebase = true\n")
         outside = temp / "other.conf"
-        outside.write_text("[alias]\n\tco = checkout\n")
+        outside.write_text("[push]\n\tdefault = current\n")
         append(checkout, f"[include]\n\tpath = ../shared.conf\n\tpath = {outside}\n")
         with credentials_stripped(checkout, temp) as stripped:
             assert stripped.state == "none found"
-            assert "alias.st=status" in git(checkout, "config", "--list", "--includes", "--local")
+            assert "pull.rebase=true" in git(checkout, "config", "--list", "--includes", "--local")
             assert str(outside) not in (checkout / ".git/config").read_text()
-            assert outside.read_text() == "[alias]\n\tco = checkout\n"
+            assert outside.read_text() == "[push]\n\tdefault = current\n"
 
     def test_an_include_below_home(self, checkout, temp, monkeypatch):
         monkeypatch.setenv("HOME", str(temp))
@@ -127,9 +127,16 @@ class TestForms:
             ("submodule.a/b.url", f"https://u:{TOKEN}@h/s", "https://h/s", TOKEN),
             ("branch.main.remote", f"https://u:{TOKEN}@h/s", "https://h/s", TOKEN),
             ("branch.main.pushRemote", f"https://u:{TOKEN}@h/s", "https://h/s", TOKEN),
-            ("lfs.url", f"https://h/s?access_token={TOKEN}&x=1", "https://h/s?access_token=***&x=1", TOKEN),
+            ("lfs.url", f"https://h/s?access_token={TOKEN}&x=1", "https://h/s?access_token=hidden&x=1", TOKEN),
             ("url.https://h/.insteadOf", f"https://u:{TOKEN}@h/", "https://h/", TOKEN),
-            ("alias.up", f"!curl -H 'Authorization: Bearer {TOKEN}' h", "!curl -H '' h", TOKEN),
+            (
+                "filter.up.smudge",
+                f"curl -H 'Authorization: Bearer {TOKEN}' h",
+                "curl -H 'Authorization: Bearer hidden' h",
+                TOKEN,
+            ),
+            ("alias.up", f"!curl -H 'Authorization: Bearer {TOKEN}' h", None, TOKEN),
+            ("unheard.of", "whatever it is", None, None),
             ("core.sshCommand", "ssh -i key", None, None),
             ("core.askPass", "/tmp/ask", None, None),
             ("core.gitProxy", "tell-all", None, None),
@@ -144,6 +151,7 @@ class TestForms:
             ("imap.pass", PASSWORD, None, PASSWORD),
             ("hub.oauthToken", PASSWORD, None, PASSWORD),
             ("user.name", "Ann", "Ann", None),
+            ("remote.o.apiKey", PASSWORD, None, PASSWORD),
             ("core.bare", "false", "false", None),
         ],
     )
@@ -191,8 +199,8 @@ class TestForms:
         assert snapshot(checkout) == before
 
     def test_settings_that_are_kept_say_the_same_afterwards(self, checkout, temp):
-        git(checkout, "config", "alias.odd", "!f() { echo \"a\\tb\";\n\techo '#;'; }; f ")
-        git(checkout, "config", 'odd.sub "section\\.x', " blanks ")
+        git(checkout, "config", "filter.odd.clean", "!f() { echo \"a\\tb\";\n\techo '#;'; }; f ")
+        git(checkout, "config", 'branch.sub "section\\.x', " blanks ")
         append(checkout, "[core]\n\tignoreCase\n[push]default=\n")
         expected = git(checkout, "config", "--local", "--list", "-z")
         persist_as_v5(checkout)
@@ -381,7 +389,8 @@ from stepflow.sandbox.restore import credentials_stripped
 from stepflow.domain.checkout import CommandRequest
 checkout, temp = Path(sys.argv[1]), Path(sys.argv[2])
 with credentials_stripped(checkout, temp) as away, Toolbox.start(checkout) as box:
-    script = "grep -rc extraheader .git/config; chmod 000 .git/hooks .git/config; echo x > .git/info/exclude; true"
+    script = "grep -rc extraheader .git/config; chmod 0 .git/hooks .git/config; echo x > .git/info/exclude"
+    script += "; chmod 0 .git"
     print(box.run_command(CommandRequest(argv=("sh", "-c", script), timeout=9)).stdout.strip(), away.state)
 print(os.getuid(), away.notes)
 """

@@ -118,7 +118,7 @@ def test_a_replaced_submodule_loses_its_own_credentials_only(armed, temp):
     git(armed, "init", "--quiet", "--bare", str(module))
     git(armed, "config", "--file", str(module / "config"), "remote.o.url", "https://u:other-password@h/r")
     (note,) = after(armed, temp, "mv modules/a modules/x; ln -s x modules/a")
-    assert "modules/a was replaced" in note
+    assert "modules/a/b was replaced" in note
     assert files_holding("other-password", armed) == []
     assert PAYLOAD in (armed / ".git/config").read_text()
 

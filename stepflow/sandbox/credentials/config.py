@@ -1,4 +1,4 @@
-"""Git's configuration as settings, read by git itself and written by us without its secrets."""
+"""Git's configuration as settings, read by git itself, and how a file is written without secrets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 import shutil
 import stat
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.errors import IsolationError
+from stepflow.sandbox.credentials.files import bytes_of, text_of
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
@@ -31,9 +32,8 @@ _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
 }
 _WORDS = ("config", "--file", "-", "--no-includes", "--list", "-z")
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 #: What stands in a file for a secret. It may stand in the name of a ref, so no other character than letters.
-HIDDEN = "hidden"
+_HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,17 @@ class Setting:
         return f"{self.section}.{self.name}"
 
 
-def read_settings(data: bytes, location: str) -> tuple[Setting, ...]:
+def read_settings(text: str, location: str) -> tuple[Setting, ...]:
     """Every setting of a file; includes are not followed. Raises `IsolationError` for what git cannot read."""
-    if not data.strip():
+    if not text.strip():
         return ()
+    git = shutil.which("git", path=_ENVIRONMENT["PATH"])
+    if git is None:
+        raise unknown_credential(location, "there is no git on the fixed PATH")
     try:
         done = subprocess.run(  # noqa: S603 - an absolute path and fixed words
-            [_git(location), *_WORDS],
-            input=data,
+            [git, *_WORDS],
+            input=bytes_of(text),
             env=_ENVIRONMENT,
             cwd="/",
             capture_output=True,
@@ -66,36 +69,20 @@ def read_settings(data: bytes, location: str) -> tuple[Setting, ...]:
             check=False,
         )
     except subprocess.TimeoutExpired as exc:
-        raise _unreadable(location, "it took too long") from exc
+        raise unknown_credential(location, "it took too long") from exc
     if done.returncode != 0:
         # Git may quote the file, which may hold a secret that nobody knows yet: only the number of the line is shown.
         line = re.search(rb"line \d+", done.stderr)
-        raise _unreadable(location, f"{line[0].decode()} is no configuration" if line else "it is no configuration")
-    return tuple(_setting(entry.decode("utf-8", "surrogateescape")) for entry in done.stdout.split(b"\0")[:-1])
+        reason = f"{line[0].decode()} is no configuration" if line else "it is no configuration"
+        raise unknown_credential(location, reason)
+    return tuple(map(_setting, text_of(done.stdout).split("\0")[:-1]))
 
 
-def write_settings(settings: Iterable[Setting]) -> bytes:
-    """The same settings in git's plainest form."""
-    lines: list[str] = []
-    heading = ""
-    for setting in settings:
-        previous, heading = heading, _heading(setting)
-        lines += [heading] if heading != previous else []
-        lines.append(f"\t{setting.name}" if setting.value is None else f'\t{setting.name} = "{_escape(setting.value)}"')
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-
-
-def _git(location: str) -> str:
-    git = shutil.which("git", path=os.pathsep.join(SYSTEM_PATH))
-    if git is None:
-        raise _unreadable(location, "there is no git on the fixed PATH")
-    return git
-
-
-def _unreadable(location: str, reason: str) -> IsolationError:
+def unknown_credential(location: str, reason: str) -> IsolationError:
+    """Why a file cannot be shown to tools."""
     return IsolationError(
         f"It cannot be known whether {location} holds a credential: {reason}.",
-        hint="Correct or remove this file, or check the repository out anew, and install git.",
+        hint="Correct the file or its rights, or check the repository out anew, and install git.",
     )
 
 
@@ -108,62 +95,40 @@ def _setting(entry: str) -> Setting:
     )
 
 
-def _heading(setting: Setting) -> str:
-    if setting.subsection is None:
-        return f"[{setting.section}]"
-    escaped = setting.subsection.replace("\\", "\\\\").replace('"', '\\"')
-    return f'[{setting.section} "{escaped}"]'
+def write_settings(settings: Iterable[Setting]) -> str:
+    """The same settings in git's plainest form, each under its own heading."""
+    lines: list[str] = []
+    for setting in settings:
+        subsection = "" if setting.subsection is None else f" {_quoted(setting.subsection)}"
+        value = "" if setting.value is None else f" = {_quoted(setting.value)}"
+        lines.append(f"[{setting.section}{subsection}]\n\t{setting.name}{value}\n")
+    return "".join(lines)
 
 
-def _escape(value: str) -> str:
-    return "".join(_ESCAPES.get(character, character) for character in value)
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
-def secret_forms(secrets: set[str]) -> tuple[bytes, ...]:
+def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
     """How the secrets may stand in a file, the longest first. What is too short to be masked is no secret."""
-    long = (secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
-    forms = {form for secret in long for data in [_bytes(secret)] for form in (data, quote(data, safe="").encode())}
+    long = [secret for secret in secrets if len(secret) >= SHORTEST_SECRET]
+    forms = {*long, *(quote(bytes_of(secret), safe="") for secret in long)}
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
-def clean_config(
-    data: bytes,
-    settings: tuple[Setting, ...],
-    visible: tuple[Setting, ...],
-    secrets: set[str],
-    forms: tuple[bytes, ...],
-) -> bytes:
-    """A configuration without what is not visible; its own bytes where nothing has to go."""
-    clean = tuple(_strip(setting, secrets) for setting in visible)
-    if clean == settings and hide(data, forms) == data:
-        return data
-    return hide(write_settings(clean), forms)
-
-
-def _strip(setting: Setting, secrets: set[str]) -> Setting:
-    """Before it is written: quoting may tear a secret apart that git would put together again."""
-    value, subsection = setting.value, setting.subsection
-    for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):
-        value = None if value is None else value.replace(secret, HIDDEN)
-        subsection = None if subsection is None else subsection.replace(secret, HIDDEN)
-    return replace(setting, value=value, subsection=subsection)
-
-
-def hide(data: bytes, forms: tuple[bytes, ...]) -> bytes:
-    """The bytes with a word in the place of each form."""
+def hide(text: str, forms: tuple[str, ...]) -> str:
+    """The text with a word in the place of each form."""
     for form in forms:
-        data = data.replace(form, HIDDEN.encode())
-    return data
+        text = text.replace(form, _HIDDEN)
+    return text
 
 
-def holds(path: Path, forms: tuple[bytes, ...]) -> bool:
+def holds(path: Path, forms: tuple[str, ...]) -> bool:
     """Whether one of the forms stands in the file, however large it is."""
     with path.open("rb") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return any(content.find(form) >= 0 for form in forms)
-    return False
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) or not info.st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(bytes_of(form)) >= 0 for form in forms)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepflow.errors import IsolationError
-from stepflow.sandbox.tree_walk import FOLDER_FLAGS
+from stepflow.sandbox.tree_walk import FOLDER_FLAGS, walk_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from stepflow.sandbox.tree_walk import Aside
 
@@ -24,34 +25,29 @@ _UNFINISHED = ".stepflow-new-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
-    """A regular file."""
+class Node:
+    """A file, a link or a folder. `path` begins below what was asked for, with a slash, and is empty for that itself;
+    `content` is a link's target for a link; `links` counts the hard links of a file."""
 
-    data: bytes
+    path: str = ""
     mode: int
     uid: int
     gid: int
-    names: int = 1
+    links: int = 1
+    content: str = ""
+
+    def with_content(self, content: str) -> Node:
+        """The same file with another content."""
+        return replace(self, content=content, links=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """A symbolic link; where it leads does not matter."""
-
-    target: bytes
+#: What stands at a place with everything below it, each folder before its content; empty for nothing.
+Tree = tuple[Node, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Folder:
-    """A folder with everything in it."""
-
-    mode: int
-    uid: int
-    gid: int
-    children: Mapping[str, Node]
-
-
-Node = File | Link | Folder
+def tree_of(record: list[dict[str, Any]]) -> Tree:
+    """A tree that was written as JSON."""
+    return tuple(Node(**node) for node in record)
 
 
 class Budget:
@@ -71,9 +67,21 @@ class Budget:
             )
 
 
+def text_of(data: bytes) -> str:
+    """Bytes as a text of which `bytes_of` makes the same bytes again."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes that the text stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 @contextmanager
 def opened_folder(path: Path) -> Iterator[int]:
-    """The folder, open; it must be one itself and no link to one."""
+    """The folder, open. No link may stand on the way to it; raises `NotADirectoryError` where one does."""
+    if os.path.realpath(path) != str(path):
+        raise NotADirectoryError(errno.ENOTDIR, "a link stands on the way to it")
     folder = os.open(path, FOLDER_FLAGS)
     try:
         yield folder
@@ -81,20 +89,22 @@ def opened_folder(path: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def take_node(folder: int, name: str, path: Path, budget: Budget) -> Node | None:
-    """What stands at the name, None for nothing."""
-    try:
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISLNK(info.st_mode):
-        return Link(target=os.fsencode(os.readlink(name, dir_fd=folder)))
-    if stat.S_ISDIR(info.st_mode):
-        return _take_folder(folder, name, path, budget)
-    if not stat.S_ISREG(info.st_mode):
-        raise IsolationError(f"{path} is neither file nor folder.", hint="Remove it; git itself makes no such thing.")
-    budget.take(info.st_size, path)
-    return file_of(read_file(folder, name), info)
+@contextmanager
+def folder_below(folder: int, *names: str) -> Iterator[int]:
+    """The folder that the names lead to from an open folder, open; no link is followed."""
+    with ExitStack() as opened:
+        for name in names:
+            try:
+                inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            except PermissionError:
+                # Its owner, as whom the tools may have run, may take even the owner's rights away.
+                os.chmod(name, stat.S_IRWXU, dir_fd=folder)
+                inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            except NotADirectoryError as exc:
+                raise NotADirectoryError(exc.errno, f"{name} is no folder") from None
+            opened.callback(os.close, inner)
+            folder = inner
+        yield folder
 
 
 def names_in(folder: int) -> list[str]:
@@ -102,66 +112,93 @@ def names_in(folder: int) -> list[str]:
     return os.listdir(folder)
 
 
-def file_of(data: bytes, info: os.stat_result) -> File:
-    """A file with this content and these facts."""
-    return File(data=data, mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid, names=info.st_nlink)
-
-
-def _take_folder(folder: int, name: str, path: Path, budget: Budget) -> Folder:
-    with folder_below(folder, name) as inner:
-        info = os.fstat(inner)
-        budget.take(0, path)
-        children = {child: take_node(inner, child, path / child, budget) for child in sorted(names_in(inner))}
-        return Folder(
-            mode=stat.S_IMODE(info.st_mode),
-            uid=info.st_uid,
-            gid=info.st_gid,
-            children={child: node for child, node in children.items() if node is not None},
-        )
-
-
-@contextmanager
-def folder_below(folder: int, name: str) -> Iterator[int]:
-    """A folder in an open folder, open."""
+def kind_of(folder: int, name: str) -> int | None:
+    """What stands at the name, as the format bits of a mode; None for nothing."""
     try:
-        inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
-    except PermissionError:
-        # Its owner, as whom the tools may have run, may take even the owner's rights away.
-        os.chmod(name, 0o700, dir_fd=folder)
-        inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
-    try:
-        yield inner
-    finally:
-        os.close(inner)
+        return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
 
 
-def read_file(folder: int, name: str) -> bytes:
+def read_file(folder: int, name: str | bytes) -> bytes:
     """All bytes of a file; a pipe in its place is not waited for."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
         return file.read()
 
 
-def put_node(folder: int, name: str, node: Node | None, aside: Aside) -> None:
+def read_tree(folder: int, name: str, path: Path, budget: Budget) -> Tree:
+    """What stands at the name, which is `path`. Raises `IsolationError` and `OSError`."""
+    if kind_of(folder, name) is None:
+        return ()
+    nodes: list[Node] = []
+    left: list[str] = []
+    for entry in walk_at(folder, os.fsencode(name), left):
+        below, info = os.fsdecode(entry.path), entry.info()
+        is_file = stat.S_ISREG(info.st_mode)
+        budget.take(info.st_size if is_file else 0, Path(f"{path}{below}"))
+        if is_file:
+            content = text_of(read_file(entry.folder, entry.name))
+        elif stat.S_ISLNK(info.st_mode):
+            content = text_of(os.readlink(entry.name, dir_fd=entry.folder))
+        elif stat.S_ISDIR(info.st_mode):
+            content = ""
+        else:
+            raise IsolationError(
+                f"{path}{below} is neither file nor folder.", hint="Remove it; git itself makes no such thing."
+            )
+        links = info.st_nlink if is_file else 1
+        nodes.append(
+            Node(path=below, mode=info.st_mode, uid=info.st_uid, gid=info.st_gid, links=links, content=content)
+        )
+    if left:
+        raise OSError(errno.EACCES, left[0])
+    return tuple(nodes)
+
+
+def put_tree(folder: int, name: str, tree: Tree, aside: Aside) -> None:
     """Let exactly this stand at the name; what is so already is not touched.
 
-    It is written anew beside the old one and moved there: no other name, link or open descriptor sees it.
+    It is made beside the old one and moved there: at every moment the old or the new one stands, and no other name,
+    link or open descriptor sees the new one.
     """
-    if is_node(folder, name, node):
-        return
-    if node is None:
-        clear(folder, name, aside)
-    else:
-        _replace(folder, name, node, aside)
-
-
-def is_node(folder: int, name: str, node: Node | None) -> bool:
-    """Whether this very thing stands there, whole, with this mode and owner and under as many names."""
-    try:
-        return take_node(folder, name, Path(name), Budget()) == node
-    except (OSError, IsolationError, RecursionError):
+    with suppress(OSError, IsolationError):
         # What is closed, endless or no file cannot be ours.
-        return False
+        if read_tree(folder, name, Path(name), Budget()) == tree:
+            return
+    if not tree:
+        clear(folder, name, aside)
+        return
+    unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
+    try:
+        for node in tree:
+            _make(folder, f"{unfinished}{node.path}", node)
+        for node in reversed(tree):
+            _give(folder, f"{unfinished}{node.path}", node)
+        if stat.S_IFDIR in (kind_of(folder, name), stat.S_IFMT(tree[0].mode)):
+            clear(folder, name, aside)
+        os.replace(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        clear(folder, unfinished, aside)
+
+
+def _make(folder: int, path: str, node: Node) -> None:
+    if stat.S_ISDIR(node.mode):
+        os.mkdir(path, stat.S_IRWXU, dir_fd=folder)
+    elif stat.S_ISLNK(node.mode):
+        os.symlink(bytes_of(node.content), path, dir_fd=folder)
+    else:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.write(bytes_of(node.content))
+
+
+def _give(folder: int, path: str, node: Node) -> None:
+    # An ordinary user owns what it writes anyway, and cannot give it a group that it is not in.
+    with suppress(PermissionError):
+        os.chown(path, node.uid, node.gid, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISLNK(node.mode):
+        os.chmod(path, stat.S_IMODE(node.mode), dir_fd=folder)
 
 
 def clear(folder: int, name: str, aside: Aside) -> None:
@@ -175,59 +212,8 @@ def clear(folder: int, name: str, aside: Aside) -> None:
             os.unlink(name, dir_fd=folder)
 
 
-def kind_of(folder: int, name: str) -> int | None:
-    """What stands at the name, as the format bits of a mode; None for nothing."""
-    try:
-        return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return None
-
-
 def remove_unfinished(folder: int, aside: Aside) -> None:
     """Remove what a process that was killed was writing in this folder."""
     for name in names_in(folder):
         if name.startswith(_UNFINISHED):
             clear(folder, name, aside)
-
-
-def _replace(folder: int, name: str, node: Node, aside: Aside) -> None:
-    """Make it beside the old one and move it there, so that at every moment the old or the new one stands."""
-    unfinished = f"{_UNFINISHED}{secrets.token_hex(8)}"
-    try:
-        _make(folder, unfinished, node)
-        if kind_of(folder, name) == stat.S_IFDIR:
-            aside.take(folder, name)
-        elif isinstance(node, Folder):
-            clear(folder, name, aside)
-        os.replace(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        with suppress(FileNotFoundError):
-            clear(folder, unfinished, aside)
-
-
-def _make(folder: int, name: str, node: Node) -> None:
-    match node:
-        case File():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "wb") as file:
-                file.write(node.data)
-                file.flush()
-                _give(file.fileno(), node)
-        case Link():
-            os.symlink(node.target, name, dir_fd=folder)
-        case Folder():
-            os.mkdir(name, 0o700, dir_fd=folder)
-            with folder_below(folder, name) as inner:
-                for child, below in node.children.items():
-                    _make(inner, child, below)
-                _give(inner, node)
-
-
-def _give(descriptor: int, node: File | Folder) -> None:
-    info = os.fstat(descriptor)
-    if (info.st_uid, info.st_gid) != (node.uid, node.gid):
-        # An ordinary user owns what it writes anyway, and cannot give it a group that it is not in.
-        with suppress(PermissionError):
-            os.fchown(descriptor, node.uid, node.gid)
-    if stat.S_IMODE(info.st_mode) != node.mode:
-        os.fchmod(descriptor, node.mode)

@@ -11,19 +11,20 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.sandbox.credentials.files import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Set
 
 _HEADER = struct.Struct(">4sII")
-_GITLINK = 0o160000
 #: Ten numbers of 32 bits; the seventh is the mode.
 _FACTS = 40
-_MODE = struct.Struct(">24xI")
-_EXTENDED, _NAME_LENGTH = 0x4000, 0x0FFF
+_MODE = slice(24, 28)
+_GITLINK = struct.pack(">I", 0o160000)
+_EXTENDED = 0x4000
 #: An extension whose name begins with a small letter changes what the entries mean; this one has no content.
 _SPARSE_FOLDERS = b"sdir"
 _HASHES = (hashlib.sha1, hashlib.sha256)
-_MODE_BYTES = struct.pack(">I", _GITLINK)
 
 
 class UnreadableIndex(Exception):
@@ -32,35 +33,43 @@ class UnreadableIndex(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    name: bytes
-    facts: bytes
-    flags: int
-    more_flags: bytes
+    """`data` is the entry as versions 2 and 3 write it."""
+
+    name: str
+    data: bytes
 
     @property
     def is_gitlink(self) -> bool:
-        return bool(_MODE.unpack_from(self.facts)[0] == _GITLINK)
+        return self.data[_MODE] == _GITLINK
 
 
-def gitlinks_in(index: bytes) -> frozenset[bytes]:
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    """An index with the extensions that must stay."""
+
+    version: int
+    entries: list[_Entry]
+    extensions: bytes
+    hash_size: int
+
+
+def gitlinks_in(index: bytes) -> frozenset[str]:
     """The paths of all gitlinks; raises `UnreadableIndex`."""
     # Reading every entry takes time, and few indexes have what could be one, or could lead to another file.
-    if _MODE_BYTES not in index and b"link" not in index:
+    if _GITLINK not in index and b"link" not in index:
         return frozenset()
-    return frozenset(entry.name for entry in _read(index)[0] if entry.is_gitlink)
+    return frozenset(entry.name for entry in _read(index).entries if entry.is_gitlink)
 
 
-def without_gitlinks(index: bytes, names: Set[bytes]) -> bytes:
+def without_gitlinks(data: bytes, names: Set[str]) -> bytes:
     """The index without these gitlinks. What git only keeps to be faster is left out; it makes that again."""
-    entries, hash_size, extensions = _read(index)
-    remaining = [entry for entry in entries if not (entry.is_gitlink and entry.name in names)]
-    version = 3 if any(entry.more_flags for entry in remaining) else 2
-    data = _HEADER.pack(b"DIRC", version, len(remaining)) + b"".join(map(_written, remaining)) + extensions
-    return data + next(each(data).digest() for each in _HASHES if each().digest_size == hash_size)
+    index = _read(data)
+    remaining = [entry.data for entry in index.entries if not (entry.is_gitlink and entry.name in names)]
+    written = _HEADER.pack(b"DIRC", min(index.version, 3), len(remaining)) + b"".join(remaining) + index.extensions
+    return written + next(each(written).digest() for each in _HASHES if each().digest_size == index.hash_size)
 
 
-def _read(index: bytes) -> tuple[list[_Entry], int, bytes]:
-    """Entries, the length of a hash, and the extensions that must stay."""
+def _read(index: bytes) -> _Index:
     for each in _HASHES:
         try:
             return _read_with(index, each().digest_size)
@@ -69,30 +78,29 @@ def _read(index: bytes) -> tuple[list[_Entry], int, bytes]:
     raise UnreadableIndex
 
 
-def _read_with(index: bytes, hash_size: int) -> tuple[list[_Entry], int, bytes]:
+def _read_with(index: bytes, hash_size: int) -> _Index:
     signature, version, count = _HEADER.unpack_from(index)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError(signature)
-    at, end, previous = _HEADER.size, len(index) - hash_size, b""
+    at, end, name = _HEADER.size, len(index) - hash_size, b""
     entries: list[_Entry] = []
     for _ in range(count):
-        begin = at
-        facts, at = index[at : at + _FACTS + hash_size], at + _FACTS + hash_size
+        begin, at = at, at + _FACTS + hash_size
         (flags,) = struct.unpack_from(">H", index, at)
-        more = index[at + 2 : at + 4] if flags & _EXTENDED else b""
-        at += 2 + len(more)
+        at += 4 if flags & _EXTENDED else 2
+        data, shared = index[begin:at], 0
         if version == 4:
-            shared, at = _number(index, at)
-            if shared > len(previous):
-                raise ValueError(shared)
-            previous = previous[: len(previous) - shared]
+            dropped, at = _number(index, at)
+            if dropped > len(name):
+                raise ValueError(dropped)
+            shared = len(name) - dropped
         nul = index.index(b"\0", at, end)
-        name = (previous if version == 4 else b"") + index[at:nul]
-        previous, at = name, nul + 1
-        if version != 4:
-            at = begin + (nul - begin + 8) // 8 * 8
-        entries.append(_Entry(name=name, facts=facts, flags=flags, more_flags=more))
-    return entries, hash_size, _extensions(index, at, end)
+        name = name[:shared] + index[at:nul]
+        data += name
+        data += b"\0" * (8 - len(data) % 8)
+        at = nul + 1 if version == 4 else begin + len(data)
+        entries.append(_Entry(name=text_of(name), data=data))
+    return _Index(version=version, entries=entries, extensions=_extensions(index, at, end), hash_size=hash_size)
 
 
 def _extensions(index: bytes, at: int, end: int) -> bytes:
@@ -109,13 +117,6 @@ def _extensions(index: bytes, at: int, end: int) -> bytes:
     if at != end:
         raise ValueError(at)
     return remaining
-
-
-def _written(entry: _Entry) -> bytes:
-    length = min(len(entry.name), _NAME_LENGTH)
-    flags = struct.pack(">H", entry.flags & ~_NAME_LENGTH | length) + entry.more_flags
-    data = entry.facts + flags + entry.name
-    return data + b"\0" * (8 - len(data) % 8)
 
 
 def _number(index: bytes, at: int) -> tuple[int, int]:

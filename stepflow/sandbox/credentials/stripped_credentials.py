@@ -3,264 +3,215 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+import stat
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.files import (
     Budget,
-    File,
-    Folder,
-    Link,
+    Tree,
+    folder_below,
+    kind_of,
     opened_folder,
-    put_node,
+    put_tree,
+    read_file,
+    read_tree,
     remove_unfinished,
-    take_node,
+    text_of,
+    tree_of,
 )
-from stepflow.sandbox.credentials.git_dir_backup import GitDirBackup, GitDirState, put_if_untouched
-from stepflow.sandbox.credentials.new_git import GitEntries, shown
-from stepflow.sandbox.credentials.record import from_record, to_record
-from stepflow.sandbox.credentials.survey import Change, Survey, entry_of
+from stepflow.sandbox.credentials.git_folder import GitFolder
+from stepflow.sandbox.credentials.new_git import disarm_new_git
+from stepflow.sandbox.credentials.survey import Change, Survey
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
 if TYPE_CHECKING:
-    from stepflow.domain.json import JsonValue
-    from stepflow.sandbox.credentials.files import Node
+    from collections.abc import Iterator
 
 _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
     "Check the repository out anew before a later step needs them."
 )
-#: The dataclasses of a record.
-_RECORDED = {each.__name__: each for each in (File, Link, Folder, Change, GitDirState)}
 _LEFT = "so what git does there is not certain to be what it did before. Check the repository out anew for later steps."
+_MOST_SHOWN = 5
+
+
+def find_credentials(checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()) -> Survey:
+    """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
+    return Survey(checkout, runner_temp, login_files)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckoutCredentials:
-    """The credentials of a checkout. `state` tells people how many stand where."""
+class Taken:
+    """All that is known of a checkout whose credentials are away. `entry` is the `.git` that git finds; `pointers` are
+    those that are files or links."""
 
-    secrets: tuple[str, ...]
-    state: str
-
-
-def find_credentials(
-    checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()
-) -> CheckoutCredentials:
-    """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
-    survey = Survey(checkout, runner_temp, login_files)
-    return CheckoutCredentials(secrets=tuple(sorted(survey.secrets)), state=survey.state)
+    entry: Path
+    pointers: dict[str, Tree]
+    folders: tuple[GitFolder, ...]
+    changes: tuple[Change, ...]
 
 
 class StrippedCredentials:
     """The credentials of one checkout while they are away, and git's files there as they were."""
 
-    def __init__(self, checkout: Path) -> None:
-        self.state = "not looked for"
+    def __init__(self, checkout: Path, taken: Taken) -> None:
         self._checkout = checkout.resolve()
-        self._entry = entry_of(self._checkout)
-        self._entry_was: Node | None = None
-        self._entries = GitEntries(self._checkout, {})
-        self._folders: list[GitDirBackup] = []
-        self._outside: list[_Outside] = []
-        self._inside: dict[Path, Change] = {}
-        self._fate = _LEFT
+        self._taken = taken
+        #: Git folders are held open, so that no other one in the place of one has its number.
+        self._held = ExitStack()
 
-    def find(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
-        """Find the credentials and remember what will come back; nothing is changed yet."""
-        with ExitStack() as failed:
-            failed.callback(self.close)
-            self._find(Survey(self._checkout, runner_temp, login_files))
-            failed.pop_all()
-
-    def _find(self, survey: Survey) -> None:
+    @classmethod
+    def find(cls, survey: Survey) -> Self:
+        """Remember what will come back; nothing is changed yet."""
         budget = Budget()
-        self.state = survey.state
-        self._fate = _NOT_RETURNED if survey.changes else _LEFT
-        self._entry_was = self._entry_now(budget)
-        self._entries = GitEntries.take(self._checkout, survey.entries, budget)
-        for path in survey.folders:
-            self._folders.append(GitDirBackup.take(path, survey, budget))
-        for path, change in survey.changes.items():
-            if not survey.is_inside(path):
-                self._outside.append(_Outside(path, change, frozenset(survey.led_from.get(path, ()))))
-            else:
-                self._inside[path] = change
+        taken = Taken(
+            entry=survey.entries[0],
+            pointers={
+                str(entry): _tree_at(entry, budget)
+                for entry in survey.entries
+                if os.path.lexists(entry) and (entry.is_symlink() or not entry.is_dir())
+            },
+            folders=tuple(GitFolder.remember(path, survey, budget) for path in survey.folders),
+            changes=tuple(survey.changes.values()),
+        )
+        stripped = cls(survey.checkout, taken)
+        with ExitStack() as failed:
+            failed.callback(stripped.close)
+            for folder in taken.folders:
+                stripped._held.callback(os.close, os.open(folder.path, FOLDER_FLAGS))
+            failed.pop_all()
+        return stripped
 
     def take(self) -> None:
         """Take away what was found."""
-        changes = {**self._inside, **{file.path: file.change for file in self._outside}}
-        for path, change in changes.items():
-            _strip(path, change)
+        for change in self._taken.changes:
+            try:
+                with opened_folder(change.path.parent) as folder:
+                    put_tree(folder, change.path.name, _shown(change), Aside(folder))
+            except OSError as exc:
+                raise IsolationError(
+                    f"The credential in {change.path} cannot be taken away from the tools: {exc.strerror}.",
+                    hint="Check the repository out with `persist-credentials: false`, or correct the file's rights.",
+                ) from exc
 
-    def record(self) -> JsonValue:
-        """All that `of_record` needs."""
-        return to_record(
-            {
-                "fate": self._fate,
-                "entry": self._entry,
-                "entry_was": self._entry_was,
-                "entries": self._entries.was,
-                "folders": tuple(folder.state for folder in self._folders),
-                "outside": tuple((file.path, file.change, file.folders) for file in self._outside),
-                "inside": self._inside,
-            }
-        )
+    def record(self) -> dict[str, object]:
+        """All that `of_record` needs, as JSON but for its paths."""
+        return asdict(self._taken)
 
     @classmethod
-    def of_record(cls, checkout: Path, record: object) -> Self:
-        """What a run has taken away that could not give it back."""
-        stripped, facts = cls(checkout), from_record(record, _RECORDED)
-        stripped._fate, stripped._entry, stripped._entry_was = facts["fate"], facts["entry"], facts["entry_was"]
-        stripped._entries = GitEntries(stripped._checkout, facts["entries"])
-        stripped._inside = facts["inside"]
-        with suppress(OSError):
-            # Of a checkout that is gone only what lies outside can come back, and nothing can use it there.
-            if stripped._checkout.is_dir():
-                stripped._folders = [GitDirBackup.of_state(state, stripped._checkout) for state in facts["folders"]]
-        for path, change, folders in facts["outside"]:
-            with suppress(OSError):
-                file = _Outside(path, change, folders)
-                remove_unfinished(file.parent, Aside(file.parent))
-                stripped._outside.append(file)
-        return stripped
+    def of_record(cls, checkout: Path, record: Any) -> Self:  # noqa: ANN401 - JSON of our own
+        """What a run has taken away that could not give it back. Raises `KeyError` or `TypeError` for a record of
+        another form."""
+        taken = Taken(
+            entry=Path(record["entry"]),
+            pointers={path: tree_of(nodes) for path, nodes in record["pointers"].items()},
+            folders=tuple(map(GitFolder.of_record, record["folders"])),
+            changes=tuple(map(Change.of_record, record["changes"])),
+        )
+        return cls(checkout, taken)
 
     def give_back(self) -> tuple[str, ...]:
         """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
         act, then the credentials. Nothing of the tools may be alive. Gives what people must know."""
-        try:
-            if self._checkout.is_dir():
-                return tuple(dict.fromkeys(self._give_back()))
-            return tuple(each for file in self._outside for each in file.give_back(credentials=True))
-        finally:
-            self.close()
+        with self._held:
+            if not self._checkout.is_dir():
+                # Only what lies outside can come back, and nothing can use it there.
+                said = [_put_back(change, None, comes_back=True) for change in self._taken.changes]
+                return tuple(problem for problem in said if problem)
+            with self._aside_folder() as parent:
+                aside = Aside(parent)
+                try:
+                    return tuple(dict.fromkeys(self._give_back(aside)))
+                finally:
+                    aside.close()
 
     def remove_aside(self) -> None:
         """Remove what was only moved out of the way, which may take long."""
-        with suppress(OSError):
-            parent = self._open_aside_folder()
-            try:
-                Aside(parent).remove()
-            finally:
-                os.close(parent)
-
-    def _give_back(self) -> list[str]:
-        parent = self._open_aside_folder()
-        aside = Aside(parent)
-        try:
-            return self._restored(aside)
-        finally:
-            aside.close()
-            os.close(parent)
-
-    def _restored(self, aside: Aside) -> list[str]:
-        changed = self._entry_changed()
-        problems = [changed] if changed else []
-        known = frozenset(folder.path for folder in self._folders)
-        restored: list[GitDirBackup] = []
-        own = self._folders[0].path if self._folders else None
-        # Looked at before anything is removed, which may be what leads to the next one.
-        replaced = {folder.path: folder.replaced() for folder in self._folders}
-        for folder in self._folders:
-            if problem := replaced[folder.path] or folder.restore(aside, known):
-                # A nested repository without credentials may come and go; that is the run's own work.
-                problems += [problem] if folder.path == own or folder.had_credentials else []
-            else:
-                restored.append(folder)
-        same = frozenset(folder.number for folder in self._folders if not replaced[folder.path])
-        removed, left = self._entries.restore(same, aside)
-        problems += [f"{'; '.join(left[:3])}: it could not be looked at whole"] if left else []
-        blocked = bool(changed or left) or (own is not None and own not in {folder.path for folder in restored})
-        problems += self._return_credentials(restored, aside, blocked=blocked)
-        notes = [f"{problem}; {self._fate}" for problem in dict.fromkeys(problems)]
-        if removed:
-            notes.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
-        return notes
-
-    def _return_credentials(self, restored: list[GitDirBackup], aside: Aside, *, blocked: bool) -> list[str]:
-        problems: list[str] = []
-        lost = {folder.path for folder in self._folders} - {folder.path for folder in restored}
-        for folder in () if blocked else restored:
-            if problem := folder.return_credentials(aside):
-                problems.append(problem)
-                lost.add(folder.path)
-        for path, change in self._inside.items():
-            covered = any(folder.covers(path) for folder in self._folders)
-            if not covered and not blocked and not any(path.is_relative_to(folder) for folder in lost):
-                put_if_untouched(path, change, aside)
-        for file in self._outside:
-            problems += file.give_back(credentials=not blocked and not lost & file.folders)
-        return problems
+        with suppress(OSError), self._aside_folder() as parent:
+            Aside(parent).remove()
 
     def close(self) -> None:
         """Let go what is held open."""
-        held: list[GitDirBackup | _Outside] = [*self._folders, *self._outside]
-        self._folders, self._outside, self._inside = [], [], {}
-        for each in held:
-            each.close()
+        self._held.close()
 
-    def _open_aside_folder(self) -> int:
+    @contextmanager
+    def _aside_folder(self) -> Iterator[int]:
         """Where to put aside what is removed later: in git's own folder, where nobody looks, or in the checkout."""
-        for path in (self._entry, self._checkout):
-            with suppress(OSError):
-                return os.open(path, FOLDER_FLAGS)
-        return os.open(self._checkout, FOLDER_FLAGS)
+        entry = self._taken.entry
+        if entry.is_dir() and not entry.is_symlink():
+            with opened_folder(entry.parent) as parent, folder_below(parent, entry.name) as folder:
+                yield folder
+        else:
+            with opened_folder(self._checkout) as folder:
+                yield folder
 
-    def _entry_now(self, budget: Budget) -> Node | None:
-        """The checkout's `.git` when it is a file or a link; as a folder it is among the folders."""
-        if self._entry.is_dir() and not self._entry.is_symlink():
-            return None
-        with opened_folder(self._entry.parent) as parent:
-            return take_node(parent, self._entry.name, self._entry, budget)
+    def _give_back(self, aside: Aside) -> list[str]:
+        folders = self._taken.folders
+        changed = self._changed_entry()
+        # Looked at before anything is removed, which may be what leads to the next one.
+        replaced = {folder.path: folder.replaced() for folder in folders}
+        problems = {each.path: replaced[each.path] or each.restore(aside, replaced.keys()) for each in folders}
+        same = {folder.number for folder in folders if not replaced[folder.path]}
+        removed, left = disarm_new_git(self._checkout, self._taken.pointers, same, aside)
+        unseen = f"{'; '.join(left[:3])}: it could not be looked at whole" if left else ""
+        # A nested repository without credentials may come and go; that is the run's own work.
+        matter = {path for change in self._taken.changes if change.had_credential for path in change.folders}
+        fate = _NOT_RETURNED if matter else _LEFT
+        matter |= {folder.path for folder in folders[:1]}
+        said = [changed, *(problem for path, problem in problems.items() if path in matter), unseen]
+        blocked = changed or unseen or (folders and problems[folders[0].path])
+        lost = {path for path, problem in problems.items() if problem}
+        for change in self._taken.changes:
+            comes_back = not blocked and lost.isdisjoint(change.folders)
+            said.append(_put_back(change, aside, comes_back=comes_back))
+        notes = [f"{problem}; {fate}" for problem in said if problem]
+        if removed:
+            more = f" and {len(removed) - _MOST_SHOWN} more" if len(removed) > _MOST_SHOWN else ""
+            shown = f"{', '.join(removed[:_MOST_SHOWN])}{more}"
+            notes.append(f"the tools made {shown}, which can lead git anywhere; that was removed")
+        return notes
 
-    def _entry_changed(self) -> str:
-        if not self._folders or self._entry_was is None:
-            return ""
-        try:
-            now = self._entry_now(Budget())
-        except (OSError, IsolationError):
-            now = None
-        same = (
-            now.data == self._entry_was.data
-            if isinstance(now, File) and isinstance(self._entry_was, File)
-            else (now == self._entry_was)
-        )
-        return "" if same else f"{self._entry} was replaced"
-
-
-class _Outside:
-    """A file outside the checkout, in a folder that is held open."""
-
-    def __init__(self, path: Path, change: Change, folders: frozenset[Path]) -> None:
-        self.path, self.change, self.folders = path, change, folders
-        self.parent = os.open(path.parent, FOLDER_FLAGS)
-
-    def give_back(self, *, credentials: bool) -> list[str]:
-        """Put it back byte for byte, or without its credentials; what kept it from coming back."""
-        file = self.change.original if credentials else self.change.clean
-        aside = Aside(self.parent)
-        try:
-            put_node(self.parent, self.path.name, file, aside)
-        except OSError as exc:
-            return [f"{self.path} could not be written: {exc.strerror}"]
-        finally:
-            aside.remove()
-        return []
-
-    def close(self) -> None:
-        """Let its folder go."""
-        os.close(self.parent)
+    def _changed_entry(self) -> str:
+        """Whether the checkout's `.git`, when it is a file or a link, is not what it was."""
+        entry = self._taken.entry
+        was = self._taken.pointers.get(str(entry), ())
+        now: Tree = ()
+        with suppress(OSError, IsolationError):
+            now = _tree_at(entry, Budget()) if was else ()
+        kinds = [[(stat.S_IFMT(node.mode), node.content) for node in tree] for tree in (was, now)]
+        return "" if kinds[0] == kinds[1] or not self._taken.folders else f"{entry} was replaced"
 
 
-def _strip(path: Path, change: Change) -> None:
+def _tree_at(path: Path, budget: Budget) -> Tree:
+    with opened_folder(path.parent) as folder:
+        return read_tree(folder, path.name, path, budget)
+
+
+def _shown(change: Change) -> Tree:
+    return (change.original.with_content(change.shown),)
+
+
+def _put_back(change: Change, aside: Aside | None, *, comes_back: bool) -> str:
+    """Put a file back as it was, or outside the checkout at least without its credentials; what kept it from that.
+
+    A file inside may have been written to as part of the run's work: it comes back only as long as nobody did.
+    """
+    name, tree = change.path.name, (change.original,) if comes_back else _shown(change)
     try:
-        with opened_folder(path.parent) as folder:
-            aside = Aside(folder)
-            put_node(folder, path.name, change.clean, aside)
+        with opened_folder(change.path.parent) as folder:
+            own = aside or Aside(folder)
+            remove_unfinished(folder, own)
+            if not change.is_inside or (comes_back and _holds(folder, name, change.shown)):
+                put_tree(folder, name, tree, own)
     except OSError as exc:
-        raise IsolationError(
-            f"The credential in {path} cannot be taken away from the tools: {exc.strerror}.",
-            hint="Check the repository out with `persist-credentials: false`, or correct the file's rights.",
-        ) from exc
+        is_gone = change.is_inside and isinstance(exc, FileNotFoundError | NotADirectoryError)
+        return "" if is_gone else f"{change.path} could not be written: {exc.strerror}"
+    return ""
+
+
+def _holds(folder: int, name: str, content: str) -> bool:
+    return kind_of(folder, name) == stat.S_IFREG and text_of(read_file(folder, name)) == content

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
-from stepflow.sandbox.credentials.config import Setting, clean_config, hide, holds, read_settings, secret_forms
-from stepflow.sandbox.credentials.files import Budget, File, opened_folder, take_node
-from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in, secrets_of_login
+from stepflow.sandbox.credentials.config import (
+    Setting,
+    hide,
+    holds,
+    read_settings,
+    secret_forms,
+    unknown_credential,
+    write_settings,
+)
+from stepflow.sandbox.credentials.files import Budget, Node, opened_folder, read_tree
+from stepflow.sandbox.credentials.rules import (
+    is_needed,
+    login_files_of,
+    secrets_in,
+    secrets_of,
+    secrets_of_login,
+    without_login,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +42,7 @@ _LONGEST_POINTER = 8192
 _OPAQUE_FOLDERS = frozenset({"objects", "lfs"})
 _OPAQUE_FILES = frozenset({"index"})
 _CONFIGS = ("config", "config.worktree")
+_INCLUDES = ("include.path", "includeif.path")
 #: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").
 _LEFT_BY_CHECKOUT = "git-credentials-*.config"
 
@@ -105,25 +123,24 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A file that holds a credential, as it is and as the tools may see it."""
+    """A file that tools see with the content `shown`. `folders` are the git folders that it lies in or that lead to it;
+    `is_inside`: it lies in the checkout or in one of its git folders; `had_credential`: not only settings are away that
+    tools do not need."""
 
-    original: File
-    clean: File
+    path: Path
+    original: Node
+    shown: str
+    folders: tuple[Path, ...]
+    is_inside: bool
+    had_credential: bool
 
-
-@dataclass(kw_only=True)
-class _Source:
-    """A configuration on its way through the survey. `folders` are the git folders that lead to it."""
-
-    file: File
-    settings: tuple[Setting, ...]
-    judged: tuple[Judged, ...] = ()
-    folders: set[Path] = field(default_factory=set)
-
-    @property
-    def visible(self) -> tuple[Setting, ...]:
-        """What the tools see of it."""
-        return tuple(judged.visible for judged in self.judged if judged.visible)
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> Self:
+        """A change that was written as JSON."""
+        folders = tuple(map(Path, record["folders"]))
+        return cls(
+            **{**record, "path": Path(record["path"]), "original": Node(**record["original"]), "folders": folders}
+        )
 
 
 class Survey:
@@ -134,160 +151,149 @@ class Survey:
         self.checkout = checkout.resolve()
         self.entries = git_entries(self.checkout)
         self.folders = git_folders(self.checkout, self.entries)
-        self.secrets: set[str] = set()
-        self.changes: dict[Path, Change] = {}
-        #: File → the git folders whose configuration leads to it.
+        #: Each configuration and each file that one names, with the git folders that lead to it.
         self.led_from: dict[Path, set[Path]] = {}
+        #: How many credentials stand in which file.
+        self.counts: Counter[Path] = Counter()
         self._temp = runner_temp.resolve() if runner_temp else None
         self._budget = Budget()
-        self._sources: dict[Path, _Source] = {}
-        self._visited: set[tuple[Path, Path | None]] = set()
-        self._counts: dict[Path, int] = {}
-        self._blank: dict[Path, File] = {}
-        self._read_all()
-        self._note_logins(login_files)
-        self._judge_files()
+        self._secrets: set[str] = set()
+        self._files: dict[Path, Node] = {}
+        #: Which of the files are configurations, and which are nothing but a credential.
+        self._settings: dict[Path, tuple[Setting, ...]] = {}
+        self._logins: set[Path] = set()
+        self._read_configurations()
+        for path in map(self._real, login_files):
+            # What lies elsewhere is closed to the tools, and other jobs may need it meanwhile.
+            if self._is_inside(path) and _is_file(path):
+                self._read_login(path, self.checkout)
+                self._secrets |= secrets_of_login(self._files[path].content)
+        self.changes = {change.path: change for change in self._find_changes()}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret that was found."""
+        return tuple(sorted(self._secrets))
 
     @property
     def state(self) -> str:
         """For people: how many credentials stand where."""
-        if not self._counts:
+        if not self.counts:
             return "none found"
-        names = dict.fromkeys(self._name(path) for path in self._counts)
-        shown = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
-        return f"{sum(self._counts.values())} taken out of {shown}"
-
-    def is_inside(self, path: Path) -> bool:
-        """Whether the path lies in the checkout or in a git folder that belongs to it."""
-        return any(path.is_relative_to(folder) for folder in (self.checkout, *self.folders))
+        names = list(dict.fromkeys(map(self._name, self.counts)))
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+        return f"{self.counts.total()} taken out of {shown}"
 
     def _name(self, path: Path) -> str:
         if path.is_relative_to(self.checkout):
             return str(path.relative_to(self.checkout))
         return "runner_temp" if self._temp and path.is_relative_to(self._temp) else str(path)
 
-    def _read_all(self) -> None:
-        for folder in self.folders:
-            for path in sorted(folder.glob("config*")):
-                self._read(path, folder, must=path.name in _CONFIGS)
-        left = sorted(self._temp.glob(_LEFT_BY_CHECKOUT)) if self._temp else []
-        for path in left:
-            self._read(path, self.folders[0] if self.folders else None, must=False)
-
-    def _read(self, path: Path, folder: Path | None, *, must: bool) -> None:
-        """Read a configuration and everything that it leads to, each file once."""
-        real = _real(path)
-        if (real, folder) in self._visited or not _is_file(real):
-            return
-        self._visited.add((real, folder))
-        source = self._sources.get(real) or self._new_source(real, must=must)
-        if source:
-            source.folders |= {folder} if folder else set()
-            source.judged = tuple(self._judged(setting, real, folder) for setting in source.settings)
-
-    def _new_source(self, real: Path, *, must: bool) -> _Source | None:
-        file = self._file(real)
-        try:
-            settings = read_settings(file.data, str(real))
-        except IsolationError:
-            if must:
-                raise
-            return None
-        self._sources[real] = _Source(file=file, settings=settings)
-        return self._sources[real]
-
-    def _file(self, path: Path) -> File:
-        try:
-            with opened_folder(path.parent) as parent:
-                node = take_node(parent, path.name, path, self._budget)
-        except OSError as exc:
-            raise _unread(path, str(exc.strerror)) from exc
-        if not isinstance(node, File):
-            raise _unread(path, "it was replaced meanwhile")
-        return node
-
-    def _judged(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
-        if setting.section in ("include", "includeif") and setting.name == "path":
-            return self._judged_include(setting, source, folder)
-        judged = judge_setting(setting)
-        self.secrets |= judged.secrets
-        for named in judged.paths:
-            self._note_pointed(_absolute(named, self.checkout), folder)
-        return judged
-
-    def _judged_include(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
-        """What lies outside is nothing that the tools may read, and git dies on an include that it may not read."""
-        target = _absolute(setting.value or "", source.parent)
-        if setting.value:
-            self._read(target, folder, must=False)
-        return Judged(visible=setting if self.is_inside(_real(target)) else None)
-
-    def _note_pointed(self, path: Path, folder: Path | None) -> None:
-        """A file of cookies, passwords or keys is nothing but a credential."""
-        real = _real(path)
-        if not _is_file(real) or not self._may_change(real):
-            return
-        if real not in self._blank:
-            self._blank[real] = self._file(real)
-            self.secrets |= secrets_in(self._blank[real].data.decode("utf-8", "surrogateescape"))
-        self.led_from.setdefault(real, set()).update({folder} if folder else ())
-
-    def _note_logins(self, files: tuple[Path, ...]) -> None:
-        """What lies elsewhere is closed to the tools, and other jobs may need it meanwhile."""
-        for path in files:
-            real = _real(self.checkout / path)
-            if self.is_inside(real) and _is_file(real):
-                self._note_pointed(real, None)
-                self.secrets |= secrets_of_login(self._blank[real].data.decode("utf-8", "surrogateescape"))
+    def _is_inside(self, path: Path) -> bool:
+        return any(path.is_relative_to(folder) for folder in (self.checkout, *self.folders))
 
     def _may_change(self, path: Path) -> bool:
-        return self._temp is not None or self.is_inside(path)
+        return self._temp is not None or self._is_inside(path)
 
-    def _judge_files(self) -> None:
-        """Now that all secrets are known: the configurations without them, and every other file that repeats one."""
-        forms = secret_forms(self.secrets)
-        for path, source in self._sources.items():
-            if self._may_change(path):
-                self.led_from.setdefault(path, set()).update(source.folders)
-                self._change(
-                    path,
-                    source.file,
-                    clean_config(source.file.data, source.settings, source.visible, self.secrets, forms),
-                )
-            self._count(path, source)
-        for path, file in self._blank.items():
-            self._counts[path] = self._counts.get(path, 0) + 1
-            self._change(path, file, b"")
-        for folder in self.folders if forms else ():
-            for path in files_of(folder):
-                if path not in self._sources and path not in self._blank and holds(path, forms):
-                    file = self._file(path)
-                    self._counts[path] = 1
-                    self._change(path, file, hide(file.data, forms))
+    def _real(self, named: str | Path, folder: Path | None = None) -> Path:
+        """A path as git reads it in a configuration: `~/` is HOME, everything else begins at the folder."""
+        path = Path(named)
+        with suppress(RuntimeError):
+            path = path.expanduser()
+        return Path(os.path.realpath((folder or self.checkout) / path))
 
-    def _count(self, path: Path, source: _Source) -> None:
-        changed = sum(
-            judged.visible != setting and not setting.section.startswith("include")
-            for judged, setting in zip(source.judged, source.settings, strict=True)
+    def _read_configurations(self) -> None:
+        for folder in self.folders:
+            for path in sorted(folder.glob("config*")):
+                self._read_configuration(self._real(path), folder, must=path.name in _CONFIGS)
+        for path in sorted(self._temp.glob(_LEFT_BY_CHECKOUT)) if self._temp else ():
+            self._read_configuration(self._real(path), self.folders[0] if self.folders else self.checkout)
+
+    def _read_configuration(self, path: Path, folder: Path, *, must: bool = False) -> None:
+        """Read a configuration and everything that it leads to."""
+        if folder in self.led_from.get(path, ()) or not _is_file(path):
+            return
+        if path not in self._settings:
+            file = self._read(path)
+            try:
+                self._settings[path] = read_settings(file.content, str(path))
+            except IsolationError:
+                if must:
+                    raise
+                return
+            self._files[path] = file
+            for setting in self._settings[path]:
+                secrets = secrets_of(setting)
+                self._secrets |= secrets
+                if secrets or login_files_of(setting):
+                    self.counts[path] += 1
+        self.led_from.setdefault(path, set()).add(folder)
+        for setting in self._settings[path]:
+            if setting.key in _INCLUDES and setting.value:
+                self._read_configuration(self._real(setting.value, path.parent), folder)
+            for named in login_files_of(setting):
+                self._read_login(self._real(named), folder)
+
+    def _read_login(self, path: Path, folder: Path) -> None:
+        """Read a file of cookies, passwords or keys, which is nothing but a credential."""
+        if not _is_file(path) or not self._may_change(path):
+            return
+        if path not in self._logins:
+            self._logins.add(path)
+            self._files[path] = self._read(path)
+            self._secrets |= secrets_in(self._files[path].content)
+            self.counts[path] += 1
+        self.led_from.setdefault(path, set()).add(folder)
+
+    def _read(self, path: Path) -> Node:
+        try:
+            with opened_folder(path.parent) as folder:
+                (file,) = read_tree(folder, path.name, path, self._budget)
+        except (OSError, ValueError) as exc:
+            raise unknown_credential(str(path), getattr(exc, "strerror", "") or "it was replaced meanwhile") from exc
+        return file
+
+    def _find_changes(self) -> Iterator[Change]:
+        """Now that all secrets are known: what was read without them, and every other file of git's with one."""
+        forms = secret_forms(self._secrets)
+        for path, file in self._files.items():
+            shown = "" if path in self._logins else self._configuration_without(forms, path)
+            if shown != file.content and self._may_change(path):
+                yield self._change(path, file, shown)
+        for path in dict.fromkeys(path for folder in self.folders for path in files_of(folder)) if forms else ():
+            if path not in self._files and holds(path, forms):
+                self.counts[path] = 1
+                file = self._read(path)
+                yield self._change(path, file, hide(file.content, forms))
+
+    def _change(self, path: Path, file: Node, shown: str) -> Change:
+        folders = {*self.led_from.get(path, ()), *(each for each in self.folders if path.is_relative_to(each))}
+        return Change(
+            path=path,
+            original=file,
+            shown=shown,
+            folders=tuple(sorted(folders)),
+            is_inside=self._is_inside(path),
+            had_credential=path in self.counts,
         )
-        if changed:
-            self._counts[path] = changed
 
-    def _change(self, path: Path, file: File, data: bytes) -> None:
-        if data != file.data:
-            self.changes[path] = Change(original=file, clean=replace(file, data=data, names=1))
+    def _configuration_without(self, forms: tuple[str, ...], path: Path) -> str:
+        """A configuration with nothing but what tools need and may see; its own text where nothing has to go."""
+        settings, text = self._settings[path], self._files[path].content
+        visible = tuple(
+            replace(
+                setting,
+                subsection=None if setting.subsection is None else hide(without_login(setting.subsection), forms),
+                value=None if setting.value is None else hide(without_login(setting.value), forms),
+            )
+            for setting in settings
+            if is_needed(setting) and self._is_reachable(setting, path.parent)
+        )
+        return text if visible == settings and hide(text, forms) == text else write_settings(visible)
 
-
-def _absolute(named: str, folder: Path) -> Path:
-    """A path as git reads it in a configuration: `~/` is HOME, everything else begins at the folder."""
-    try:
-        return folder / Path(named).expanduser()
-    except RuntimeError:
-        return folder / named
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    def _is_reachable(self, setting: Setting, folder: Path) -> bool:
+        """Git dies on an include that it may not read, and what lies outside is nothing that the tools may read."""
+        return setting.key not in _INCLUDES or self._is_inside(self._real(setting.value or "", folder))
 
 
 def _is_file(path: Path) -> bool:
@@ -296,10 +302,3 @@ def _is_file(path: Path) -> bool:
     except OSError:
         # The way to it is closed to this process, and to the tools then too.
         return False
-
-
-def _unread(path: Path, reason: str) -> IsolationError:
-    return IsolationError(
-        f"It cannot be known whether {path} holds a credential: {reason}.",
-        hint="Correct the file's rights, or check the repository out anew.",
-    )
