@@ -56,7 +56,7 @@ class RestoreJournal:
                     f"What this run must give back cannot be written down in {folder}: {exc.strerror}.",
                     hint="Let XDG_STATE_HOME name a folder that you may write to.",
                 ) from exc
-            # Whoever removes a journal removes an empty folder too.
+            # Whoever removes a journal removes an empty folder too, at any moment.
             if journal := cls._opened(path, os.O_CREAT):
                 break
         if journal._file.read(1):
@@ -108,49 +108,37 @@ class RestoreJournal:
 
     @classmethod
     def _opened(cls, path: Path, create: int = 0) -> Self | None:
-        """The journal at the path, locked; None when there is none. Only what nobody else can have written counts."""
-        try:
-            folder = os.open(path.parent, FOLDER_FLAGS)
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise _untrusted(path.parent) from exc
-        try:
-            _demand_own(os.fstat(folder), path.parent)
-            return cls._locked(path, folder, create)
-        finally:
-            os.close(folder)
-
-    @classmethod
-    def _locked(cls, path: Path, folder: int, create: int) -> Self | None:
+        """The journal at the path, locked; None when there is none, or when another run has just removed it. Only what
+        nobody else can have written counts."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | create
-        while True:
+        with contextlib.ExitStack() as opened:
+            place = path.parent
             try:
-                file = os.open(path.name, flags, 0o600, dir_fd=folder)
+                folder = os.open(place, FOLDER_FLAGS)
+                opened.callback(os.close, folder)
+                _demand_own(os.fstat(folder), place)
+                place = path
+                journal = cls(path, os.open(path.name, flags, 0o600, dir_fd=folder))
             except FileNotFoundError:
                 return None
             except OSError as exc:
-                raise _untrusted(path) from exc
-            journal = cls(path, file)
+                raise _untrusted(place) from exc
+            failed = opened.enter_context(contextlib.ExitStack())
+            failed.callback(journal.close)
+            info = os.fstat(journal._file.fileno())
+            _demand_own(info, path)
             try:
-                _demand_own(os.fstat(file), path)
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise _untrusted(path)
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(file), os.stat(path.name, dir_fd=folder, follow_symlinks=False)):
-                        return journal
+                fcntl.flock(journal._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                journal.close()
                 raise InputError(
                     "Another run of stepflow works in this checkout.",
                     hint="Wait until it has ended, or use another checkout.",
                 ) from None
-            except InputError:
-                journal.close()
-                raise
-            # Removed by another run between the opening and the lock.
-            journal.close()
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(info, os.stat(path.name, dir_fd=folder, follow_symlinks=False)):
+                    failed.pop_all()
+                    return journal
+            return None
 
 
 def _path_of(folder: Path, checkout: Path) -> Path:
@@ -207,19 +195,16 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
         restore = CheckoutRestore(Path(named), journal)
         try:
             restore.recall(records)
-        except InputError:
+        except (InputError, KeyError, TypeError) as exc:
             journal.close()
-            if journal.path == own:
+            if journal.path != own:
+                continue
+            if isinstance(exc, InputError):
                 raise
-            continue
-        except (KeyError, TypeError) as exc:
-            journal.close()
-            if journal.path == own:
-                raise InputError(
-                    f"Another version of stepflow wrote down what a run that was killed took: {journal.path}.",
-                    hint="Check the repository out anew and remove this file.",
-                ) from exc
-            continue
+            raise InputError(
+                f"Another version of stepflow wrote down what a run that was killed took: {journal.path}.",
+                hint="Check the repository out anew and remove this file.",
+            ) from exc
         restore.give_back(all_dead=True)
         yield f"A run that was killed had left {named} as it was then; what it took is given back.", restore.notes
 
