@@ -17,6 +17,14 @@ def open_folder():
         yield folder
 
 
+@pytest.fixture
+def temp(open_folder):
+    """The runner's folder for temporary files."""
+    folder = open_folder / "temp"
+    folder.mkdir()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def packages():
     with reachable_folder() as folder:

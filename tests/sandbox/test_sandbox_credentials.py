@@ -22,13 +22,6 @@ from stepflow.sandbox.restore import credentials_stripped
 PASSWORD = "pass%2Fword-of-a-test"
 
 
-@pytest.fixture
-def temp(open_folder):
-    folder = open_folder / "temp"
-    folder.mkdir()
-    return folder
-
-
 def listed(checkout: Path) -> str:
     """All that git says about its configuration in this checkout."""
     return git(checkout, "config", "--list", "--show-origin", "--local")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from credentials_world import PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
+from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
 from toolbox_world import Box, git, root_only
 
 from stepflow.domain.words import Isolation
@@ -24,13 +25,6 @@ pytestmark = pytest.mark.whole
 
 
 @pytest.fixture
-def temp(open_folder):
-    folder = open_folder / "temp"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def armed(checkout, temp):
     """A checkout with credentials in both forms."""
     persist_as_v5(checkout)
@@ -38,6 +32,13 @@ def armed(checkout, temp):
     (checkout / ".git/hooks/pre-push").write_text("#!/bin/sh\nexit 0\n")
     (checkout / ".git/hooks/pre-push").chmod(0o755)
     return checkout
+
+
+@pytest.fixture
+def nested(checkout):
+    """A repository below the checkout."""
+    git(checkout, "init", "--quiet", str(checkout / "vendor/other"))
+    return checkout / "vendor/other/.git"
 
 
 def after(checkout: Path, temp: Path, *script: str) -> tuple[str, ...]:
@@ -139,6 +140,76 @@ def test_a_git_file_that_leads_elsewhere_afterwards(armed, open_folder, temp):
     assert files_holding(PAYLOAD, armed, temp) == []
 
 
+def persist_outside(git_folder: Path, temp: Path) -> Path:
+    """A file beside the checkout that only this git folder leads to."""
+    file = temp / "other.config"
+    file.write_text(f'[http "https://other.example/"]\n\textraheader = AUTHORIZATION: {HEADER}\n')
+    with (git_folder / "config").open("a") as config:
+        config.write(f"[include]\n\tpath = {file}\n")
+    return file
+
+
+def copied(folder: Path) -> None:
+    """The same in every byte, but another folder."""
+    git(folder.parent, "clone", "--quiet", "--bare", str(folder), str(folder.with_name("copy")))
+    moved(folder)
+    folder.with_name("copy").rename(folder)
+
+
+def moved(folder: Path) -> None:
+    """Gone from its place, and still there."""
+    folder.rename(folder.with_name("moved"))
+
+
+def filed(folder: Path) -> None:
+    moved(folder)
+    folder.write_text("gitdir: moved\n")
+
+
+REPLACING = pytest.mark.parametrize("replace", [copied, moved, filed], ids=lambda each: each.__name__)
+
+
+def test_a_file_outside_is_given_back_to_the_nested_repository_that_leads_to_it(checkout, nested, temp):
+    file = persist_outside(nested, temp)
+    before = file.read_bytes()
+    with credentials_stripped(checkout, temp) as stripped:
+        assert files_holding(PAYLOAD, checkout, temp) == []
+    assert (stripped.notes, file.read_bytes()) == ((), before)
+
+
+@REPLACING
+def test_no_file_outside_is_given_back_where_the_nested_repository_that_leads_to_it_was_replaced(
+    checkout, nested, temp, replace: Callable[[Path], None]
+):
+    persist_as_v5(checkout)
+    file = persist_outside(nested, temp)
+    with credentials_stripped(checkout, temp):
+        replace(nested)
+    assert files_holding(PAYLOAD, checkout, temp) == [str(checkout / ".git/config")]
+    assert file.exists()
+
+
+@REPLACING
+def test_no_file_outside_is_given_back_where_the_checkouts_own_repository_was_replaced(
+    checkout, nested, temp, replace: Callable[[Path], None]
+):
+    """Also where it is not the own one that leads there: whatever stands in its place may lead to the nested one."""
+    persist_outside(nested, temp)
+    with credentials_stripped(checkout, temp) as stripped:
+        replace(checkout / ".git")
+    assert "are not given back" in stripped.notes[0]
+    assert files_holding(PAYLOAD, checkout, temp) == []
+
+
+def test_a_git_file_that_cannot_be_read_at_the_end_is_not_the_one_of_the_start(checkout, open_folder, temp):
+    persist_as_v5(checkout)
+    git(checkout, "worktree", "add", "--quiet", str(open_folder / "tree"))
+    with credentials_stripped(open_folder / "tree", temp) as stripped, (open_folder / "tree/.git").open("ab") as file:
+        file.truncate(2**27)
+    assert "was replaced" in stripped.notes[0]
+    assert files_holding(PAYLOAD, checkout, temp) == []
+
+
 def test_a_file_outside_comes_back_whatever_was_put_in_its_place(armed, temp):
     file = next(temp.glob("git-credentials-*"))
     file.chmod(0o640)
@@ -148,6 +219,17 @@ def test_a_file_outside_comes_back_whatever_was_put_in_its_place(armed, temp):
         file.mkdir()
         (file / "x").write_text("x")
     assert snapshot(temp) == before
+
+
+def test_no_credential_comes_back_through_a_link_on_the_way_to_its_file(checkout, temp, open_folder):
+    (checkout / "deep/er").mkdir(parents=True)
+    (checkout / "deep/er/login").write_text(TOKEN)
+    (open_folder / "victim/er").mkdir(parents=True)
+    (open_folder / "victim/er/login").touch()
+    with credentials_stripped(checkout, temp, (Path("deep/er/login"),)):
+        shutil.rmtree(checkout / "deep")
+        (checkout / "deep").symlink_to(open_folder / "victim")
+    assert files_holding(TOKEN, open_folder) == []
 
 
 def test_nothing_outside_is_written_through_a_link(armed, temp, open_folder):

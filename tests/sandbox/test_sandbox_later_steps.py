@@ -64,12 +64,6 @@ PLANTED = {
 LATER = (("status",), ("diff",), ("submodule", "foreach", "--recursive", "git status"), ("-C", "sub", "status"))
 
 
-@pytest.fixture
-def temp(open_folder):
-    (open_folder / "temp").mkdir()
-    return open_folder / "temp"
-
-
 def later_steps(checkout: Path) -> str:
     """What a later step of the job hears of git."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
