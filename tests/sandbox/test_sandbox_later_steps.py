@@ -19,9 +19,21 @@ EVIL = "git -C {0} config core.fsmonitor 'sh -c \"echo $0 >> /tmp/MARK\"'"
 COMMIT = "git -c user.name=m -c user.email=m@e"
 SUB = f"git init -q sub; {COMMIT} -C sub commit -q --allow-empty -m x"
 LINK = 'git update-index --add --cacheinfo "160000,$(git -C sub rev-parse HEAD),sub"'
+#: Git takes no path into `.git`, but follows one that stands in its index.
+FORGED = """python3 -c '
+import hashlib
+with open(".git/index", "r+b") as file:
+    data = file.read()[:-20].replace(b"-git/evil", b".git/evil")
+    file.seek(0)
+    file.write(data + hashlib.sha1(data).digest())
+'"""
 
 PLANTED = {
     "a repository named by a gitlink": (SUB, EVIL.format("sub"), LINK),
+    "one inside of git's own folder": (
+        *(SUB, EVIL.format("sub"), LINK.replace(",sub", ",-git/evil"), "mv sub .git/evil", FORGED),
+        "git ls-files --stage | grep -q 160000.*.git/evil",
+    ),
     "one very deep": (
         f"mkdir -p a/b; cd a/b; {SUB}; cd ../..; git -C a/b/sub config core.fsmonitor 'touch /tmp/MARK; false'",
         'git update-index --add --cacheinfo "160000,$(git -C a/b/sub rev-parse HEAD),a/b/sub"',

@@ -78,20 +78,16 @@ class StrippedCredentials:
             folders=tuple(GitFolder.remember(path, survey, budget) for path in survey.folders),
             changes=tuple(survey.changes.values()),
         )
-        stripped = cls(survey.checkout, taken)
-        with ExitStack() as failed:
-            failed.callback(stripped.close)
-            for folder in taken.folders:
-                stripped._held.callback(os.close, os.open(folder.path, FOLDER_FLAGS))
-            failed.pop_all()
-        return stripped
+        return cls(survey.checkout, taken)
 
     def take(self) -> None:
         """Take away what was found."""
+        for folder in self._taken.folders:
+            self._held.callback(os.close, os.open(folder.path, FOLDER_FLAGS))
         for change in self._taken.changes:
             try:
-                with opened_folder(change.path.parent) as folder:
-                    put_tree(folder, change.path.name, _shown(change), Aside(folder))
+                with opened_folder(change.path.parent) as parent:
+                    put_tree(parent, change.path.name, _shown(change), Aside(parent))
             except OSError as exc:
                 raise IsolationError(
                     f"The credential in {change.path} cannot be taken away from the tools: {exc.strerror}.",
@@ -117,17 +113,16 @@ class StrippedCredentials:
     def give_back(self) -> tuple[str, ...]:
         """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
         act, then the credentials. Nothing of the tools may be alive. Gives what people must know."""
-        with self._held:
-            if not self._checkout.is_dir():
-                # Only what lies outside can come back, and nothing can use it there.
-                said = [_put_back(change, None, comes_back=True) for change in self._taken.changes]
-                return tuple(problem for problem in said if problem)
-            with self._aside_folder() as parent:
-                aside = Aside(parent)
-                try:
-                    return tuple(dict.fromkeys(self._give_back(aside)))
-                finally:
-                    aside.close()
+        if not self._checkout.is_dir():
+            # Only what lies outside can come back, and nothing can use it there.
+            said = [_put_back(change, None, comes_back=True) for change in self._taken.changes]
+            return tuple(problem for problem in said if problem)
+        with self._aside_folder() as parent:
+            aside = Aside(parent)
+            try:
+                return tuple(dict.fromkeys(self._give_back(aside)))
+            finally:
+                aside.close()
 
     def remove_aside(self) -> None:
         """Remove what was only moved out of the way, which may take long."""
