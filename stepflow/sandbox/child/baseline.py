@@ -12,7 +12,6 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -26,8 +25,6 @@ _PIECE = 1024 * 1024
 _WIPE_SECONDS = 300.0
 #: So many changed paths are listed; their number is always complete.
 _MOST_NAMED = 100
-#: HOME and TMPDIR by the first letter of their names in the copy, as people read them.
-_SHOWN = {"0": "~/", "1": "$TMPDIR/"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +37,22 @@ class Fact:
 
 
 class Baseline:
-    """The two folders as they were when this was made. Raises `Refusal` for what cannot be kept."""
+    """The two folders, which lie side by side, as they were when this was made. Raises `Refusal` for what cannot be
+    kept."""
 
     def __init__(self, home: str, tmp: str) -> None:
-        self._folders = (home, tmp)
+        self._root = os.path.dirname(home)
+        #: The folders' names, and how people read them.
+        self._folders = {os.path.basename(home): "~", os.path.basename(tmp): "$TMPDIR"}
         self._copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
         try:
             with tarfile.open(fileobj=self._copy, mode="w") as archive:
-                for number, folder in enumerate(self._folders):
-                    archive.add(folder, arcname=str(number))
+                for folder in self._folders:
+                    archive.add(self._path(folder), arcname=folder)
             self._copy.seek(0)
             self._archive = tarfile.open(fileobj=self._copy, mode="r:")  # noqa: SIM115 - as the file below it
+            # Links may lead where they like: what is put back is what stood there, by its own user's hand.
+            self._archive.extraction_filter = lambda member, _: member
             self._members = {member.name: member for member in self._archive.getmembers()}
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError) as exc:
@@ -82,13 +84,13 @@ class Baseline:
                 self._put(name)
         self._facts = dict(self._scan())
         topmost = (name for name in removed if os.path.dirname(name) not in removed)
-        return _named(
+        return self._named(
             {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
         )
 
     def _made_anew(self) -> list[str]:
         try:
-            for folder in self._folders:
+            for folder in map(self._path, self._folders):
                 for program in (
                     ("/bin/chmod", "-R", "u+rwx", folder),
                     ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
@@ -104,7 +106,7 @@ class Baseline:
     def _scan(self) -> Iterator[tuple[str, Fact]]:
         """Every path with its fact, by the names that it has in the copy."""
         now_ns = time.time_ns()
-        waiting = [str(number) for number in range(len(self._folders))]
+        waiting = list(self._folders)
         yield from ((name, _fact(os.lstat(self._path(name)), now_ns)) for name in waiting)
         seen = 0
         while waiting:
@@ -144,32 +146,16 @@ class Baseline:
 
     def _put(self, name: str) -> None:
         """Write one member as it was. A second name of a file leads to the first one, which is written before it."""
-        member, path = self._members[name], self._path(name)
-        if member.isdir():
-            with suppress(FileExistsError):
-                os.mkdir(path)
-        elif member.issym():
-            os.symlink(member.linkname, path)
-            return
-        elif member.islnk():
-            os.link(self._path(member.linkname), path)
-            return
-        elif member.isfile():
-            saved = self._archive.extractfile(member)
-            with open(path, "xb") as file:
-                shutil.copyfileobj(saved, file, _PIECE) if saved else None
-            os.utime(path, (member.mtime, member.mtime))
-        os.chmod(path, stat.S_IMODE(self._facts[name].mode))
+        self._archive.extract(self._members[name], self._root)
 
     def _path(self, name: str) -> str:
-        number, _, below = name.partition("/")
-        return os.path.join(self._folders[int(number)], below) if below else self._folders[int(number)]
+        return os.path.join(self._root, name)
 
-
-def _named(states: Mapping[str, str]) -> list[str]:
-    named = [f"{_SHOWN[name[0]]}{name[2:]} ({states[name]})" for name in sorted(states)]
-    more = len(named) - _MOST_NAMED
-    return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    def _named(self, states: Mapping[str, str]) -> list[str]:
+        parts = ((name.partition("/"), states[name]) for name in sorted(states))
+        named = [f"{self._folders[folder]}/{below} ({state})" for (folder, _, below), state in parts]
+        more = len(named) - _MOST_NAMED
+        return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _fact(info: os.stat_result, now_ns: int) -> Fact:

@@ -6,7 +6,6 @@ import mmap
 import os
 import re
 import shutil
-import stat
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -125,10 +124,8 @@ def hide(text: str, forms: tuple[str, ...]) -> str:
 
 
 def holds(path: Path, forms: tuple[str, ...]) -> bool:
-    """Whether one of the forms stands in the file, however large it is."""
-    with path.open("rb") as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode) or not info.st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(bytes_of(form)) >= 0 for form in forms)
+    """Whether one of the forms stands in a regular file, however large it is."""
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return any(content.find(bytes_of(form)) >= 0 for form in forms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from stepflow.sandbox.credentials.rules import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
 #: Each is held open while the tools run.
 _MOST_FOLDERS = 400
 #: A `.git` file or a `commondir` is one line with a path.
@@ -55,7 +53,12 @@ def entry_of(checkout: Path) -> Path:
 
 def git_entries(checkout: Path) -> tuple[Path, ...]:
     """Every `.git`, the checkout's own first."""
-    return tuple(dict.fromkeys((entry_of(checkout), *_nested(checkout))))
+    entries = {entry_of(checkout): None}
+    for parent, folders, files in os.walk(checkout):
+        if ".git" in (*folders, *files):
+            entries[Path(parent) / ".git"] = None
+        folders[:] = sorted(set(folders) - {".git"})
+    return tuple(entries)
 
 
 def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
@@ -75,20 +78,11 @@ def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
 def files_of(folder: Path) -> Iterator[Path]:
     """Every regular file of a git folder that git or people write as text, nested git folders' left out."""
     for parent, folders, files in os.walk(folder):
-        nested = Path(parent) == folder
-        folders[:] = sorted(name for name in folders if name not in _OPAQUE_FOLDERS)
-        if nested:
-            folders[:] = [name for name in folders if name != "modules"]
-        for path in (Path(parent) / name for name in sorted(files) if name not in _OPAQUE_FILES):
-            if stat.S_ISREG(path.lstat().st_mode):
+        nested = {"modules"} if Path(parent) == folder else set()
+        folders[:] = sorted(set(folders) - _OPAQUE_FOLDERS - nested)
+        for path in (Path(parent) / name for name in sorted(set(files) - _OPAQUE_FILES)):
+            if path.is_file() and not path.is_symlink():
                 yield path
-
-
-def _nested(checkout: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(checkout):
-        if ".git" in folders or ".git" in files:
-            yield Path(parent) / ".git"
-        folders[:] = sorted(name for name in folders if name != ".git")
 
 
 def _led_to(entry: Path) -> Iterator[Path]:
@@ -113,7 +107,7 @@ def _pointed(file: Path, prefix: str) -> Path | None:
 def _inside(folder: Path) -> Iterator[Path]:
     """The git folders of submodules, whose names may have slashes, and of worktrees."""
     for parent, folders, files in os.walk(folder / "modules"):
-        folders[:] = sorted(name for name in folders if name not in _OPAQUE_FOLDERS)
+        folders[:] = sorted(set(folders) - _OPAQUE_FOLDERS)
         if "HEAD" in files:
             yield Path(parent)
     for worktree in sorted((folder / "worktrees").glob("*/")):
@@ -280,12 +274,12 @@ class Survey:
     def _configuration_without(self, forms: tuple[str, ...], path: Path) -> str:
         """A configuration with nothing but what tools need and may see; its own text where nothing has to go."""
         settings, text = self._settings[path], self._files[path].content
+
+        def shown(part: str | None) -> str | None:
+            return part and hide(without_login(part), forms)
+
         visible = tuple(
-            replace(
-                setting,
-                subsection=None if setting.subsection is None else hide(without_login(setting.subsection), forms),
-                value=None if setting.value is None else hide(without_login(setting.value), forms),
-            )
+            replace(setting, subsection=shown(setting.subsection), value=shown(setting.value))
             for setting in settings
             if is_needed(setting) and self._is_reachable(setting, path.parent)
         )
