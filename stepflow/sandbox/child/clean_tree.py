@@ -14,7 +14,7 @@ from .git import check_repository_fingerprint, engine_git, git, listing, said
 from .paths import FILE_FLAGS, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .child_processes import ChildProcesses
     from .git import EngineGit, Repository
@@ -130,17 +130,17 @@ class Start:
 def read_start(children: ChildProcesses, top: str) -> Start:
     """Read everything but what is excused, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
     own = said(git(children, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
-    read = _reader(top)
     tracked = _tracked(children, ".gitignore")
     return Start(
         settings=_settings(children),
         ignores=(
-            read(_configured_excludes(children))
-            + read(os.path.abspath(own[0]))
-            + ignore_rules(_by_folder(tracked, read))
+            _rules(top, _configured_excludes(children))
+            + _rules(top, os.path.abspath(own[0]))
+            + ignore_rules(rules_by_folder(top, tracked))
         ),
         attributes=(
-            attribute_rules(_by_folder(_tracked(children, ".gitattributes"), read)) + read(os.path.abspath(own[1]))
+            attribute_rules(rules_by_folder(top, _tracked(children, ".gitattributes")))
+            + _rules(top, os.path.abspath(own[1]))
         ),
         tracked_ignores=frozenset(tracked),
         nested=frozenset(listing(git(children, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
@@ -148,27 +148,20 @@ def read_start(children: ChildProcesses, top: str) -> Start:
     )
 
 
-def read_rules(path: str) -> bytes:
-    """A rule file as git would read it: regular and of a sane size, else nothing; ends with a line break."""
-    with contextlib.suppress(OSError):
-        info = os.lstat(path)
-        if stat.S_ISREG(info.st_mode) and info.st_size <= _RULE_BYTES:
-            with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
-                return file.read(_RULE_BYTES) + b"\n"
-    return b""
-
-
 def rules_by_folder(top: str, paths: Iterable[str]) -> dict[str, bytes]:
     """The rule files at these paths by the folders they stand in."""
-    return _by_folder(paths, _reader(top))
+    return {os.path.dirname(path): _rules(top, path) for path in paths}
 
 
-def _reader(top: str) -> Callable[[str], bytes]:
-    return lambda path: read_rules(os.path.join(top, path)) if path else b""
-
-
-def _by_folder(paths: Iterable[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    return {os.path.dirname(path): read(path) for path in paths}
+def _rules(top: str, path: str) -> bytes:
+    """A rule file as git would read it: regular and of a sane size, else nothing; ends with a line break."""
+    full = os.path.join(top, path)
+    with contextlib.suppress(OSError):
+        info = os.lstat(full)
+        if stat.S_ISREG(info.st_mode) and info.st_size <= _RULE_BYTES:
+            with os.fdopen(os.open(full, FILE_FLAGS), "rb") as file:
+                return file.read(_RULE_BYTES) + b"\n"
+    return b""
 
 
 def _tracked(children: ChildProcesses, name: str) -> list[str]:

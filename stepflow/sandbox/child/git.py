@@ -26,7 +26,7 @@ PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
 NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
 _GITDIR = b"gitdir: "
-_LONGEST = 4096
+_LONGEST = 8192
 #: `commondir` is where a linked work tree's repository has its objects and branches.
 _LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -69,11 +69,9 @@ def repository_fingerprint(checkout: str) -> dict[str, str]:
     if dot_git is None:
         return {}
     info = os.lstat(dot_git)
-    states = {".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}"}
-    folder = pointed_to(dot_git, os.path.dirname(dot_git)) if stat.S_ISREG(info.st_mode) else dot_git
-    common = pointed_to(os.path.join(folder, "commondir"), folder)
+    folder, common = folders_behind(dot_git)
     return {
-        **states,
+        ".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}",
         **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
     }
 
@@ -97,10 +95,17 @@ def find_dot_git(checkout: str) -> str | None:
     return os.path.join(folder, ".git")
 
 
-def pointed_to(pointer: str, base: str) -> str:
+def folders_behind(dot_git: str) -> tuple[str, str]:
+    """The folder with HEAD, which a `.git` is or names, and the one with branches and objects, which others may
+    share."""
+    folder = _pointed_to(dot_git, os.path.dirname(dot_git)) if os.path.isfile(dot_git) else dot_git
+    return folder, _pointed_to(os.path.join(folder, "commondir"), folder)
+
+
+def _pointed_to(pointer: str, base: str) -> str:
     """The folder that a small file such as `commondir` names, by itself or after `gitdir:`; without it, the base."""
     try:
-        if not stat.S_ISREG(os.lstat(pointer).st_mode):
+        if not os.path.isfile(pointer):
             return base
         with open(pointer, "rb") as file:
             target = file.read(_LONGEST).removeprefix(_GITDIR).rstrip(b"\r\n")
@@ -125,9 +130,7 @@ class Repository:
         dot_git = find_dot_git(checkout)
         if dot_git is None:
             return None
-        is_file = stat.S_ISREG(os.lstat(dot_git).st_mode)
-        folder = pointed_to(dot_git, os.path.dirname(dot_git)) if is_file else dot_git
-        common = pointed_to(os.path.join(folder, "commondir"), folder)
+        folder, common = folders_behind(dot_git)
         return cls(
             top=os.path.dirname(dot_git), folder=folder, common=common, shallow=_small(common, b"shallow", _PACKED_REFS)
         )

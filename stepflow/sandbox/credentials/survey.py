@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
+from stepflow.sandbox.child.git import find_dot_git, folders_behind
 from stepflow.sandbox.credentials.config import (
     Setting,
     hide,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 #: Each is held open while the tools run.
 _MOST_FOLDERS = 400
-#: A `.git` file or a `commondir` is one line with a path.
-_LONGEST_POINTER = 8192
 #: Git's own binary files: objects, and indexes whose checksum would break.
 _OPAQUE_FOLDERS = frozenset({"objects", "lfs"})
 _OPAQUE_FILES = frozenset({"index"})
@@ -47,8 +46,7 @@ _LEFT_BY_CHECKOUT = "git-credentials-*.config"
 
 def entry_of(checkout: Path) -> Path:
     """The `.git` that git finds in the checkout or above it; in the checkout where there is none."""
-    candidates = (folder / ".git" for folder in (checkout, *checkout.parents))
-    return next((entry for entry in candidates if os.path.lexists(entry)), checkout / ".git")
+    return Path(find_dot_git(str(checkout)) or checkout / ".git")
 
 
 def git_entries(checkout: Path) -> tuple[Path, ...]:
@@ -65,8 +63,10 @@ def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
     """Every git folder behind the entries, the checkout's own first, with those of submodules and worktrees."""
     folders: dict[Path, None] = {}
     for entry in entries:
-        for folder in _led_to(entry):
-            folders.update(dict.fromkeys((folder, *_inside(folder))))
+        for folder in map(Path, folders_behind(str(entry))):
+            if folder.is_dir():
+                real = folder.resolve()
+                folders.update(dict.fromkeys((real, *_inside(real))))
             if len(folders) > _MOST_FOLDERS:
                 raise IsolationError(
                     f"{checkout} holds more than {_MOST_FOLDERS} git folders; not all of them can be watched.",
@@ -83,25 +83,6 @@ def files_of(folder: Path) -> Iterator[Path]:
         for path in (Path(parent) / name for name in sorted(set(files) - _OPAQUE_FILES)):
             if path.is_file() and not path.is_symlink():
                 yield path
-
-
-def _led_to(entry: Path) -> Iterator[Path]:
-    """The git folder behind a `.git`, and the one that a worktree shares with others."""
-    folder = _pointed(entry, "gitdir: ") if entry.is_file() else entry
-    if folder is None or not folder.is_dir():
-        return
-    yield folder.resolve()
-    shared = _pointed(folder / "commondir", "")
-    if shared and shared.is_dir():
-        yield shared.resolve()
-
-
-def _pointed(file: Path, prefix: str) -> Path | None:
-    try:
-        text = os.fsdecode(file.read_bytes()[:_LONGEST_POINTER]).rstrip("\r\n")
-    except OSError:
-        return None
-    return file.parent / text.removeprefix(prefix) if text.startswith(prefix) else None
 
 
 def _inside(folder: Path) -> Iterator[Path]:
