@@ -232,6 +232,17 @@ def test_no_credential_comes_back_through_a_link_on_the_way_to_its_file(checkout
     assert files_holding(TOKEN, open_folder) == []
 
 
+def test_no_file_that_would_fill_the_memory_is_read(armed, temp):
+    (armed / "login").write_text(TOKEN)
+    files = (armed / "login", armed / ".git/packed-refs")
+    with credentials_stripped(armed, temp, (Path("login"),)) as stripped:
+        for path in files:
+            with path.open("wb") as file:
+                file.truncate(2**36)
+    assert [path.stat().st_size for path in files] == [2**36, 2**36]
+    assert "packed-refs is too large" in stripped.notes[0]
+
+
 def test_nothing_outside_is_written_through_a_link(armed, temp, open_folder):
     victim = open_folder / "victim"
     victim.mkdir()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from stepflow.sandbox.tree_walk import Aside
 
 _MIB = 2**20
+#: No index and no list of refs is larger.
+_LARGEST = 512 * _MIB
 #: What is being written, beside the place where it will stand.
 _UNFINISHED = ".stepflow-new-"
 
@@ -121,9 +123,11 @@ def kind_of(folder: int, name: str) -> int | None:
 
 
 def read_file(folder: int, name: str | bytes) -> bytes:
-    """All bytes of a file; a pipe in its place is not waited for."""
+    """All bytes of a file; a pipe in its place is not waited for. Raises `OSError` for one that fills the memory."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
+            raise OSError(errno.EFBIG, f"{os.fsdecode(name)} is too large")
         return file.read()
 
 

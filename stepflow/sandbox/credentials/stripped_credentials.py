@@ -13,14 +13,13 @@ from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.files import (
     Budget,
     Tree,
+    bytes_of,
     folder_below,
-    kind_of,
     opened_folder,
     put_tree,
     read_file,
     read_tree,
     remove_unfinished,
-    text_of,
     tree_of,
 )
 from stepflow.sandbox.credentials.git_folder import GitFolder
@@ -209,4 +208,5 @@ def _put_back(change: Change, aside: Aside | None, *, comes_back: bool) -> str:
 
 
 def _holds(folder: int, name: str, content: str) -> bool:
-    return kind_of(folder, name) == stat.S_IFREG and text_of(read_file(folder, name)) == content
+    info, data = os.stat(name, dir_fd=folder, follow_symlinks=False), bytes_of(content)
+    return stat.S_ISREG(info.st_mode) and info.st_size == len(data) and read_file(folder, name) == data
