@@ -23,7 +23,7 @@ LINK = 'git update-index --add --cacheinfo "160000,$(git -C sub rev-parse HEAD),
 FORGED = """python3 -c '
 import hashlib
 with open(".git/index", "r+b") as file:
-    data = file.read()[:-20].replace(b"-git/evil", b".git/evil")
+    data = file.read()[:-20].replace(b"-git/", b".git/")
     file.seek(0)
     file.write(data + hashlib.sha1(data).digest())
 '"""
@@ -33,6 +33,10 @@ PLANTED = {
     "one inside of git's own folder": (
         *(SUB, EVIL.format("sub"), LINK.replace(",sub", ",-git/evil"), "mv sub .git/evil", FORGED),
         "git ls-files --stage | grep -q 160000.*.git/evil",
+    ),
+    "one inside of a new repository's own folder": (
+        *(SUB, "cd sub", SUB, EVIL.format("sub"), LINK.replace(",sub", ",-git/objects/sub")),
+        *("mv sub .git/objects/sub", FORGED, "git ls-files --stage | grep -q 160000.*.git/objects/sub"),
     ),
     "one very deep": (
         f"mkdir -p a/b; cd a/b; {SUB}; cd ../..; git -C a/b/sub config core.fsmonitor 'touch /tmp/MARK; false'",

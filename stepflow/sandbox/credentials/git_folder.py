@@ -1,4 +1,4 @@
-"""One git folder as it was at the start, and its return to that (security.md "At the end")."""
+"""Git folders as they were at the start, their return to that, and nothing new that acts (security.md "At the end")."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from stepflow.sandbox.credentials.files import (
     tree_of,
 )
 from stepflow.sandbox.credentials.gitlinks import UnreadableIndex, gitlinks_in, without_gitlinks
+from stepflow.sandbox.tree_walk import ASIDE, noted, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
+    from collections.abc import Iterator, Mapping, Set
 
     from stepflow.sandbox.credentials.files import Budget
     from stepflow.sandbox.credentials.survey import Survey
@@ -45,6 +46,13 @@ _REPOSITORIES = ("modules", "worktrees")
 _REPLACED_REFS = b" refs/replace/"
 #: What a run works on. An include that lies there does not count as configuration alone.
 _WORK = frozenset({"HEAD", "index", "logs", "lfs", "modules", "objects", "packed-refs", "refs", "worktrees"})
+_GIT = ".git"
+#: What of a new git folder stays, and as what it must stand there.
+_EXPECTED = {
+    **dict.fromkeys(("HEAD", "index", "packed-refs", "shallow", "description"), stat.S_IFREG),
+    **dict.fromkeys(("objects", "refs", "logs"), stat.S_IFDIR),
+}
+_CONFIGURATION = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,3 +213,47 @@ def _remove_unknown(folder: int, name: str, path: Path, known: Set[Path], aside:
         for child in names_in(inner):
             if path / child not in known:
                 _remove_unknown(inner, child, path / child, known, aside)
+
+
+def disarm_new_git(
+    checkout: Path, pointers: Mapping[str, Tree], folders: Set[str], aside: Aside
+) -> tuple[list[str], list[str]]:
+    """Let no `.git` act that is new. A new git folder keeps its commits and loses whatever can start a program or lead
+    git elsewhere; a new `.git` file or link can lead anywhere, and is removed.
+
+    `pointers` are the `.git` files and links of the start, `folders` its git folders by their numbers. Gives what was
+    removed, and what kept us from looking everywhere.
+    """
+    removed: list[str] = []
+    left: list[str] = []
+    with noted(b"", left):
+        for entry in walk(checkout, left, closed=frozenset({os.fsencode(_GIT)})):
+            if os.fsdecode(entry.name) != _GIT or not entry.path:
+                continue
+            path = checkout / os.fsdecode(entry.path[1:])
+            with noted(entry.path, left):
+                if str(path) in pointers:
+                    put_tree(entry.folder, _GIT, pointers[str(path)], aside)
+                elif kind_of(entry.folder, _GIT) != stat.S_IFDIR:
+                    clear(entry.folder, _GIT, aside)
+                    removed.append(str(path.relative_to(checkout)))
+                else:
+                    with folder_below(entry.folder, _GIT) as folder:
+                        if number_of(folder) not in folders:
+                            _disarm(folder, aside)
+    return sorted(removed), left
+
+
+def _disarm(folder: int, aside: Aside) -> None:
+    for name in names_in(folder):
+        if name != "config" and not name.startswith(ASIDE) and kind_of(folder, name) != _EXPECTED.get(name, 0):
+            clear(folder, name, aside)
+    if _gitlinks(folder) != ():
+        clear(folder, "index", aside)
+    info = os.fstat(folder)
+    config = Node(mode=stat.S_IFREG | 0o644, uid=info.st_uid, gid=info.st_gid, content=_CONFIGURATION)
+    put_tree(folder, "config", (config,), aside)
+    if kind_of(folder, "objects") == stat.S_IFDIR:
+        with folder_below(folder, "objects") as objects:
+            # Here stands where else git looks for objects.
+            clear(objects, "info", aside)

@@ -22,8 +22,7 @@ from stepflow.sandbox.credentials.files import (
     remove_unfinished,
     tree_of,
 )
-from stepflow.sandbox.credentials.git_folder import GitFolder
-from stepflow.sandbox.credentials.new_git import disarm_new_git
+from stepflow.sandbox.credentials.git_folder import GitFolder, disarm_new_git
 from stepflow.sandbox.credentials.survey import Change, Survey
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
