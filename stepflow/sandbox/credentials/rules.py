@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 #: What git and its usual companions need to work in a checkout as before, by names as `git help config` has them.
 _NEEDED_SECTIONS = frozenset(
     {
-        *("author", "branch", "clean", "clone", "column", "commit", "committer", "core", "diff", "extensions"),
-        *("feature", "fetch", "filter", "format", "gc", "i18n", "index", "init", "lfs", "log", "merge", "notes"),
-        *("pack", "pull", "push", "rebase", "receive", "remote", "rerere", "status", "submodule", "tag", "url"),
+        *("annex", "apply", "author", "blame", "branch", "checkout", "clean", "clone", "color", "column", "commit"),
+        *("committer", "core", "diff", "extensions", "feature", "fetch", "filter", "format", "fsck", "gc", "gpg"),
+        *("grep", "i18n", "index", "init", "lfs", "log", "maintenance", "merge", "notes", "pack", "protocol", "pull"),
+        *("push", "rebase", "receive", "remote", "rerere", "stash", "status", "submodule", "tag", "transfer", "url"),
         *("user", "versionsort", "worktree"),
     }
 )
