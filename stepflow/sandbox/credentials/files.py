@@ -55,8 +55,8 @@ def tree_of(record: list[dict[str, Any]]) -> Tree:
 class Budget:
     """What may be remembered in all, in bytes and in files."""
 
-    def __init__(self, *, size: int = 64 * _MIB, files: int = 20_000) -> None:
-        self._size, self._files = size, files
+    def __init__(self) -> None:
+        self._size, self._files = 64 * _MIB, 20_000
 
     def take(self, size: int, path: Path) -> None:
         """Make use of some. Raises `IsolationError` when there is not so much left."""
