@@ -66,6 +66,8 @@ def event_lines(event: events.Event) -> tuple[Line, ...]:
 
 def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
     """The message of one event; None for the start of a tool, whose end has it."""
+    if isinstance(event, step.StepEvent):
+        return step.describe_step_event(event)
     match event:
         case events.RunStarted():
             return _run_started(event)
@@ -73,38 +75,8 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _run_resumed(event)
         case events.TextRemoved():
             return _text_removed(event)
-        case events.IterationStarted():
-            return step.iteration_started(event)
-        case events.SchemaFailed():
-            return step.schema_failed(event)
-        case events.PromptRendered():
-            return step.prompt_rendered(event)
-        case events.ModelWaited():
-            return step.model_waited(event)
-        case events.ModelTurned():
-            return step.model_turned(event)
-        case events.AnswerLost():
-            return step.answer_lost(event)
-        case events.ContextCompacted():
-            return step.context_compacted(event)
-        case events.ContextOverflowed():
-            return step.context_overflowed(event)
-        case events.StrategyChosen():
-            return step.strategy_chosen(event)
         case events.ToolStarted():
             return None
-        case events.ToolCalled():
-            return step.tool_called(event)
-        case events.CommandRan():
-            return step.command_ran(event)
-        case events.UserMessage():
-            return step.user_message(event)
-        case events.CheckJudged():
-            return step.check_judged(event)
-        case events.StepAnswered():
-            return step.step_answered(event)
-        case events.Routed():
-            return step.routed(event)
         case events.SnapshotTaken():
             title = f"Snapshot of {count(event.files, 'changed file')}"
             facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))

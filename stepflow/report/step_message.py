@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
+from stepflow.domain import event as events
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.run import MAX_STRIKES
@@ -28,8 +29,6 @@ from stepflow.report.safe_text import cut, first_line, last_lines, one_line, sec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.domain import event as events
-
 WORDS_SHOWN = 8
 #: Of a longer prompt a page leaves out the middle, and marks nothing.
 PROMPT_MARKED = 20_000
@@ -43,6 +42,62 @@ METHODS = {
     Strategy.TOOL: "as the input of a tool",
     Strategy.PROMPT: "by the schema in words",
 }
+
+
+StepEvent = (
+    events.IterationStarted
+    | events.SchemaFailed
+    | events.PromptRendered
+    | events.ModelWaited
+    | events.ModelTurned
+    | events.AnswerLost
+    | events.ContextCompacted
+    | events.ContextOverflowed
+    | events.StrategyChosen
+    | events.ToolCalled
+    | events.CommandRan
+    | events.UserMessage
+    | events.CheckJudged
+    | events.StepAnswered
+    | events.Routed
+)
+
+
+def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR0912 - one case per event
+    """The message of one event inside a step."""
+    match event:
+        case events.IterationStarted():
+            return iteration_started(event)
+        case events.SchemaFailed():
+            return schema_failed(event)
+        case events.PromptRendered():
+            return prompt_rendered(event)
+        case events.ModelWaited():
+            return model_waited(event)
+        case events.ModelTurned():
+            return model_turned(event)
+        case events.AnswerLost():
+            return answer_lost(event)
+        case events.ContextCompacted():
+            return context_compacted(event)
+        case events.ContextOverflowed():
+            return context_overflowed(event)
+        case events.StrategyChosen():
+            return strategy_chosen(event)
+        case events.ToolCalled():
+            return tool_called(event)
+        case events.CommandRan():
+            return command_ran(event)
+        case events.UserMessage():
+            return user_message(event)
+        case events.CheckJudged():
+            return check_judged(event)
+        case events.StepAnswered():
+            return step_answered(event)
+        case events.Routed():
+            return routed(event)
+        case _:
+            assert_never(event)
 
 
 def iteration_started(event: events.IterationStarted) -> EventMessage:
