@@ -33,7 +33,7 @@ from stepflow.run.repository_copy import committed_copy, request_in_copy
 from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
 from stepflow.run.subject import github_reader, issue_number
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.selftest.trial import try_canaries
+from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.isolation import Layer
     from stepflow.sandbox.options import ToolboxOptions
-    from stepflow.sandbox.selftest.canaries import Canary
+    from stepflow.sandbox.selftest import Canary
 
 
 def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:

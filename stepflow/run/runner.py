@@ -42,9 +42,9 @@ from stepflow.run.prepare import run_arguments
 from stepflow.run.sandbox import demand_nothing_in_reach
 from stepflow.run.subject import removal_event
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped
-from stepflow.sandbox.selftest.outside import Outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -40,7 +40,7 @@ def main() -> int:
     return 0
 
 
-def _tried(kind: str, target: object) -> str:
+def _tried(kind: str, target: str) -> str:
     try:
         return _KINDS[kind](target) or ""
     except OSError as exc:
@@ -49,41 +49,41 @@ def _tried(kind: str, target: object) -> str:
         return str(exc)
 
 
-def _read(path: object) -> None:
+def _read(path: str) -> None:
     # Opened is reached: some of these must not be read from, such as another process's memory.
     _open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
-def _append(path: object) -> None:
+def _append(path: str) -> None:
     _open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
 
 
-def _open(path: object, flags: int) -> None:
-    os.close(os.open(str(path), flags | os.O_CLOEXEC))
+def _write(path: str) -> None:
+    _open(path, os.O_WRONLY | os.O_APPEND, _MARK)
 
 
-def _write(path: object) -> None:
-    fd = os.open(str(path), os.O_WRONLY | os.O_APPEND)
-    os.write(fd, _MARK)
+def _make(path: str) -> None:
+    _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.unlink(path)
+
+
+def _open(path: str, flags: int, data: bytes = b"") -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    if data:
+        os.write(fd, data)
     os.close(fd)
 
 
-def _make(path: object) -> None:
-    os.close(os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    os.unlink(str(path))
+def _list(folder: str) -> None:
+    os.listdir(folder)
 
 
-def _list(folder: object) -> None:
-    os.listdir(str(folder))
+def _follow(path: str) -> None:
+    os.readlink(path)
 
 
-def _follow(path: object) -> None:
-    os.readlink(str(path))
-
-
-def _connect(path: object) -> None:
+def _connect(name: str) -> None:
     """To the socket at a path, or with `@name` in the abstract namespace, of whatever type it is."""
-    name = str(path)
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
         with socket.socket(socket.AF_UNIX, kind) as end:
             end.setblocking(False)
@@ -95,7 +95,7 @@ def _connect(path: object) -> None:
             raise OSError(code, os.strerror(code))
 
 
-def _tcp(target: object) -> None:
+def _tcp(target: str) -> None:
     address_family, host, port = _address(target)
     with socket.socket(address_family, socket.SOCK_STREAM) as end:
         end.setblocking(False)
@@ -107,31 +107,31 @@ def _tcp(target: object) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _udp(target: object) -> None:
+def _udp(target: str) -> None:
     address_family, host, port = _address(target)
     with socket.socket(address_family, socket.SOCK_DGRAM) as end:
         end.sendto(_MARK, (host, port))
 
 
-def _address(target: object) -> tuple[int, str, int]:
-    host, _, port = str(target).rpartition(":")
+def _address(target: str) -> tuple[int, str, int]:
+    host, _, port = target.rpartition(":")
     return (socket.AF_INET6 if ":" in host else socket.AF_INET), host, int(port)
 
 
-def _signal(pid: object) -> None:
-    os.kill(int(str(pid)), 0)
+def _signal(pid: str) -> None:
+    os.kill(int(pid), 0)
 
 
-def _trace(pid: object) -> None:
+def _trace(pid: str) -> None:
     """Seize the process; the kernel lets go of it when this program ends, a moment later."""
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
     ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     ptrace.restype = ctypes.c_long
-    if ptrace(_PTRACE_SEIZE, int(str(pid)), None, None) == -1:
+    if ptrace(_PTRACE_SEIZE, int(pid), None, None) == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _peek(pid: object) -> None:
+def _peek(pid: str) -> None:
     """Ask for the process's memory at address 0, where none is: who may not ask at all is told that first."""
     peek = ctypes.CDLL(None, use_errno=True).process_vm_readv
     vector, count = ctypes.c_void_p, ctypes.c_ulong
@@ -139,17 +139,17 @@ def _peek(pid: object) -> None:
     peek.restype = ctypes.c_ssize_t
     buffer = ctypes.create_string_buffer(8)
     here, there = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8), (ctypes.c_size_t * 2)(0, 8)
-    peek(int(str(pid)), ctypes.addressof(here), 1, ctypes.addressof(there), 1, 0)
+    peek(int(pid), ctypes.addressof(here), 1, ctypes.addressof(there), 1, 0)
     if ctypes.get_errno() != errno.EFAULT:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _bytes(path: object) -> str:
-    with open(str(path), "rb") as file:
+def _bytes(path: str) -> str:
+    with open(path, "rb") as file:
         return ":" + file.read(_MOST_BYTES).hex()
 
 
-def _git_config(_target: object) -> str:
+def _git_config(_target: str) -> str:
     done = subprocess.run(_GIT, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)  # noqa: S603
     return ":" + done.stdout[:_MOST_BYTES].hex()
 
@@ -173,7 +173,7 @@ def _leads_to(fd: int) -> str:
         return f"descriptor {fd}"
 
 
-_KINDS: Mapping[str, Callable[[object], str | None]] = {
+_KINDS: Mapping[str, Callable[[str], str | None]] = {
     "read": _read,
     "append": _append,
     "write": _write,

@@ -1,1 +1,0 @@
-"""The sandbox, tried out from inside before a model is asked (security.md "self-test with planted canaries")."""
