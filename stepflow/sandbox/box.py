@@ -14,6 +14,7 @@ from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.channel import ChildChannel
+from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import (
@@ -22,11 +23,10 @@ from stepflow.sandbox.identity import (
     own_code_below,
     private_place,
 )
-from stepflow.sandbox.isolation import SandboxFacts, judge_layers
+from stepflow.sandbox.isolation import SandboxState, judge_layers, reach, sandbox_config
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.restore import CheckoutRestore
-from stepflow.sandbox.sandbox_config import reach, sandbox_config
 from stepflow.sandbox.snapshots import SnapshotPort
 
 if TYPE_CHECKING:
@@ -51,15 +51,12 @@ _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(
-        self, *, channel: ChildChannel, layers: tuple[Layer, ...], sandbox: SandboxFacts, checkout: Path
-    ) -> None:
+    def __init__(self, *, channel: ChildChannel, sandbox: SandboxState, layers: tuple[Layer, ...], root: Path) -> None:
         self._channel = channel
-        self._layers = layers
-        self._options = sandbox.options
-        self._sandbox = sandbox
-        self.checkout = checkout
         self._ending = contextlib.ExitStack()
+        self.checkout, self.layers, self.options = root, layers, sandbox.options
+        #: The tools' user and group.
+        self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
         #: Told of what will be made outside the tools' reach, and must not outlast the run.
         self.expect: Callable[[Path], None] = lambda _path: None
         #: The checkout's snapshots, taken and put back.
@@ -104,11 +101,11 @@ class Toolbox:
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
             config = sandbox_config(root, choice.identity, chosen, open_places)
-            facts = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
-            if "problem" in facts:
-                raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
-            sandbox = SandboxFacts(
-                facts=facts,
+            answer = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
+            if "problem" in answer:
+                raise IsolationError(f"The toolbox cannot start: {answer['problem']}.", hint=_REACH_HINT)
+            sandbox = SandboxState(
+                facts=SandboxFacts(**cast("dict[str, Any]", answer)),
                 choice=choice,
                 options=chosen,
                 path=programs.state,
@@ -116,7 +113,7 @@ class Toolbox:
                 own_code=own_code_below(root),
             )
             serving.append(channel)
-            box = cls(channel=channel, layers=judge_layers(sandbox), sandbox=sandbox, checkout=root)
+            box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root)
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
@@ -136,9 +133,9 @@ class Toolbox:
         if use.name not in {spec.name for spec in TOOL_SPECS}:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
-        longest = self._options.bash_max_timeout if use.name == "bash" else self._options.file_timeout
+        longest = self.options.bash_max_timeout if use.name == "bash" else self.options.file_timeout
         answer = self._channel.ask(
-            {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self._options.grace
+            {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self.options.grace
         )
         return ToolResult(
             tool_use_id=use.id,
@@ -158,7 +155,7 @@ class Toolbox:
             "checks": request.checks,
         }
         restoring = _RESTORE_TIMEOUT if request.checks else 0.0
-        answer = self._channel.ask(message, timeout=request.timeout + restoring + self._options.grace)
+        answer = self._channel.ask(message, timeout=request.timeout + restoring + self.options.grace)
         if "problem" in answer:
             return CommandResult(exit_code=-1, started=False, error=str(answer["problem"]))
         return CommandResult(
@@ -174,7 +171,7 @@ class Toolbox:
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""
-        answer = self._channel.ask({"op": "end_step"}, timeout=self._options.grace)
+        answer = self._channel.ask({"op": "end_step"}, timeout=self.options.grace)
         if answer["alive"]:
             raise IsolationError(
                 f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
@@ -187,13 +184,13 @@ class Toolbox:
         Call it after `setup` and before the first tool call: what it sees is what is trusted.
         """
         return CheckoutGuards(
-            lambda request, seconds: self._channel.ask(request, timeout=seconds + self._options.grace),
+            lambda request, seconds: self._channel.ask(request, timeout=seconds + self.options.grace),
             validators,
         )
 
     def tree(self) -> TreeState:
         """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
-        answer = self._channel.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self._options.grace)
+        answer = self._channel.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self.options.grace)
         if answer["problem"]:
             return TreeState(commit="", tree="", problem=str(answer["problem"]))
         return TreeState(
@@ -227,34 +224,14 @@ class Toolbox:
         )
 
     @property
-    def options(self) -> ToolboxOptions:
-        """What the caller decided."""
-        return self._options
-
-    @property
-    def uid(self) -> int:
-        """The tools' user."""
-        return int(str(self._sandbox.facts["uid"]))
-
-    @property
-    def gid(self) -> int:
-        """The tools' group."""
-        return int(str(self._sandbox.facts["gid"]))
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """Each layer with its state."""
-        return self._layers
-
-    @property
     def isolation(self) -> Mapping[str, str]:
         """Each layer's state, for the report."""
-        return {layer.name: layer.state for layer in self._layers}
+        return {layer.name: layer.state for layer in self.layers}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """The layers that do not hold, which `isolation: best-effort` lets pass."""
-        return tuple(f"{layer.name}: {layer.state}" for layer in self._layers if layer.missing)
+        return tuple(f"{layer.name}: {layer.state}" for layer in self.layers if layer.missing)
 
     @property
     def ended_all(self) -> bool:
@@ -274,7 +251,7 @@ class Toolbox:
         self.close()
 
     def _ask_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
-        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
+        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self.options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the checkout: {answer['problem']}.",

@@ -1,23 +1,127 @@
-"""What keeps the tools away from the rest, layer by layer (security.md "The toolbox process")."""
+"""What keeps the tools away from the rest, layer by layer: what the sandbox program is told first, and what came of it
+(security.md "The toolbox process")."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.child import landlock
+from stepflow.sandbox.child.enter_sandbox import SandboxConfig
+from stepflow.sandbox.programs import read_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from stepflow.sandbox.identity import Choice
+    from stepflow.sandbox.child.enter_sandbox import SandboxFacts
+    from stepflow.sandbox.identity import Choice, Identity
     from stepflow.sandbox.options import ToolboxOptions
 
     #: A layer's state for people, and whether it is missing.
     State = tuple[str, bool]
+
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
+#: Without these git, terminals and shared memory do not work.
+_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx"))
+#: Where everybody's terminals are. Who opens one of the same user reads what is typed there, a password too.
+_TERMINALS = Path("/dev/pts")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, nothing is made there
+#: Where names of hosts are looked up; systemd makes it a link out of /etc.
+_RESOLVER = Path("/etc/resolv.conf")
+_GITDIR = "gitdir:"
+
+
+#: What a kernel before that ABI does not know of.
+_GAPS = (
+    (landlock.ABI_REFER, "files cannot be moved between folders"),
+    (landlock.ABI_TRUNCATE, "truncating files is not covered"),
+    (landlock.ABI_IOCTL, "ioctl on devices is not covered"),
+    (landlock.ABI_SCOPES, "signals and abstract sockets are not covered"),
+)
+
+
+def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> SandboxConfig:
+    """What the sandbox program receives first."""
+    return SandboxConfig(
+        checkout=str(checkout),
+        uid=identity.uid if identity else None,
+        gid=identity.gid if identity else None,
+        # The parent's groups are what a toolbox without the layer would keep.
+        groups=os.getgroups() if "gid" in options.disabled_layers else [],
+        guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
+        **vars(options.limits),
+        write=[str(path) for path in reach.write],
+        read=[str(path) for path in reach.read],
+        devices=[str(path) for path in reach.devices],
+        close_network=options.network is Network.NONE,
+        disabled_layers=sorted(options.disabled_layers),
+        bash_timeout=options.bash_timeout,
+        bash_max_timeout=options.bash_max_timeout,
+        file_timeout=options.file_timeout,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """Paths by what tools may do there. `git` are the checkout's own git folders that lie outside it."""
+
+    write: tuple[Path, ...]
+    read: tuple[Path, ...]
+    devices: tuple[Path, ...]
+    git: tuple[Path, ...]
+
+
+def reach(*, checkout: Path, private: Path, programs: tuple[Path, ...], uid: int) -> Reach:
+    """`private` holds HOME and TMPDIR, `programs` are the folders of the tools' PATH. `uid` is their user."""
+    terminals = () if _has_terminals(uid) else (_TERMINALS,)
+    git = _git_outside(checkout)
+    interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    named = (Path(name) for name in (*_SYSTEM, *interpreter))
+    read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
+    return Reach(
+        write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
+        # An interpreter in the root would open everything.
+        read=tuple(folder for folder in read if folder.is_absolute() and folder != Path("/")),
+        devices=(*(Path(device) for device in _DEVICES), *terminals),
+        git=git,
+    )
+
+
+def _has_terminals(uid: int) -> bool:
+    return any(terminal.name.isdigit() and _owner(terminal) == uid for terminal in _TERMINALS.glob("*"))
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def _git_outside(checkout: Path) -> tuple[Path, ...]:
+    """A linked worktree or a submodule keeps its git folder elsewhere, and a worktree shares the rest with others."""
+    entry = checkout / ".git"
+    try:
+        folder = _pointed_to(entry, _GITDIR) if entry.is_file() else entry.resolve()
+        shared = folder / "commondir"
+        folders = (folder, _pointed_to(shared) if shared.is_file() else folder)
+        return tuple(dict.fromkeys(path for path in folders if _is_outside(path, checkout)))
+    except (OSError, ValueError) as exc:
+        raise IsolationError(
+            f"It cannot be read where the git folder of {checkout} is: {exc}.", hint="Check the repository out again."
+        ) from exc
+
+
+def _pointed_to(file: Path, prefix: str = "") -> Path:
+    return (file.parent / file.read_text(encoding="utf-8").removeprefix(prefix).strip()).resolve()
+
+
+def _is_outside(folder: Path, checkout: Path) -> bool:
+    """Only what git itself would take for one: the file must not be able to name just any folder."""
+    return (folder / "HEAD").is_file() and not folder.is_relative_to(checkout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +134,14 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SandboxFacts:
-    """What is known once the program runs: its own facts, and what was decided before.
+class SandboxState:
+    """What is known once the program runs: its own `facts`, and what was decided before.
 
     `git_outside`: folders that the checkout's git needs and that do not lie in it. `own_code`: folders that do lie in
     it, and from which stepflow itself is loaded.
     """
 
-    facts: Mapping[str, object]
+    facts: SandboxFacts
     choice: Choice
     options: ToolboxOptions
     path: str
@@ -45,10 +149,9 @@ class SandboxFacts:
     own_code: tuple[Path, ...] = ()
 
 
-def judge_layers(sandbox: SandboxFacts) -> tuple[Layer, ...]:
+def judge_layers(sandbox: SandboxState) -> tuple[Layer, ...]:
     """Every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
-    disabled = dict.fromkeys(sandbox.options.disabled_layers, ("switched off", True))
-    states = {name: disabled.get(name) or state_of(sandbox) for name, state_of in _STATES.items()}
+    states = {**_states(sandbox), **dict.fromkeys(sandbox.options.disabled_layers, ("switched off", True))}
     layers = tuple(Layer(name=name, state=state, missing=missing) for name, (state, missing) in states.items())
     missing = [f"{layer.name}: {layer.state}" for layer in layers if layer.missing]
     if missing and sandbox.options.isolation is Isolation.REQUIRED:
@@ -60,14 +163,15 @@ def judge_layers(sandbox: SandboxFacts) -> tuple[Layer, ...]:
     return layers
 
 
-def _check_root(sandbox: SandboxFacts) -> None:
+def _check_root(sandbox: SandboxState) -> None:
     """Root's files and sockets open to uid 0 without any capability, so it stays only where two layers hold it."""
-    if sandbox.facts["uid"] != 0 or "uid" in sandbox.options.disabled_layers:
+    facts = sandbox.facts
+    if facts.uid != 0 or "uid" in sandbox.options.disabled_layers:
         return
     in_force = {
-        "landlock": bool(_landlock_abi(sandbox)),
-        "seccomp": sandbox.facts.get("seccomp") == "",
-        "empty capability sets": bool(sandbox.facts.get("capabilities_dropped")),
+        "landlock": facts.landlock_abi > 0,
+        "seccomp": not facts.seccomp_problem,
+        "empty capability sets": facts.capabilities_dropped,
     }
     if lacking := [name for name, holds in in_force.items() if not holds]:
         raise IsolationError(
@@ -76,61 +180,68 @@ def _check_root(sandbox: SandboxFacts) -> None:
         )
 
 
-def _uid(sandbox: SandboxFacts) -> State:
-    uid, identity = sandbox.facts["uid"], sandbox.choice.identity
-    if uid != 0:
-        whose = "lent the checkout" if identity and identity.given else "the owner of the checkout"
-        return f"{uid} ({whose if identity else sandbox.choice.reason})", False
-    rights = "without capabilities" if sandbox.facts.get("capabilities_dropped") else "with all its rights"
-    return f"0, root {rights} ({sandbox.choice.reason})", True
+def _states(sandbox: SandboxState) -> dict[str, State]:
+    """One row for each layer, in the order of the report."""
+    facts, options, identity = sandbox.facts, sandbox.options, sandbox.choice.identity
+    passed = ", ".join(sorted(options.pass_env))
+    own_programs = "; last comes ~/.local/bin for what setup installs, where tools can change it"
+    limits = options.limits
+    bounds = f"{limits.processes} more processes, files up to {limits.file_bytes / 2**30:g} GiB"
+    ended_first = "; ended first when memory runs out" if facts.ended_before_parent else ""
+    sockets = "" if identity else ", unix sockets"
+    doors = "io_uring, key rings, new user namespaces, kernel programs, file attributes, lasting shared memory"
+    memory = "the supervisor's memory is closed to the tools"
+    return {
+        "uid": _uid(facts, sandbox.choice),
+        "gid": (f"{facts.gid} (unused, no other groups)" if identity else f"{facts.gid} (kept)", False),
+        "environment": (f"built from nothing{f', with {passed}' if passed else ''}", False),
+        "path": (f"{sandbox.path}{own_programs if options.home_programs else ''}", False),
+        "git": ("safe.directory for this checkout", False),
+        "limits": (f"{bounds}, {limits.open_files} open files{ended_first}", False),
+        "no_new_privs": _state(
+            holds=facts.no_new_privs,
+            state="no program gains rights by being started",
+            otherwise="not to be had here",
+        ),
+        "life": _state(
+            holds=facts.subreaper and facts.dies_with_parent,
+            state="dies with its parent; the supervisor ends every descendant",
+            otherwise=f"{facts.platform} cannot hold on to daemons; process groups are ended",
+        ),
+        "memory": (memory if facts.undumpable else "the supervisor's memory is open to its own user", False),
+        "landlock": _landlock(sandbox),
+        "seccomp": _state(
+            holds=not facts.seccomp_problem,
+            state=f"no {doors}{sockets}; the supervisor's priority is its own",
+            otherwise=f"not to be had here: {facts.seccomp_problem}",
+        ),
+        "network": ("open", False)
+        if options.network is Network.FULL
+        else _state(
+            holds=not facts.network_problem,
+            state="closed: no sockets but those between processes of this machine",
+            otherwise=f"cannot be closed here: {facts.network_problem}",
+        ),
+    }
 
 
-def _gid(sandbox: SandboxFacts) -> State:
-    gid = sandbox.facts["gid"]
-    return f"{gid} (unused, no other groups)" if sandbox.choice.identity else f"{gid} (kept)", False
+def _state(*, holds: bool, state: str, otherwise: str) -> State:
+    return (state, False) if holds else (otherwise, True)
 
 
-def _environment(sandbox: SandboxFacts) -> State:
-    passed = ", ".join(sorted(sandbox.options.pass_env))
-    return f"built from nothing{f', with {passed}' if passed else ''}", False
+def _uid(facts: SandboxFacts, choice: Choice) -> State:
+    if facts.uid == 0:
+        rights = "without capabilities" if facts.capabilities_dropped else "with all its rights"
+        return f"0, root {rights} ({choice.reason})", True
+    if choice.identity is None:
+        return f"{facts.uid} ({choice.reason})", False
+    return f"{facts.uid} ({'lent the checkout' if choice.identity.given else 'the owner of the checkout'})", False
 
 
-def _path(sandbox: SandboxFacts) -> State:
-    own = "; last comes ~/.local/bin for what setup installs, where tools can change it"
-    return f"{sandbox.path}{own if sandbox.options.home_programs else ''}", False
-
-
-def _limits(sandbox: SandboxFacts) -> State:
-    bound = sandbox.options.limits
-    size = f"{bound.file_bytes / 2**30:g} GiB"
-    state = f"{bound.processes} more processes, files up to {size}, {bound.open_files} open files"
-    if sandbox.facts["ended_before_parent"]:
-        state += "; ended first when memory runs out"
-    return state, False
-
-
-def _no_new_privs(sandbox: SandboxFacts) -> State:
-    if sandbox.facts["no_new_privs"]:
-        return "no program gains rights by being started", False
-    return "not to be had here", True
-
-
-def _life(sandbox: SandboxFacts) -> State:
-    if sandbox.facts["subreaper"] and sandbox.facts["dies_with_parent"]:
-        return "dies with its parent; the supervisor ends every descendant", False
-    return f"{sandbox.facts['platform']} cannot hold on to daemons; process groups are ended", True
-
-
-def _memory(sandbox: SandboxFacts) -> State:
-    if sandbox.facts["undumpable"]:
-        return "the supervisor's memory is closed to the tools", False
-    return "the supervisor's memory is open to its own user", False
-
-
-def _landlock(sandbox: SandboxFacts) -> State:
-    abi = _landlock_abi(sandbox)
+def _landlock(sandbox: SandboxState) -> State:
+    abi = sandbox.facts.landlock_abi
     if not abi:
-        problem = cast("Mapping[str, object]", sandbox.facts["landlock"])["problem"]
+        problem = sandbox.facts.landlock_problem
         return f"not to be had here ({problem}): the tools reach every file that their user may", True
     access = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
     notes = [access, *(gap for since, gap in _GAPS if abi < since)]
@@ -144,47 +255,3 @@ def _landlock(sandbox: SandboxFacts) -> State:
         )
     missing = abi < landlock.ABI_REFER or bool(sandbox.git_outside or sandbox.own_code)
     return "; ".join(notes), missing
-
-
-def _landlock_abi(sandbox: SandboxFacts) -> int:
-    """0 when it is not in force."""
-    return int(str(cast("Mapping[str, object]", sandbox.facts.get("landlock", {})).get("abi", 0)))
-
-
-def _seccomp(sandbox: SandboxFacts) -> State:
-    if problem := sandbox.facts["seccomp"]:
-        return f"not to be had here: {problem}", True
-    sockets = "" if sandbox.choice.identity else ", unix sockets"
-    doors = "io_uring, key rings, new user namespaces, kernel programs, file attributes, lasting shared memory"
-    return f"no {doors}{sockets}; the supervisor's priority is its own", False
-
-
-def _network(sandbox: SandboxFacts) -> State:
-    if sandbox.options.network is Network.FULL:
-        return "open", False
-    if problem := sandbox.facts["network"]:
-        return f"cannot be closed here: {problem}", True
-    return "closed: no sockets but those between processes of this machine", False
-
-
-#: What a kernel before that ABI does not know of.
-_GAPS = (
-    (landlock.ABI_REFER, "files cannot be moved between folders"),
-    (landlock.ABI_TRUNCATE, "truncating files is not covered"),
-    (landlock.ABI_IOCTL, "ioctl on devices is not covered"),
-    (landlock.ABI_SCOPES, "signals and abstract sockets are not covered"),
-)
-_STATES: Mapping[str, Callable[[SandboxFacts], State]] = {
-    "uid": _uid,
-    "gid": _gid,
-    "environment": _environment,
-    "path": _path,
-    "git": lambda _: ("safe.directory for this checkout", False),
-    "limits": _limits,
-    "no_new_privs": _no_new_privs,
-    "life": _life,
-    "memory": _memory,
-    "landlock": _landlock,
-    "seccomp": _seccomp,
-    "network": _network,
-}

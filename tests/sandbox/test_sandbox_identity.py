@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
+from toolbox_world import AS_ROOT, Box, granted, root_only, run_as_other_user
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation
@@ -21,7 +21,7 @@ from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
 from stepflow.sandbox.identity import Choice, own_code_below
-from stepflow.sandbox.isolation import SandboxFacts, judge_layers
+from stepflow.sandbox.isolation import SandboxState, judge_layers
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 from stepflow.sandbox.programs import tool_programs
 
@@ -156,20 +156,16 @@ class TestStates:
         "fact",
         [
             *({"no_new_privs": False}, {"subreaper": False}, {"dies_with_parent": False}),
-            *({"landlock": {"abi": 0, "problem": "no_new_privs"}}, {"seccomp": "no_new_privs"}),
+            *({"landlock_abi": 0, "landlock_problem": "no_new_privs"}, {"seccomp_problem": "no_new_privs"}),
         ],
         ids=lambda fact: next(iter(fact)),
     )
     def test_where_the_kernel_lacks_a_layer_it_is_refused_or_warned_about(self, fact):
-        names = ("no_new_privs", "undumpable", "subreaper", "dies_with_parent", "ended_before_parent")
-        facts = dict.fromkeys(names, True)
-        facts |= {"landlock": {"abi": 7, "problem": ""}, "seccomp": "", "platform": "darwin", "uid": 501, "gid": 20}
-        facts |= fact
-        choice = Choice(identity=None, reason="kept")
+        facts, choice = granted(**fact), Choice(identity=None, reason="kept")
         with pytest.raises(IsolationError, match=r"darwin|no_new_privs"):
-            judge_layers(SandboxFacts(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))
+            judge_layers(SandboxState(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))
         relaxed = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
-        layers = judge_layers(SandboxFacts(facts=facts, choice=choice, options=relaxed, path="fixed"))
+        layers = judge_layers(SandboxState(facts=facts, choice=choice, options=relaxed, path="fixed"))
         assert len([layer for layer in layers if layer.missing]) == 1
 
     def test_a_layer_that_does_not_exist_cannot_be_left_out(self):

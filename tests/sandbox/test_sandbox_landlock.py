@@ -17,8 +17,8 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
+from stepflow.sandbox.isolation import reach
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
-from stepflow.sandbox.sandbox_config import reach
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 NO_LANDLOCK = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
@@ -267,7 +267,7 @@ enter_sandbox.forgo_new_privileges()
 if blocked:
     seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
     seccomp.refuse((seccomp.SyscallRule(call="landlock", error=blocked),))
-said = landlock.restrict(landlock.Allowed(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
+abi, problem = landlock.restrict(landlock.Allowed(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
 def attempt(action):
     try:
         action()
@@ -275,7 +275,7 @@ def attempt(action):
         return errno.errorcode[exc.errno]
     return ""
 print(json.dumps({
-    **said,
+    "abi": abi, "problem": problem,
     "read": attempt(lambda: os.open(place + "/out/file", os.O_RDONLY)),
     "move": attempt(lambda: os.rename(place + "/in/a/file", place + "/in/b/file")),
     "truncate": attempt(lambda: os.truncate(place + "/out/file", 1)),

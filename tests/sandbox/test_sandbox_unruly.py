@@ -8,12 +8,13 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from toolbox_world import granted
 
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.identity import Choice
-from stepflow.sandbox.isolation import SandboxFacts
+from stepflow.sandbox.isolation import SandboxState
 from stepflow.sandbox.options import ToolboxOptions
 
 pytestmark = pytest.mark.whole
@@ -83,8 +84,8 @@ def test_a_program_that_sends_without_end_is_left_when_its_time_is_over(tmp_path
 def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) -> None:
     came: list[bytes] = []
     with program(tmp_path, SENDS_TWO_MIB) as channel:
-        sandbox = SandboxFacts(facts={}, choice=Choice(identity=None), options=ToolboxOptions(), path="")
-        toolbox = Toolbox(channel=channel, layers=(), sandbox=sandbox, checkout=tmp_path)
+        sandbox = SandboxState(facts=granted(), choice=Choice(identity=None), options=ToolboxOptions(), path="")
+        toolbox = Toolbox(channel=channel, sandbox=sandbox, layers=(), root=tmp_path)
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
     assert sum(map(len, came)) == 1024 * 1024

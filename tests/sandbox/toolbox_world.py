@@ -16,6 +16,7 @@ import pytest
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.identity import closed_folder
 
 AS_ROOT = os.getuid() == 0
@@ -42,6 +43,14 @@ class Box:
     def supervisor(self) -> int:
         """The toolbox program's process id, as its own shell tells it."""
         return int(self.bash("echo $PPID").text)
+
+
+def granted(**differing: object) -> SandboxFacts:
+    """What a program reports to which the kernel granted every layer, but for what differs."""
+    yes = ("ended_before_parent", "undumpable", "subreaper", "dies_with_parent", "capabilities_dropped", "no_new_privs")
+    problems = ("landlock_problem", "seccomp_problem", "network_problem")
+    facts = {"platform": "darwin", "uid": 501, "gid": 20, "landlock_abi": 7}
+    return SandboxFacts(**{**facts, **dict.fromkeys(yes, True), **dict.fromkeys(problems, ""), **differing})
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import landlock, seccomp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
@@ -27,6 +27,7 @@ _HIGHEST_CAPABILITY = 63
 #: What /proc/self/oom_score_adj takes (proc(5)): the most, which stands for all the memory that there is, so that the
 #: smallest process with it counts for more than the largest without, and a little less.
 _FIRST_TO_END, _NEXT_TO_END = b"1000", b"900"
+_LEFT_OUT = "left out"
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -151,48 +152,77 @@ class SandboxConfig:
     file_timeout: float
 
 
-def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
+@dataclass(frozen=True, kw_only=True)
+class SandboxFacts:
+    """Who the program is, and what the kernel granted of each layer. A `problem` says why a layer is not in force.
+
+    `ended_before_parent`: what is started here is, when memory runs out.
+    """
+
+    platform: str
+    uid: int
+    gid: int
+    ended_before_parent: bool
+    undumpable: bool
+    subreaper: bool
+    dies_with_parent: bool
+    capabilities_dropped: bool
+    no_new_privs: bool
+    landlock_abi: int
+    landlock_problem: str
+    seccomp_problem: str
+    network_problem: str
+
+    @property
+    def scopes_signals(self) -> bool:
+        """Whether no signal from here reaches anything but what is started below."""
+        return self.landlock_abi >= landlock.ABI_SCOPES
+
+
+def enter_sandbox(config: SandboxConfig, oom_score: OomScore) -> SandboxFacts:
     """Become the tools' user. What the kernel refused is reported, not hidden; the parent decides what that means."""
-    disabled_layers = config.disabled_layers
+
+    def wanted(layer: str) -> bool:
+        return layer not in config.disabled_layers
+
     _change_user(config)
-    facts: dict[str, object] = {
-        "platform": sys.platform,
-        "undumpable": become_undumpable(wanted="memory" not in disabled_layers),
-    }
-    if "life" not in disabled_layers:
-        # The parent of every orphan among its descendants loses sight of none.
-        facts["subreaper"] = _prctl(_SET_CHILD_SUBREAPER, 1)
-        facts["dies_with_parent"] = die_with_parent(signal.SIGTERM)
-    if os.geteuid() == 0 and "uid" not in disabled_layers:
-        facts["capabilities_dropped"] = drop_capabilities()
+    undumpable = become_undumpable(wanted=wanted("memory"))
+    # The parent of every orphan among its descendants loses sight of none.
+    subreaper = wanted("life") and _prctl(_SET_CHILD_SUBREAPER, 1)
+    dies_with_parent = wanted("life") and die_with_parent(signal.SIGTERM)
+    capabilities_dropped = os.geteuid() == 0 and wanted("uid") and drop_capabilities()
     os.umask(0o022)
     _check_reach(config.checkout)
-    return {**facts, **_close(config), "uid": os.geteuid(), "gid": os.getegid(), "real_uid": os.getuid()}
 
-
-def scopes_signals(facts: Mapping[str, object]) -> bool:
-    """Whether no signal from here reaches anything but what is started below, by what `enter_sandbox` found."""
-    in_force = facts.get("landlock")
-    return isinstance(in_force, dict) and in_force["abi"] >= landlock.ABI_SCOPES
-
-
-def _close(config: SandboxConfig) -> dict[str, object]:
-    """What cannot be opened again, with no_new_privs first: without it the kernel lets nobody do the rest."""
-    disabled_layers = config.disabled_layers
-    close_network = config.close_network and "network" not in disabled_layers
-    facts: dict[str, object] = {}
-    if "no_new_privs" not in disabled_layers:
-        facts["no_new_privs"] = forgo_new_privileges()
-    if "landlock" not in disabled_layers:
+    # From here on nothing can be opened again. This one comes first: without it the kernel lets nobody do the rest.
+    no_new_privs = wanted("no_new_privs") and forgo_new_privileges()
+    close_network = config.close_network and wanted("network")
+    landlock_abi, landlock_problem = 0, _LEFT_OUT
+    if wanted("landlock"):
         places = landlock.Allowed(write=config.write, read=config.read, devices=config.devices)
-        facts["landlock"] = landlock.restrict(places, close_tcp=close_network)
-    if "seccomp" not in disabled_layers:
-        keeps_user = config.uid is None and "uid" not in disabled_layers
+        landlock_abi, landlock_problem = landlock.restrict(places, close_tcp=close_network)
+    seccomp_problem = network_problem = _LEFT_OUT
+    if wanted("seccomp"):
+        keeps_user = config.uid is None and wanted("uid")
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
-        facts["seccomp"] = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
+        seccomp_problem = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
     if close_network:
-        facts["network"] = seccomp.refuse(seccomp.NO_NETWORK)
-    return facts
+        network_problem = seccomp.refuse(seccomp.NO_NETWORK)
+    return SandboxFacts(
+        platform=sys.platform,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        ended_before_parent=oom_score.holds,
+        undumpable=undumpable,
+        subreaper=subreaper,
+        dies_with_parent=dies_with_parent,
+        capabilities_dropped=capabilities_dropped,
+        no_new_privs=no_new_privs,
+        landlock_abi=landlock_abi,
+        landlock_problem=landlock_problem,
+        seccomp_problem=seccomp_problem,
+        network_problem=network_problem,
+    )
 
 
 def _ours() -> set[int]:

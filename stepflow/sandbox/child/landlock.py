@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 # No library: this side is started with -I -S and sees the standard library alone. Every number in this module stands in
 # linux/landlock.h and asm/unistd_64.h of linux-libc-dev 6.12, the same for x86_64 and for aarch64.
@@ -55,20 +55,21 @@ class Allowed:
     devices: Sequence[str] = ()
 
 
-def restrict(places: Allowed, *, close_tcp: bool, highest_abi: int = 1 << 16) -> dict[str, object]:
-    """Close everything but the places. Gives the `abi` that is in force, 0 with a `problem` where none is.
+def restrict(places: Allowed, *, close_tcp: bool, highest_abi: int = 1 << 16) -> tuple[int, str]:
+    """Close everything but the places. Gives the ABI that is in force, 0 with a problem where none is.
 
     `highest_abi` makes a newer kernel behave like an older one.
     """
     try:
         abi = min(kernel_abi(), highest_abi)
         with _ruleset(abi, close_tcp=close_tcp) as ruleset:
-            for path, rights in _rules(places):
-                _allow(ruleset, path, rights & _handled(abi))
+            for paths, rights in ((places.read, READ), (places.write, WRITE), (places.devices, DEVICE)):
+                for path in paths:
+                    _allow(ruleset, path, rights & _handled(abi))
             _call(_RESTRICT_SELF, ruleset, 0)
     except OSError as exc:
-        return {"abi": 0, "problem": exc.strerror or str(exc)}
-    return {"abi": abi, "problem": ""}
+        return 0, exc.strerror or str(exc)
+    return abi, ""
 
 
 def kernel_abi() -> int:
@@ -104,12 +105,6 @@ def _ruleset(abi: int, *, close_tcp: bool) -> Iterator[int]:
         os.close(ruleset)
 
 
-def _rules(places: Allowed) -> Iterable[tuple[str, int]]:
-    for paths, rights in ((places.read, READ), (places.write, WRITE), (places.devices, DEVICE)):
-        for path in paths:
-            yield path, rights
-
-
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         # O_PATH opens nothing, so a place that this user may not read can be named as well.
@@ -117,15 +112,11 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        if not _is_folder(descriptor):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS
         _call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, _PATH_BENEATH.pack(rights, descriptor), 0)
     finally:
         os.close(descriptor)
-
-
-def _is_folder(descriptor: int) -> bool:
-    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def _call(number: int, *arguments: int | bytes | None) -> int:

@@ -15,7 +15,7 @@ from .baseline import Baseline
 from .child_processes import ChildProcesses, ParentGone
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
-from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
+from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
 from .file_tools import flag, number, optional_text
 from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, repository_fingerprint
 from .paths import Refusal, digests
@@ -48,7 +48,7 @@ def main() -> int:
         first = {name: value for name, value in requests.wait().items() if name != "op"}
         settings = SandboxConfig(**cast("dict[str, Any]", first))
         oom_score = OomScore(wanted="limits" not in settings.disabled_layers)
-        facts = {**enter_sandbox(settings), "ended_before_parent": oom_score.holds}
+        facts = enter_sandbox(settings, oom_score)
     except CannotEnterSandbox as exc:
         wire.send(_ANSWERS, {"problem": str(exc)})
         return 1
@@ -56,9 +56,9 @@ def main() -> int:
         return 0
     if os.getppid() != parent:
         return 0
-    supervisor = _Supervisor(settings, requests, oom_score, scoped=scopes_signals(facts))
+    supervisor = _Supervisor(settings, requests, oom_score, scoped=facts.scopes_signals)
     signal.signal(signal.SIGTERM, partial(supervisor.on_termination, parent))
-    wire.send(_ANSWERS, facts)
+    wire.send(_ANSWERS, asdict(facts))
     return supervisor.serve()
 
 
