@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
 from stepflow.domain.conversation import ToolResult
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from stepflow.domain.conversation import ToolUse
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
-    from stepflow.ports import Commands, Tools
     from stepflow.sandbox.isolation import Layer
 
 _START_TIMEOUT = 30.0
@@ -101,11 +100,11 @@ class Toolbox:
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
             config = sandbox_config(root, choice.identity, chosen, open_places)
-            answer = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
+            answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in answer:
                 raise IsolationError(f"The toolbox cannot start: {answer['problem']}.", hint=_REACH_HINT)
             sandbox = SandboxState(
-                facts=SandboxFacts(**cast("dict[str, Any]", answer)),
+                facts=SandboxFacts(**answer),
                 choice=choice,
                 options=chosen,
                 path=programs.state,
@@ -134,44 +133,27 @@ class Toolbox:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
         longest = self.options.bash_max_timeout if use.name == "bash" else self.options.file_timeout
-        answer = self._channel.ask(
-            {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self.options.grace
-        )
+        answer = self._ask({"op": "tool", "name": use.name, "input": use.input}, timeout=longest)
         return ToolResult(
             tool_use_id=use.id,
             # Half a surrogate pair, which a model can write into a path, would stop every writer after us.
-            text=str(answer["text"]).encode("utf-8", "replace").decode(),
-            is_error=bool(answer.get("is_error")),
-            exit_code=cast("int | None", answer.get("exit_code")),
+            text=answer["text"].encode("utf-8", "replace").decode(),
+            is_error=answer.get("is_error", False),
+            exit_code=answer.get("exit_code"),
             seconds=time.monotonic() - begun,
         )
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
-        message: JsonObject = {
-            "op": "command",
-            "argv": list(request.argv),
-            "timeout": request.timeout,
-            "checks": request.checks,
-        }
         restoring = _RESTORE_TIMEOUT if request.checks else 0.0
-        answer = self._channel.ask(message, timeout=request.timeout + restoring + self.options.grace)
+        answer = self._ask({"op": "command", **asdict(request)}, timeout=request.timeout + restoring)
         if "problem" in answer:
-            return CommandResult(exit_code=-1, started=False, error=str(answer["problem"]))
-        return CommandResult(
-            exit_code=int(str(answer["exit_code"])),
-            stdout=str(answer["stdout"]),
-            stderr=str(answer["stderr"]),
-            timed_out=bool(answer["timed_out"]),
-            started=bool(answer["started"]),
-            error=str(answer["error"]),
-            seconds=float(str(answer["seconds"])),
-            restored=tuple(str(name) for name in cast("list[object]", answer.get("restored", ()))),
-        )
+            return CommandResult(exit_code=-1, started=False, error=answer["problem"])
+        return CommandResult(**{**answer, "restored": tuple(answer.get("restored", ()))})
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""
-        answer = self._channel.ask({"op": "end_step"}, timeout=self.options.grace)
+        answer = self._ask({"op": "end_step"}, timeout=0.0)
         if answer["alive"]:
             raise IsolationError(
                 f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
@@ -183,21 +165,14 @@ class Toolbox:
 
         Call it after `setup` and before the first tool call: what it sees is what is trusted.
         """
-        return CheckoutGuards(
-            lambda request, seconds: self._channel.ask(request, timeout=seconds + self.options.grace),
-            validators,
-        )
+        return CheckoutGuards(lambda request, seconds: self._ask(request, timeout=seconds), validators)
 
     def tree(self) -> TreeState:
         """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
-        answer = self._channel.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self.options.grace)
-        if answer["problem"]:
-            return TreeState(commit="", tree="", problem=str(answer["problem"]))
-        return TreeState(
-            commit=str(answer["commit"]),
-            tree=str(answer["tree"]),
-            uncommitted=tuple(str(path) for path in cast("list[object]", answer["uncommitted"])),
-        )
+        answer = self._ask({"op": "tree"}, timeout=_GIT_TIMEOUT)
+        if "problem" in answer:
+            return TreeState(commit="", tree="", problem=answer["problem"])
+        return TreeState(commit=answer["commit"], tree=answer["tree"], uncommitted=tuple(answer["uncommitted"]))
 
     def stream_bundle(
         self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int, commit: str = ""
@@ -208,19 +183,37 @@ class Toolbox:
         Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
         (the sink then holds a part that is of no use) or git cannot make it.
         """
-        counted = _Counted(sink, max_bytes)
+        too_large = BoundaryError(
+            f"The commits of this run make a bundle of more than {max_bytes} bytes.",
+            hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
+        )
+        left = max_bytes
+
+        def hand_on(data: bytes) -> None:
+            """No more than it may, whatever limit the toolbox itself keeps."""
+            nonlocal left
+            left -= len(data)
+            if left < 0:
+                raise too_large
+            sink(data)
+
         request: JsonObject = {"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}
-        answer = self._ask_git(request, counted.feed)
+        answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=hand_on)
+        if "problem" in answer:
+            raise BoundaryError(
+                f"The commits cannot be read from the checkout: {answer['problem']}.",
+                hint="Look at what the tools did to the repository.",
+            )
         if answer.get("too_large"):
-            raise counted.too_large()
+            raise too_large
         if not answer["commits"]:
             return None
         return BundleInfo(
-            commits=int(str(answer["commits"])),
-            commit=str(answer["commit"]),
-            tree=str(answer["tree"]),
-            size=int(str(answer["bytes"])),
-            changes=_diff_stat(cast("Mapping[str, Any] | None", answer["changes"])),
+            commits=answer["commits"],
+            commit=answer["commit"],
+            tree=answer["tree"],
+            size=answer["bytes"],
+            changes=_diff_stat(answer["changes"]) if answer["changes"] else None,
         )
 
     @property
@@ -250,49 +243,15 @@ class Toolbox:
     ) -> None:
         self.close()
 
-    def _ask_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
-        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self.options.grace, sink=sink)
-        if answer.get("problem") and "commit" not in answer:
-            raise BoundaryError(
-                f"The commits cannot be read from the checkout: {answer['problem']}.",
-                hint="Look at what the tools did to the repository.",
-            )
-        return answer
+    def _ask(
+        self, request: JsonObject, *, timeout: float, sink: Callable[[bytes], object] | None = None
+    ) -> dict[str, Any]:
+        return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink)
 
 
-def _diff_stat(answer: Mapping[str, Any] | None) -> DiffStat | None:
-    if answer is None:
-        return None
+def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:
     files = tuple(LineCounts(path=path, added=added, removed=removed) for path, added, removed in answer["files"])
-    return DiffStat(files=files, count=answer["count"], added=answer["added"], removed=answer["removed"])
-
-
-class _Counted:
-    """Hands on no more than it may, whatever limit the toolbox itself keeps."""
-
-    def __init__(self, sink: Callable[[bytes], object], most: int) -> None:
-        self._sink, self._most = sink, most
-        self._total = 0
-
-    def feed(self, data: bytes) -> None:
-        """The next bytes. Raises `BoundaryError` in the place of the one that is too many."""
-        self._total += len(data)
-        if self._total > self._most:
-            raise self.too_large()
-        self._sink(data)
-
-    def too_large(self) -> BoundaryError:
-        """What is said of a bundle over the limit."""
-        return BoundaryError(
-            f"The commits of this run make a bundle of more than {self._most} bytes.",
-            hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
-        )
-
-
-if TYPE_CHECKING:
-
-    def _fills_both_ports(box: Toolbox) -> tuple[Tools, Commands]:
-        return box, box
+    return DiffStat(**{**answer, "files": files})
 
 
 _REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.child import wire
@@ -92,7 +92,7 @@ class ChildChannel:
         timeout: float,
         sink: Callable[[bytes], object] | None = None,
         payload: Iterable[bytes] = (),
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink.
 
         An exception that arrives meanwhile, a cancellation above all, leaves a channel that can only be closed.
@@ -136,7 +136,7 @@ class ChildChannel:
             except BrokenPipeError:
                 raise self._ended(op) from None
 
-    def _receive(self, deadline: float, op: str, sink: Callable[[bytes], object] | None) -> dict[str, object]:
+    def _receive(self, deadline: float, op: str, sink: Callable[[bytes], object] | None) -> dict[str, Any]:
         while True:
             match self._frames.take():
                 case (wire.JSON, payload):

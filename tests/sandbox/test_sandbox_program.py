@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -38,11 +39,12 @@ def test_each_module_imports_the_standard_library_and_its_siblings_only(path):
 def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     """Started bare: an unreadable identity is answered, then the process ends by itself."""
     begun = time.monotonic()
-    settings = {"op": "enter_sandbox", "checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
+    settings = {"checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
     rest = {"guard_uid": None, "groups": [], "processes": 9, "file_bytes": 9, "open_files": 9}
     rest |= {"write": [], "read": [], "devices": [], "close_network": 0, "disabled_layers": []}
     times = {"bash_timeout": 1, "bash_max_timeout": 1, "file_timeout": 1}
-    frame = wire.pack(wire.JSON, repr({**settings, **rest, **times}).replace("'", '"').replace("None", "null").encode())
+    request = {"op": "enter_sandbox", "config": {**settings, **rest, **times}}
+    frame = wire.pack(wire.JSON, json.dumps(request).encode())
     environment = {"HOME": str(open_folder), "TMPDIR": str(open_folder)}
     argv = [sys.executable, "-I", "-S", str(INNER / "__main__.py")]
     done = subprocess.run(argv, input=frame, capture_output=True, env=environment, cwd=open_folder, check=False)

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .paths import Refusal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -160,10 +162,6 @@ class ShellResult:
         return self.exit_code != 0
 
 
-class ShellRefusal(Exception):
-    """The command cannot be given to the shell; the message says why."""
-
-
 class _Status:
     """Waits for the line with which the shell reports the exit code of one command."""
 
@@ -196,7 +194,7 @@ class Shell:
             )
         except OSError as exc:
             _close(self._script, self._output, self._report)
-            raise ShellRefusal(f"bash could not be started: {exc.strerror}") from exc
+            raise Refusal(f"bash could not be started: {exc.strerror}") from exc
         finally:
             _close(script, output, report)
 
@@ -233,12 +231,10 @@ class Shell:
     def _write(self, script: bytes) -> None:
         """The pipe is empty before each command, so what fits into it never blocks."""
         if b"\0" in script:
-            raise ShellRefusal("the command holds a NUL character")
+            raise Refusal("the command holds a NUL character")
         size, limit = len(script), self._pipe_size
         if size > limit:
-            raise ShellRefusal(
-                f"the command has {size} bytes, more than {limit}; write long content with the write tool"
-            )
+            raise Refusal(f"the command has {size} bytes, more than {limit}; write long content with the write tool")
         with contextlib.suppress(BrokenPipeError):
             os.write(self._script, script)
 

@@ -152,26 +152,26 @@ class SandboxConfig:
     file_timeout: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SandboxFacts:
     """Who the program is, and what the kernel granted of each layer. A `problem` says why a layer is not in force.
 
     `ended_before_parent`: what is started here is, when memory runs out.
     """
 
-    platform: str
-    uid: int
-    gid: int
-    ended_before_parent: bool
-    undumpable: bool
-    subreaper: bool
-    dies_with_parent: bool
-    capabilities_dropped: bool
-    no_new_privs: bool
-    landlock_abi: int
-    landlock_problem: str
-    seccomp_problem: str
-    network_problem: str
+    platform: str = sys.platform
+    uid: int = -1
+    gid: int = -1
+    ended_before_parent: bool = False
+    undumpable: bool = False
+    subreaper: bool = False
+    dies_with_parent: bool = False
+    capabilities_dropped: bool = False
+    no_new_privs: bool = False
+    landlock_abi: int = 0
+    landlock_problem: str = _LEFT_OUT
+    seccomp_problem: str = _LEFT_OUT
+    network_problem: str = _LEFT_OUT
 
     @property
     def scopes_signals(self) -> bool:
@@ -186,43 +186,31 @@ def enter_sandbox(config: SandboxConfig, oom_score: OomScore) -> SandboxFacts:
         return layer not in config.disabled_layers
 
     _change_user(config)
-    undumpable = become_undumpable(wanted=wanted("memory"))
-    # The parent of every orphan among its descendants loses sight of none.
-    subreaper = wanted("life") and _prctl(_SET_CHILD_SUBREAPER, 1)
-    dies_with_parent = wanted("life") and die_with_parent(signal.SIGTERM)
-    capabilities_dropped = os.geteuid() == 0 and wanted("uid") and drop_capabilities()
+    facts = SandboxFacts(uid=os.geteuid(), gid=os.getegid(), ended_before_parent=oom_score.holds)
+    facts.undumpable = become_undumpable(wanted=wanted("memory"))
+    if wanted("life"):
+        # The parent of every orphan among its descendants loses sight of none.
+        facts.subreaper = _prctl(_SET_CHILD_SUBREAPER, 1)
+        facts.dies_with_parent = die_with_parent(signal.SIGTERM)
+    if facts.uid == 0 and wanted("uid"):
+        facts.capabilities_dropped = drop_capabilities()
     os.umask(0o022)
     _check_reach(config.checkout)
 
     # From here on nothing can be opened again. This one comes first: without it the kernel lets nobody do the rest.
-    no_new_privs = wanted("no_new_privs") and forgo_new_privileges()
+    if wanted("no_new_privs"):
+        facts.no_new_privs = forgo_new_privileges()
     close_network = config.close_network and wanted("network")
-    landlock_abi, landlock_problem = 0, _LEFT_OUT
     if wanted("landlock"):
         places = landlock.Allowed(write=config.write, read=config.read, devices=config.devices)
-        landlock_abi, landlock_problem = landlock.restrict(places, close_tcp=close_network)
-    seccomp_problem = network_problem = _LEFT_OUT
+        facts.landlock_abi, facts.landlock_problem = landlock.restrict(places, close_tcp=close_network)
     if wanted("seccomp"):
         keeps_user = config.uid is None and wanted("uid")
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
-        seccomp_problem = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
+        facts.seccomp_problem = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
     if close_network:
-        network_problem = seccomp.refuse(seccomp.NO_NETWORK)
-    return SandboxFacts(
-        platform=sys.platform,
-        uid=os.geteuid(),
-        gid=os.getegid(),
-        ended_before_parent=oom_score.holds,
-        undumpable=undumpable,
-        subreaper=subreaper,
-        dies_with_parent=dies_with_parent,
-        capabilities_dropped=capabilities_dropped,
-        no_new_privs=no_new_privs,
-        landlock_abi=landlock_abi,
-        landlock_problem=landlock_problem,
-        seccomp_problem=seccomp_problem,
-        network_problem=network_problem,
-    )
+        facts.network_problem = seccomp.refuse(seccomp.NO_NETWORK)
+    return facts
 
 
 def _ours() -> set[int]:

@@ -8,13 +8,14 @@ import signal
 import sys
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from . import file_tools, wire
 from .baseline import Baseline
 from .child_processes import ChildProcesses, ParentGone
 from .clean_tree import Look, TreeWatch, lines
-from .commands import Shell, ShellRefusal, run_command
+from .commands import Shell, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
 from .file_tools import flag, number, optional_text
 from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, repository_fingerprint
@@ -23,7 +24,9 @@ from .snapshots import Snapshots
 from .workers import run_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .clean_tree import Difference
 
 _REQUESTS = 0
 _ANSWERS = 1
@@ -45,8 +48,7 @@ def main() -> int:
     parent = os.getppid()
     requests = _Requests()
     try:
-        first = {name: value for name, value in requests.wait().items() if name != "op"}
-        settings = SandboxConfig(**cast("dict[str, Any]", first))
+        settings = SandboxConfig(**requests.wait()["config"])
         oom_score = OomScore(wanted="limits" not in settings.disabled_layers)
         facts = enter_sandbox(settings, oom_score)
     except CannotEnterSandbox as exc:
@@ -68,7 +70,7 @@ class _Requests:
     def __init__(self) -> None:
         self._frames = wire.Frames()
 
-    def wait(self) -> Mapping[str, object]:
+    def wait(self) -> dict[str, Any]:
         """The next request. Raises `ParentGone` at the pipe's end."""
         return wire.unpack(self.wait_raw())
 
@@ -93,6 +95,16 @@ class _Supervisor:
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
         self._snapshots = Snapshots(self._children, settings.checkout)
+        #: What the engine asks, beside tools; each may raise `Refusal` or `OSError` with the reason.
+        self._operations: Mapping[str, Callable[[dict[str, Any]], dict[str, object]]] = {
+            "command": self._command,
+            "end_step": self._end_step,
+            "tree": self._tree,
+            "guard": self._guard,
+            "bundle": self._bundle,
+            "take_snapshot": self._take_snapshot,
+            "restore_snapshot": self._restore_snapshot,
+        }
 
     def serve(self) -> int:
         """Answer until the pipe closes; 0 says that nothing is left alive then."""
@@ -113,34 +125,15 @@ class _Supervisor:
         self._children.end()
         os._exit(0)
 
-    def _answer(self, request: Mapping[str, object]) -> dict[str, object]:  # noqa: PLR0911 - one return per request
-        match request["op"]:
-            case "tool":
-                inputs = cast("Mapping[str, object]", request["input"])
-                return self._tool(str(request["name"]), inputs)
-            case "command":
-                argv = [str(argument) for argument in cast("list[object]", request["argv"])]
-                self._drop_shell()
-                return _or_problem(
-                    partial(self._command, argv, float(str(request["timeout"])), bool(request["checks"]))
-                )
-            case "end_step":
-                return {"alive": list(self._end_step())}
-            case "tree":
-                return _or_problem(self._tree)
-            case "guard":
-                self._end_step()
-                return _or_problem(lambda: self._guard(request))
-            case "bundle":
-                self._drop_shell()
-                return _or_problem(lambda: self._bundle(request))
-            case "take_snapshot":
-                return _or_problem(lambda: self._snapshots.take(request, partial(wire.send_raw, _ANSWERS)))
-            case "restore_snapshot":
-                self._drop_shell()
-                return _or_problem(lambda: self._snapshots.restore(request, self._requests.wait_raw))
-            case other:
-                return {"problem": f"the toolbox knows no request {other!r}"}
+    def _answer(self, request: dict[str, Any]) -> dict[str, object]:
+        if request["op"] == "tool":
+            return self._tool(request["name"], request["input"])
+        try:
+            return self._operations[request["op"]](request)
+        except Refusal as exc:
+            return {"problem": str(exc)}
+        except OSError as exc:
+            return {"problem": exc.strerror or str(exc)}
 
     def _tool(self, name: str, inputs: Mapping[str, object]) -> dict[str, object]:
         try:
@@ -148,45 +141,50 @@ class _Supervisor:
                 return self._bash(inputs)
             work = partial(_FILE_TOOLS[name], self._settings.checkout, inputs)
             return {"text": run_worker(self._children, work, self._settings.file_timeout)}
-        except (Refusal, ShellRefusal) as exc:
+        except Refusal as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
 
-    def _command(self, argv: list[str], timeout: float, checks: bool) -> dict[str, object]:
+    def _command(self, request: dict[str, Any]) -> dict[str, object]:
         """A command that checks meets HOME and TMPDIR as `setup` left them, and no byte code but what it compiles."""
-        if not (checks and self._baseline):
+        argv, timeout = request["argv"], request["timeout"]
+        self._drop_shell()
+        if not (request["checks"] and self._baseline):
             return asdict(run_command(self._children, argv, timeout))
         self._children.end()
         restored = self._baseline.restore()
         own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
         return {**asdict(run_command(self._children, argv, timeout, extra_env=own)), "restored": restored}
 
-    def _tree(self) -> dict[str, object]:
+    def _end_step(self, _request: object = None) -> dict[str, object]:
+        self._drop_shell()
+        return {"alive": self._children.end()}
+
+    def _tree(self, _request: object) -> dict[str, object]:
         look = self._watching().look()
-        uncommitted = [one.path for one in look.differences][:FILES_LIMIT]
-        return {"commit": look.commit, "tree": look.tree, "uncommitted": uncommitted, "problem": ""}
+        return {"commit": look.commit, "tree": look.tree, "uncommitted": _paths(look.differences)}
 
     def _watching(self) -> TreeWatch:
         if self._watch is None:
             raise Refusal(_NO_REPOSITORY)
         return self._watch
 
-    def _bundle(self, request: Mapping[str, object]) -> dict[str, object]:
-        """Everything that still runs is killed first, so that nothing moves HEAD meanwhile."""
-        self._children.end()
+    def _bundle(self, request: dict[str, Any]) -> dict[str, object]:
+        self._end_step()
         if self._repository is None:
             raise Refusal(_NO_REPOSITORY)
         check_repository_fingerprint(self._settings.checkout, self._fingerprint)
         return bundle(
             self._children,
             self._repository,
-            base=str(request["base"]),
-            commit=str(request["commit"]) or self._repository.head(),
-            limit=int(str(request["limit"])),
+            base=request["base"],
+            commit=request["commit"] or self._repository.head(),
+            limit=request["limit"],
             hand_on=partial(wire.send_raw, _ANSWERS),
         )
 
-    def _guard(self, request: Mapping[str, object]) -> dict[str, object]:
+    def _guard(self, request: dict[str, Any]) -> dict[str, object]:
         """What the engine asks about a validator, with nothing of the tools alive."""
+        self._end_step()
         match request["ask"]:
             case "begin":
                 self._baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"])
@@ -198,13 +196,15 @@ class _Supervisor:
                 return {
                     "commit": look.commit,
                     "tree": look.tree,
-                    "changed": [one.path for one in look.tracked][:FILES_LIMIT],
-                    "untracked": [one.path for one in look.untracked][:FILES_LIMIT],
+                    "changed": _paths(look.tracked),
+                    "untracked": _paths(look.untracked),
                 }
             case "look_again":
                 return self._look_again()
             case _:
-                return self._digests(request)
+                # By a worker, as the file tools: a disk that hangs or files without end stop only that one.
+                work = partial(digests, self._settings.checkout, request["patterns"])
+                return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
     def _look_again(self) -> dict[str, object]:
         if self._closing is None:
@@ -214,15 +214,9 @@ class _Supervisor:
         return {
             "moved": list(look.moved_since(self._closing))[:FILES_LIMIT],
             "hidden": lines(look.differences),
-            "created": [one.path for one in look.untracked if one.path not in known][:FILES_LIMIT],
+            "created": _paths(one for one in look.untracked if one.path not in known),
             "ignore_files": list(look.new_ignores)[:FILES_LIMIT],
         }
-
-    def _digests(self, request: Mapping[str, object]) -> dict[str, object]:
-        """By a worker, as the file tools: a disk that hangs or files without end stop only that one."""
-        patterns = [str(pattern) for pattern in cast("list[object]", request["patterns"])]
-        work = partial(digests, self._settings.checkout, patterns)
-        return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
         restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
@@ -239,9 +233,12 @@ class _Supervisor:
             self._drop_shell()
         return {"text": result.text, "is_error": result.failed, "exit_code": result.exit_code}
 
-    def _end_step(self) -> tuple[int, ...]:
+    def _take_snapshot(self, request: dict[str, Any]) -> dict[str, object]:
+        return self._snapshots.take(request, partial(wire.send_raw, _ANSWERS))
+
+    def _restore_snapshot(self, request: dict[str, Any]) -> dict[str, object]:
         self._drop_shell()
-        return self._children.end()
+        return self._snapshots.restore(request, self._requests.wait_raw)
 
     def _drop_shell(self) -> None:
         if self._shell:
@@ -249,13 +246,8 @@ class _Supervisor:
             self._shell = None
 
 
-def _or_problem(ask: Callable[[], dict[str, object]]) -> dict[str, object]:
-    try:
-        return ask()
-    except Refusal as exc:
-        return {"problem": str(exc)}
-    except OSError as exc:
-        return {"problem": exc.strerror or str(exc)}
+def _paths(differences: Iterable[Difference]) -> list[str]:
+    return [one.path for one in islice(differences, FILES_LIMIT)]
 
 
 if __name__ == "__main__":
