@@ -30,7 +30,7 @@ class UserPolicy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessLimits:
-    """`processes` is how many more than at the start of a process the tools' user may run; sizes in bytes."""
+    """`processes` is how many more than at the start of the sandbox the tools' user may run; sizes in bytes."""
 
     processes: int = 2048
     file_bytes: int = 4096 * _MIB

@@ -179,6 +179,9 @@ class ChildProcesses:
         self._workers: set[int] = set()
         # A second user that only the supervisor has: what it starts drops to the tools' user and cannot signal it.
         self._user = os.geteuid() if os.getuid() != os.geteuid() else None
+        # RLIMIT_NPROC counts the threads that the user runs already, as far as they can be seen from here.
+        running = sum(process.threads for process in process_table()[0] if process.uids[0] == os.geteuid())
+        self._allowed_processes = running + config.processes
         self._wake, wake_end = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_end, False)
@@ -198,7 +201,6 @@ class ChildProcesses:
         """Start a process in a session of its own; raises OSError or ValueError when that cannot be done."""
         if not argv:
             raise ValueError("no program is named")
-        allowed = self._allowed_processes()
         with self._oom_score.first_for_children():
             child = subprocess.Popen(  # noqa: S603 - running what it is given is the sandbox's purpose
                 list(argv),
@@ -210,7 +212,7 @@ class ChildProcesses:
                 user=self._user,
                 umask=0o022,
                 start_new_session=True,
-                preexec_fn=lambda: self.limit_child(allowed),  # noqa: PLW1509 - this program has one thread
+                preexec_fn=lambda: self._limit(self._allowed_processes),  # noqa: PLW1509 - this program has one thread
             )
         self._children[child.pid] = child
         return child
@@ -229,7 +231,7 @@ class ChildProcesses:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._oom_score.let_go()
-            self.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
+            self._limit(resource.getrlimit(resource.RLIMIT_NPROC)[1])
             life()
         finally:
             os._exit(0)
@@ -242,7 +244,7 @@ class ChildProcesses:
         """End a worker, if it still lives; its id is nobody else's until it is reaped."""
         _signal({worker} & self._workers, signal.SIGKILL)
 
-    def limit_child(self, allowed_processes: int) -> None:
+    def _limit(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a new child, and tie its life to the supervisor's."""
         if "life" not in self._config.disabled_layers:
             die_with_parent(signal.SIGKILL)
@@ -328,12 +330,6 @@ class ChildProcesses:
             return 1
         key.data.feed(data)
         return 0
-
-    def _allowed_processes(self) -> int:
-        """RLIMIT_NPROC counts the threads that the user runs already, as far as they can be seen from here."""
-        user = os.geteuid()
-        running = sum(process.threads for process in process_table()[0] if process.uids[0] == user)
-        return running + self._config.processes
 
 
 def _lower(which: int, value: int) -> None:
