@@ -149,19 +149,6 @@ def _close(*fds: int) -> None:
         os.close(fd)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShellResult:
-    """What one call gave; `exit_code` is None when the command did not come to an end."""
-
-    text: str
-    exit_code: int | None
-
-    @property
-    def failed(self) -> bool:
-        """True for anything but exit code 0."""
-        return self.exit_code != 0
-
-
 class _Status:
     """Waits for the line with which the shell reports the exit code of one command."""
 
@@ -198,8 +185,10 @@ class Shell:
         finally:
             _close(script, output, report)
 
-    def run(self, command: str, timeout: float) -> ShellResult:
-        """Run one command; the shell is of no use any more when `alive` is false afterwards."""
+    def run(self, command: str, timeout: float) -> tuple[str, int | None]:
+        """Run one command; gives its output and exit code, None when it did not come to an end. The shell is of no use
+        any more when `alive` is false afterwards.
+        """
         nonce = secrets.token_hex(16)
         self._write(self._wrap(command, nonce))
         status, output = _Status(nonce), HeadTail(OUTPUT_LIMIT)
@@ -245,23 +234,23 @@ class Shell:
             output.feed(os.read(self._output, _PIECE))
         os.set_blocking(self._output, True)
 
-    def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> ShellResult:
+    def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
+        fresh = "the next call gets a fresh shell in the repository root"
+        note = ""
         if not in_time:
+            code = None
             note = (
-                f"timed out after {timeout:g} s: the command and everything this step had started were killed; "
-                "the next call gets a fresh shell in the repository root"
+                f"timed out after {timeout:g} s: the command and everything this step had started were killed; {fresh}"
             )
-            return ShellResult(text=_with_note(text, note), exit_code=None)
-        if code is not None:
-            return ShellResult(text=_with_note(text, f"exit code {code}") if code else text, exit_code=code)
-        code = shell_exit_code(self._bash.returncode)
-        note = f"the shell ended with exit code {code}; the next call gets a fresh shell in the repository root"
-        return ShellResult(text=_with_note(text, note), exit_code=code)
-
-
-def _with_note(text: str, note: str) -> str:
-    gap = "" if not text or text.endswith("\n") else "\n"
-    return f"{text}{gap}[{note}]"
+        elif code is None:
+            code = shell_exit_code(self._bash.returncode)
+            note = f"the shell ended with exit code {code}; {fresh}"
+        elif code != 0:
+            note = f"exit code {code}"
+        if not note:
+            return text, code
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{gap}[{note}]", code
 
 
 def _widen(fd: int) -> int:

@@ -7,7 +7,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from .commands import HeadTail
@@ -19,7 +18,7 @@ from .paths import (
     open_folder,
     open_regular,
     reason,
-    sorted_entries,
+    walk,
     write_file,
 )
 
@@ -203,12 +202,6 @@ def _encode(content: str) -> bytes:
         raise Refusal("the text holds half of a surrogate pair, which no file can hold") from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    path: str
-    is_folder: bool
-
-
 def glob(root: str, inputs: Inputs) -> str:
     """The paths that fit, relative to the repository root."""
     pattern = text(inputs, "pattern")
@@ -218,9 +211,9 @@ def glob(root: str, inputs: Inputs) -> str:
     fits = _compile(glob_expression(pattern))
     prefix = f"{folder}/" if folder else ""
     names = [
-        entry.path + "/" * entry.is_folder
-        for entry in _walk(root, folder, named=f"{pattern}/{folder}")
-        if fits.fullmatch(entry.path.removeprefix(prefix))
+        f"{path}/" if is_folder else path
+        for path, is_folder in _walk(root, folder, named=f"{pattern}/{folder}")
+        if fits.fullmatch(path.removeprefix(prefix))
     ]
     return _listed(sorted(names), NAMES_LIMIT) or "no file or folder fits"
 
@@ -278,34 +271,22 @@ def _files(root: str, start: str, given: str) -> Iterator[str]:
     if not os.path.isdir(here):
         yield start
         return
-    for entry in _walk(root, start, named=given):
-        if not entry.is_folder:
-            yield entry.path
+    for path, is_folder in _walk(root, start, named=given):
+        if not is_folder:
+            yield path
 
 
-def _walk(root: str, start: str, *, named: str) -> Iterator[_Entry]:
-    """Everything below `start`, folder by folder in the order of names; links are left out."""
+def _walk(root: str, start: str, *, named: str) -> Iterator[tuple[str, bool]]:
+    """Every path below `start`, and whether it is a folder; links are left out."""
     top = os.path.join(root, start)
     if not os.path.isdir(top):
         raise Refusal("path is not a folder" if os.path.lexists(top) else "path does not exist")
-    wanted = set(re.split(r"[/{},]", named))
-    waiting = [start]
-    seen = 0
-    while waiting:
-        folder = waiting.pop()
-        below: list[str] = []
-        for entry in sorted_entries(os.path.join(root, folder)):
-            seen += 1
-            if seen > _ENTRIES_LIMIT:
-                raise Refusal(f"more than {_ENTRIES_LIMIT} files: narrow the path")
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.is_symlink() or entry.name == ".git" or (entry.name in _SKIPPED - wanted):
-                continue
-            if is_folder:
-                below.append(path)
-            yield _Entry(path=path, is_folder=is_folder)
-        waiting += reversed(below)
+    skipped = {".git", *_SKIPPED.difference(re.split(r"[/{},]", named))}
+    for seen, (path, entry) in enumerate(walk(root, start, lambda path: os.path.basename(path) not in skipped)):
+        if seen == _ENTRIES_LIMIT:
+            raise Refusal(f"more than {_ENTRIES_LIMIT} files: narrow the path")
+        if not entry.is_symlink() and entry.name not in skipped:
+            yield path, entry.is_dir(follow_symlinks=False)
 
 
 def _matches(root: str, path: str, expression: re.Pattern[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -228,9 +228,12 @@ def digests(root: str, patterns: Sequence[str]) -> str:
     """
     anchored = [_anchored(pattern) for pattern in patterns]
     fits = [re.compile(f"{_expression(pattern)}(?:/.*)?", re.DOTALL) for pattern in anchored]
+    prefixes = [_fixed_part(pattern) for pattern in anchored]
     by_path: dict[str, str] = {}
-    for path in _walk(root, [_fixed_part(pattern) for pattern in anchored]):
-        if any(one.fullmatch(path) for one in fits):
+    for seen, (path, entry) in enumerate(walk(root, "", lambda path: _leads(path, prefixes))):
+        if seen == _MOST_ENTRIES:
+            raise Refusal(f"there are more than {_MOST_ENTRIES} files")
+        if not entry.is_dir(follow_symlinks=False) and any(one.fullmatch(path) for one in fits):
             by_path[path] = digest(os.path.join(root, path))
             if len(by_path) > MOST_FILES:
                 raise Refusal(f"more than {MOST_FILES} files fit {', '.join(patterns)}; narrow the patterns")
@@ -275,28 +278,30 @@ def _fixed_part(pattern: str) -> list[str]:
     return names[:wild]
 
 
-def _walk(root: str, prefixes: Sequence[list[str]]) -> Iterator[str]:
-    """Every path below the root that is no folder, along the prefixes; git's own folder is left out."""
-    waiting: list[list[str]] = [[]]
-    seen = 0
+def _leads(path: str, prefixes: Sequence[list[str]]) -> bool:
+    """Whether something below the folder can fit; git's own folder is left out."""
+    names = path.split("/")
+    return path != ".git" and any(
+        all(name == step for name, step in zip(names, prefix, strict=False)) for prefix in prefixes
+    )
+
+
+def walk(root: str, start: str, enters: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below `start` by its path from the root, folder by folder in the order of names; what is in a folder
+    only where `enters` says so. No link is followed."""
+    waiting = [start]
     while waiting:
-        here = waiting.pop()
-        for entry in sorted_entries(os.path.join(root, *here)):
-            seen += 1
-            if seen > _MOST_ENTRIES:
-                raise Refusal(f"there are more than {_MOST_ENTRIES} files")
-            names = [*here, entry.name]
-            if not entry.is_dir(follow_symlinks=False):
-                yield "/".join(names)
-            elif names != [".git"] and any(_leads(names, prefix) for prefix in prefixes):
-                waiting.append(names)
+        folder = waiting.pop()
+        below: list[str] = []
+        for entry in _sorted_entries(os.path.join(root, folder)):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False) and enters(path):
+                below.append(path)
+            yield path, entry
+        waiting += reversed(below)
 
 
-def _leads(names: list[str], prefix: list[str]) -> bool:
-    return all(name == step for name, step in zip(names, prefix, strict=False))
-
-
-def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
+def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
     """What is in a folder, by name; nothing where it is gone or closed."""
     try:
         with os.scandir(folder) as entries:

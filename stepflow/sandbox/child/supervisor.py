@@ -228,10 +228,10 @@ class _Supervisor:
             raise Refusal("command is missing")
         timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
         self._shell = self._shell or Shell(self._children)
-        result = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
+        text, code = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:
             self._drop_shell()
-        return {"text": result.text, "is_error": result.failed, "exit_code": result.exit_code}
+        return {"text": text, "is_error": code != 0, "exit_code": code}
 
     def _take_snapshot(self, request: dict[str, Any]) -> dict[str, object]:
         return self._snapshots.take(request, partial(wire.send_raw, _ANSWERS))
