@@ -19,7 +19,7 @@ from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
-from stepflow.sandbox.own_process import close_process, wipe_variables
+from stepflow.sandbox.environment import close_process, wipe_variables
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence

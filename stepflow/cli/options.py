@@ -13,7 +13,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.sandbox.own_process import close_process
+from stepflow.sandbox.environment import close_process
 
 if TYPE_CHECKING:
     import argparse

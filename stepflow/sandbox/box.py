@@ -23,7 +23,7 @@ from stepflow.sandbox.identity import (
     own_code_below,
     private_place,
 )
-from stepflow.sandbox.isolation import SandboxState, judge_layers, reach, sandbox_config
+from stepflow.sandbox.isolation import SandboxState, git_folders_outside, judge_layers, sandbox_config
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.restore import CheckoutRestore
@@ -88,8 +88,13 @@ class Toolbox:
             make_private_folder(private, choice.identity)
             programs = tool_programs(root, chosen, choice.identity)
             environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
-            uid = choice.identity.uid if choice.identity else os.geteuid()
-            open_places = reach(checkout=root, private=private, programs=programs.folders, uid=uid)
+            config = sandbox_config(
+                checkout=root,
+                private=private,
+                programs=programs.folders,
+                identity=choice.identity,
+                options=chosen,
+            )
             if choice.identity:
                 restore.hand_over_to(choice.identity)
             channel = ChildChannel(
@@ -99,7 +104,6 @@ class Toolbox:
             )
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
-            config = sandbox_config(root, choice.identity, chosen, open_places)
             answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in answer:
                 raise IsolationError(f"The toolbox cannot start: {answer['problem']}.", hint=_REACH_HINT)
@@ -108,7 +112,7 @@ class Toolbox:
                 choice=choice,
                 options=chosen,
                 path=programs.state,
-                git_outside=open_places.git,
+                git_outside=git_folders_outside(root),
                 own_code=own_code_below(root),
             )
             serving.append(channel)

@@ -144,16 +144,12 @@ class ChildChannel:
                 case (_, payload) if sink:
                     sink(payload)
                 case None:
-                    self._read_more(deadline, op)
+                    self._await(self._answers, selectors.EVENT_READ, deadline, op)
+                    if not (data := os.read(self._answers, _PIECE)):
+                        raise self._ended(op)
+                    self._frames.feed(data)
                 case _:
                     raise wire.WireError("raw bytes came that were not asked for")
-
-    def _read_more(self, deadline: float, op: str) -> None:
-        self._await(self._answers, selectors.EVENT_READ, deadline, op)
-        data = os.read(self._answers, _PIECE)
-        if not data:
-            raise self._ended(op)
-        self._frames.feed(data)
 
     def _await(self, fd: int, event: int, deadline: float, op: str) -> None:
         with selectors.PollSelector() as selector:
@@ -167,19 +163,15 @@ class ChildChannel:
     def _ended(self, op: str) -> IsolationError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_FAREWELL)
-        words = self._last_words()
         status = f"exit status {self._process.returncode}" if self._process.returncode is not None else "no status"
-        return self._failed(f"The toolbox ended during `{op}` ({status}).{words}")
+        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _LAST_WORDS, 0))
+        words = self._errors.read().decode("utf-8", "replace").strip()
+        last_words = f" Its last words: {words}" if words else ""
+        return self._failed(f"The toolbox ended during `{op}` ({status}).{last_words}")
 
     def _failed(self, message: str) -> IsolationError:
         self._broken = message
         return IsolationError(message, hint="Nothing more is run. Look at what the tools did last, then run it again.")
-
-    def _last_words(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(size - _LAST_WORDS, 0))
-        words = self._errors.read().decode("utf-8", "replace").strip()
-        return f" Its last words: {words}" if words else ""
 
     def _wait_or_kill(self) -> None:
         try:

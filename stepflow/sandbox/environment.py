@@ -1,18 +1,22 @@
-"""The tools' environment, built from nothing (security.md cases 1 and 15)."""
+"""What the tools see of an environment, built from nothing, and how the parent closes its own (security.md cases 1, 7
+and 15)."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.secrets import logs_in
 from stepflow.errors import InputError
+from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 #: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
@@ -31,6 +35,8 @@ _GIT_CONFIG = (
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
 )
+_LIBC = ctypes.CDLL(None)
+_LIBC.getenv.restype = ctypes.c_void_p
 
 
 def build_environment(
@@ -97,3 +103,26 @@ def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:
                 f"pass-env: `{name}` cannot be given to the tools; it is set by the toolbox or would reach secrets.",
                 hint="Remove it from pass-env; pass the value under another name if tools need it.",
             )
+
+
+def close_process() -> None:
+    """Keep other processes of the same user out of our /proc entries and our memory, and leave no core file.
+
+    From here on PATH is the fixed one, also for what libraries start: Python's `platform` runs `uname`.
+    """
+    become_undumpable()
+    os.environ["PATH"] = os.pathsep.join(SYSTEM_PATH)
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def wipe_variables(names: Iterable[str]) -> None:
+    """Take these variables out of the environment, and their values out of what /proc shows of it for good.
+
+    Unsetting alone leaves the bytes where the kernel put them when it started this process.
+    """
+    for name in names:
+        address = _LIBC.getenv(os.fsencode(name))
+        if address:
+            ctypes.memset(address, ord("*"), len(ctypes.string_at(address)))
+        os.environ.pop(name, None)

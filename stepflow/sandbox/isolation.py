@@ -16,6 +16,8 @@ from stepflow.sandbox.child.enter_sandbox import SandboxConfig
 from stepflow.sandbox.programs import read_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stepflow.sandbox.child.enter_sandbox import SandboxFacts
     from stepflow.sandbox.identity import Choice, Identity
     from stepflow.sandbox.options import ToolboxOptions
@@ -32,8 +34,6 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, noth
 #: Where names of hosts are looked up; systemd makes it a link out of /etc.
 _RESOLVER = Path("/etc/resolv.conf")
 _GITDIR = "gitdir:"
-
-
 #: What a kernel before that ABI does not know of.
 _GAPS = (
     (landlock.ABI_REFER, "files cannot be moved between folders"),
@@ -43,8 +43,15 @@ _GAPS = (
 )
 
 
-def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> SandboxConfig:
-    """What the sandbox program receives first."""
+def sandbox_config(
+    *, checkout: Path, private: Path, programs: tuple[Path, ...], identity: Identity | None, options: ToolboxOptions
+) -> SandboxConfig:
+    """What the sandbox program receives first. `private` holds HOME and TMPDIR, `programs` are the folders of the
+    tools' PATH."""
+    terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (_TERMINALS,)
+    interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    named = (Path(name) for name in (*_SYSTEM, *interpreter))
+    read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
     return SandboxConfig(
         checkout=str(checkout),
         uid=identity.uid if identity else None,
@@ -53,9 +60,10 @@ def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOp
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
         guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
         **vars(options.limits),
-        write=[str(path) for path in reach.write],
-        read=[str(path) for path in reach.read],
-        devices=[str(path) for path in reach.devices],
+        write=_names((checkout, private / "home", private / "tmp", _SHARED_MEMORY, *git_folders_outside(checkout))),
+        # An interpreter in the root would open everything.
+        read=_names(folder for folder in read if folder.is_absolute() and folder != Path("/")),
+        devices=_names((*_DEVICES, *terminals)),
         close_network=options.network is Network.NONE,
         disabled_layers=sorted(options.disabled_layers),
         bash_timeout=options.bash_timeout,
@@ -64,30 +72,8 @@ def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOp
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reach:
-    """Paths by what tools may do there. `git` are the checkout's own git folders that lie outside it."""
-
-    write: tuple[Path, ...]
-    read: tuple[Path, ...]
-    devices: tuple[Path, ...]
-    git: tuple[Path, ...]
-
-
-def reach(*, checkout: Path, private: Path, programs: tuple[Path, ...], uid: int) -> Reach:
-    """`private` holds HOME and TMPDIR, `programs` are the folders of the tools' PATH. `uid` is their user."""
-    terminals = () if _has_terminals(uid) else (_TERMINALS,)
-    git = _git_outside(checkout)
-    interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
-    named = (Path(name) for name in (*_SYSTEM, *interpreter))
-    read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
-    return Reach(
-        write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
-        # An interpreter in the root would open everything.
-        read=tuple(folder for folder in read if folder.is_absolute() and folder != Path("/")),
-        devices=(*(Path(device) for device in _DEVICES), *terminals),
-        git=git,
-    )
+def _names(paths: Iterable[Path | str]) -> list[str]:
+    return [str(path) for path in paths]
 
 
 def _has_terminals(uid: int) -> bool:
@@ -101,8 +87,9 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def _git_outside(checkout: Path) -> tuple[Path, ...]:
-    """A linked worktree or a submodule keeps its git folder elsewhere, and a worktree shares the rest with others."""
+def git_folders_outside(checkout: Path) -> tuple[Path, ...]:
+    """The git folders of the checkout that do not lie in it. A linked worktree or a submodule keeps its own elsewhere,
+    and a worktree shares the rest with others."""
     entry = checkout / ".git"
     try:
         folder = _pointed_to(entry, _GITDIR) if entry.is_file() else entry.resolve()

@@ -17,7 +17,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
-from stepflow.sandbox.isolation import reach
+from stepflow.sandbox.isolation import git_folders_outside
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
@@ -226,14 +226,10 @@ class TestGitOutside:
         return open_folder / "linked"
 
     def test_is_found_for_worktrees_and_submodules_only(self, linked, checkout, open_folder):
-        private = open_folder / "private"
-        assert reach(checkout=checkout, private=private, programs=(Path("/bin"),), uid=1).git == ()
-        assert reach(checkout=linked, private=private, programs=(Path("/bin"),), uid=1).git == (
-            checkout / ".git" / "worktrees" / "linked",
-            checkout / ".git",
-        )
+        assert git_folders_outside(checkout) == ()
+        assert git_folders_outside(linked) == (checkout / ".git" / "worktrees" / "linked", checkout / ".git")
         (linked / ".git").write_text(f"gitdir: {open_folder}\n")
-        assert reach(checkout=linked, private=private, programs=(Path("/bin"),), uid=1).git == ()
+        assert git_folders_outside(linked) == ()
 
     def test_is_refused_when_isolation_is_required(self, linked):
         with pytest.raises(IsolationError, match=r"because the checkout's git needs it: .*/checkout/\.git"):

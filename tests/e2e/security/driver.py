@@ -28,8 +28,8 @@ from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.environment import close_process
 from stepflow.sandbox.options import ProcessLimits, ToolboxOptions
-from stepflow.sandbox.own_process import close_process
 
 WORKSPACE = Path("/github/workspace")
 OTHER_RUN = Path("/tmp/other-run")
