@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.child.child_processes import process_table
-from stepflow.sandbox.options import UserPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -57,8 +56,6 @@ def choose_identity(checkout: Path, options: ToolboxOptions) -> Choice:
         return Choice(identity=None, reason="the parent is no root process and keeps its user")
     if "uid" in options.disabled_layers:
         return Choice(identity=None, reason="switched off")
-    if options.user is UserPolicy.STAY:
-        return Choice(identity=None, reason="the caller asked to stay root")
     owner = checkout.stat().st_uid
     obstacle = _missing_rights() or _unreachable(checkout, owner, options)
     if not obstacle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation, Network
@@ -19,13 +18,6 @@ LAYERS = (
     *("uid", "gid", "environment", "path", "limits", "no_new_privs"),
     *("life", "memory", "landlock", "seccomp", "network"),
 )
-
-
-class UserPolicy(StrEnum):
-    """Who the tools run as when the parent is root: a user of their own, or root without capabilities."""
-
-    SEPARATE = "separate"
-    STAY = "stay"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,6 @@ class ToolboxOptions:
 
     isolation: Isolation = Isolation.REQUIRED
     network: Network = Network.FULL
-    user: UserPolicy = UserPolicy.SEPARATE
     pass_env: Mapping[str, str] = field(default_factory=dict)
     home_programs: bool = False
     limits: ProcessLimits = field(default_factory=ProcessLimits)

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
-from toolbox_world import Box, git, root_only
+from toolbox_world import Box, git, root_only, stays_root
 
-from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest, Trigger
 from stepflow.run.sandbox import open_sandbox
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped
 
 pytestmark = pytest.mark.whole
@@ -301,7 +300,7 @@ def test_no_credential_comes_back_to_a_daemon_whose_supervisor_the_tools_have_ki
         folder=open_folder / "run",
         runner_temp=temp,
     )
-    options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+    options = ToolboxOptions(**stays_root(armed))
     notes: list[str] = []
     with (
         pytest.raises(IsolationError, match="ended during"),

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, Box, granted, root_only, run_as_other_user
+from toolbox_world import AS_ROOT, Box, granted, root_only, run_as_other_user, stays_root
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation
@@ -22,7 +22,7 @@ from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
 from stepflow.sandbox.identity import Choice, own_code_below
 from stepflow.sandbox.isolation import SandboxState, judge_layers
-from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 
 ENVIRONMENT = {
@@ -137,16 +137,8 @@ class TestStates:
         assert box.toolbox.warnings == ()
 
     @root_only
-    def test_a_root_parent_that_stays_root_is_refused_when_isolation_is_required(self, checkout):
-        before = states(checkout)
-        with pytest.raises(IsolationError, match="uid: 0, root without capabilities") as caught:
-            Toolbox.start(checkout, options=ToolboxOptions(user=UserPolicy.STAY))
-        assert "best-effort" in caught.value.hint
-        assert states(checkout) == before
-
-    @root_only
-    def test_with_best_effort_it_stays_root_without_capabilities_and_warns(self, start):
-        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+    def test_with_best_effort_it_stays_root_without_capabilities_and_warns(self, start, checkout):
+        box = start(**stays_root(checkout))
         assert ids(box) == (0, 0, ["0"])
         capabilities = box.sh("grep -E '^Cap(Prm|Eff|Bnd|Amb)' /proc/self/status").stdout.split()[1::2]
         assert {int(bits, 16) for bits in capabilities} == {0}

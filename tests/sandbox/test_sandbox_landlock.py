@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, Box, git, root_only
+from toolbox_world import AS_ROOT, Box, git, root_only, stays_root
 
 import stepflow.sandbox.child
 from stepflow.domain.words import Isolation
@@ -18,7 +18,7 @@ from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
 from stepflow.sandbox.isolation import git_folders_outside
-from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.options import ToolboxOptions
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 NO_LANDLOCK = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
@@ -108,11 +108,11 @@ class TestOutside:
 class TestInside:
     """What must go on working."""
 
-    def test_a_terminal_of_the_same_user_is_closed(self, start):
+    def test_a_terminal_of_the_same_user_is_closed(self, start, checkout):
         """What somebody types there, such as a password, is not for the tools to read."""
         keyboard, terminal = os.openpty()
         try:
-            box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+            box = start(**stays_root(checkout))
             os.write(keyboard, b"password\n")
             seen = box.bash(f"head -n 1 {os.ttyname(terminal)}; echo spoofed > {os.ttyname(terminal)}")
         finally:
@@ -247,7 +247,7 @@ class TestGitOutside:
 
     @root_only
     def test_root_that_stays_may_work_in_a_linked_checkout(self, linked):
-        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        options = ToolboxOptions(**stays_root(linked))
         with Toolbox.start(linked, options=options) as toolbox:
             ended = Box(toolbox, linked).sh("git commit -q --allow-empty -m two && git log -1 --format=%s")
             assert (ended.exit_code, ended.stdout) == (0, "two\n"), ended.stderr

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, alive, gone_within, root_only
+from toolbox_world import AS_ROOT, alive, gone_within, root_only, stays_root
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.sandbox.options import ProcessLimits, UserPolicy
+from stepflow.sandbox.options import ProcessLimits
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
 pytestmark = [linux_only, pytest.mark.whole]
@@ -257,12 +257,8 @@ def test_the_tools_cannot_signal_their_supervisor(box):
     assert box.bash("echo still here").text == "still here\n"
 
 
-def unguarded() -> dict[str, object]:
-    return {"isolation": Isolation.BEST_EFFORT, "user": UserPolicy.STAY}
-
-
-def test_a_supervisor_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays(start):
-    box = start(**unguarded())
+def test_a_supervisor_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays(start, checkout):
+    box = start(**stays_root(checkout))
     with pytest.raises(IsolationError, match=r"ended during `tool` \(exit status -9\)"):
         box.bash("kill -9 $PPID; sleep 300")
     with pytest.raises(IsolationError, match="ended during"):
@@ -290,8 +286,8 @@ def test_nothing_of_the_tools_stays_when_their_supervisor_is_killed(box):
 
 
 @pytest.mark.whole
-def test_a_supervisor_that_hangs_is_not_waited_for(start):
-    box = start(**unguarded(), grace=0.5, file_timeout=0.1)
+def test_a_supervisor_that_hangs_is_not_waited_for(start, checkout):
+    box = start(**stays_root(checkout), grace=0.5, file_timeout=0.1)
     supervisor = box.supervisor
     os.kill(supervisor, signal.SIGSTOP)
     with pytest.raises(IsolationError, match="no whole answer to `tool` in time"):
@@ -302,8 +298,8 @@ def test_a_supervisor_that_hangs_is_not_waited_for(start):
     assert not alive(supervisor)
 
 
-def test_what_a_hanging_supervisor_had_running_dies_with_it(start):
-    box = start(**unguarded(), grace=0.5, file_timeout=0.1)
+def test_what_a_hanging_supervisor_had_running_dies_with_it(start, checkout):
+    box = start(**stays_root(checkout), grace=0.5, file_timeout=0.1)
     supervisor = box.supervisor
     box.bash(DAEMON)
     pid = daemon(box)

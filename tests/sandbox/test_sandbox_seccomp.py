@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolbox_world import root_only
+from toolbox_world import root_only, stays_root
 
 import stepflow.sandbox.child
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import seccomp
-from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.options import ToolboxOptions
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 MACHINE = platform.machine()
@@ -278,23 +278,21 @@ class TestStayingRoot:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.stderr, json.loads(done.stdout or "[]")) == ("", expected)
 
-    def test_the_filter_is_on_where_the_tools_stay_root(self, start, services):
-        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+    def test_the_filter_is_on_where_the_tools_stay_root(self, start, checkout, services):
+        box = start(**stays_root(checkout))
         ended = box.sh(f"python3 -c 'import socket; socket.socket(1).connect(\"{services}/stream\")'")
         assert "Permission denied" in ended.stderr
         assert box.sh("python3 -c 'import socket; socket.socketpair()'").exit_code == 0
         assert "unix sockets" in box.toolbox.isolation["seccomp"]
 
-    def test_files_of_root_are_closed(self, start, tmp_path):
+    def test_files_of_root_are_closed(self, start, checkout, tmp_path):
         (tmp_path / "secret").write_text("canary")
-        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        box = start(**stays_root(checkout))
         assert "Permission denied" in box.sh(f"cat {tmp_path}/secret").stderr
         assert "Permission denied" in box.sh(f"cat /proc/{os.getpid()}/environ").stderr
 
     @pytest.mark.parametrize("layer", ["landlock", "seccomp", "no_new_privs"])
     def test_it_is_refused_also_with_best_effort_where_a_layer_is_missing(self, checkout, layer):
-        options = ToolboxOptions(
-            isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY, disabled_layers=frozenset({layer, "network"})
-        )
+        options = ToolboxOptions(**stays_root(checkout, disabled_layers=frozenset({layer, "network"})))
         with pytest.raises(IsolationError, match=r"would stay root .* needs .*(landlock|seccomp)"):
             Toolbox.start(checkout, options=options)

@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_other_user
+from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_other_user, stays_root
 
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.canaries import Location, Outside, Planting, sockets_under
-from stepflow.sandbox.options import UserPolicy
 from stepflow.sandbox.selftest import CanaryReport, try_canaries
 
 SECRET = "ghs_secretofthistest0123456789"
@@ -221,8 +220,8 @@ class TestWhatIsFound:
         assert tried == (reached if disabled else {"kept"})
 
     @root_only
-    def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, outside):
-        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+    def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, checkout, outside):
+        box = start(**stays_root(checkout))
         assert reached(try_canaries(box.toolbox, outside)) == {}
 
     def test_with_every_layer_nothing_is_reached(self, start, outside):

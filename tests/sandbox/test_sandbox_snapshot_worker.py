@@ -11,11 +11,10 @@ from threading import Timer
 
 import pytest
 from snapshot_world import worked
-from toolbox_world import Box, alive, gone_within, root_only
+from toolbox_world import Box, alive, gone_within, root_only, stays_root
 
 from stepflow.domain.words import Isolation
 from stepflow.run.snapshots import Snapshots
-from stepflow.sandbox.options import UserPolicy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has started")
 
@@ -136,8 +135,10 @@ def test_the_tools_cannot_end_stop_or_read_the_worker(one):
 
 
 @pytest.mark.whole
-def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than_its_worker(start, open_folder):
-    box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than_its_worker(
+    start, checkout, open_folder
+):
+    box = start(**stays_root(checkout))
     one = _Session(box, open_folder)
     worker = worker_of(one)
     box.bash(f"kill -9 {worker}; sleep 0.1; echo n > n")

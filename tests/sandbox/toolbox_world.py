@@ -15,6 +15,7 @@ import pytest
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.identity import closed_folder
@@ -43,6 +44,12 @@ class Box:
     def supervisor(self) -> int:
         """The toolbox program's process id, as its own shell tells it."""
         return int(self.bash("echo $PPID").text)
+
+
+def stays_root(checkout: Path, **options: object) -> dict[str, object]:
+    """Options with which the tools of a root parent stay root, since only root may enter the folder above."""
+    checkout.parent.chmod(0o700)
+    return {"isolation": Isolation.BEST_EFFORT, **options}
 
 
 def granted(**differing: object) -> SandboxFacts:
