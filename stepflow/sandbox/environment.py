@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.secrets import logs_in
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable
+from stepflow.sandbox.child.git import config_variables
 from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 #: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
-HOME_PROGRAMS = ".local/bin"
+_HOME_PROGRAMS = ".local/bin"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
 _NEVER = re.compile(
@@ -58,7 +59,7 @@ def build_environment(
         "GIT_TERMINAL_PROMPT": "0",
         # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
         "PYTHONDONTWRITEBYTECODE": "1",
-        **_git_config(("safe.directory", str(checkout)), *_GIT_CONFIG),
+        **config_variables((("safe.directory", str(checkout)), *_GIT_CONFIG)),
     }
     _check_names(options.pass_env, fixed)
     inherited = os.environ if "environment" in options.disabled_layers else {}
@@ -74,7 +75,7 @@ def _path(home: Path, programs: tuple[Path, ...], options: ToolboxOptions) -> st
     """What is installed into the tools' home comes last, so nothing there can stand in for another program."""
     if "path" in options.disabled_layers:
         return os.environ["PATH"]
-    last = (home / HOME_PROGRAMS,) if options.home_programs else ()
+    last = (home / _HOME_PROGRAMS,) if options.home_programs else ()
     return ":".join(str(folder) for folder in (*programs, *last))
 
 
@@ -85,13 +86,6 @@ def is_never_given(name: str) -> bool:
 
 def _is_barred(name: str) -> bool:
     return bool(_NEVER.fullmatch(name)) or logs_in(name)
-
-
-def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
-    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables
 
 
 def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from .enter_sandbox import OomScore, die_with_parent
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .enter_sandbox import SandboxConfig
+
+    #: Takes the next piece of what a process writes.
+    Sink = Callable[[bytes], object]
 
 _PROC = "/proc"
 _PAUSE = 0.005
@@ -157,14 +160,6 @@ def _signal(pids: set[int], number: signal.Signals) -> None:
 
 class ParentGone(Exception):
     """The pipe to the parent is closed."""
-
-
-class Sink(Protocol):
-    """Takes what a process writes."""
-
-    def feed(self, data: bytes) -> None:
-        """Take the next piece."""
-        ...
 
 
 class ChildProcesses:
@@ -328,7 +323,7 @@ class ChildProcesses:
         if not data:
             selector.unregister(key.fd)
             return 1
-        key.data.feed(data)
+        key.data(data)
         return 0
 
 

@@ -102,7 +102,7 @@ def run_command(
     finally:
         _close(out_end, err_end)
     output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
-    sinks: dict[int, Sink] = {out: stdout or output, err: errors}
+    sinks: dict[int, Sink] = {out: stdout or output.feed, err: errors.feed}
     left: tuple[int, ...] = ()
     try:
         begun = time.monotonic()
@@ -193,7 +193,7 @@ class Shell:
         self._write(self._wrap(command, nonce))
         status, output = _Status(nonce), HeadTail(OUTPUT_LIMIT)
         in_time = self._children.pump(
-            {self._output: output, self._report: status},
+            {self._output: output.feed, self._report: status.feed},
             until=lambda: status.code is not None or not self.alive,
             deadline=time.monotonic() + timeout,
         )

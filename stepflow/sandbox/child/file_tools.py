@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from .commands import HeadTail
 from .paths import (
@@ -25,7 +25,9 @@ from .paths import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Inputs = Mapping[str, object]
+Inputs = Mapping[str, Any]
+T = TypeVar("T", str, bool, int)
+_MUST_BE = {str: "a string", bool: "true or false", int: "a whole number from 0"}
 #: What one `read` gives at most.
 READ_LIMIT = 256 * 1024
 #: What `write` and `edit` take at most; the boundary takes no larger change either (boundary.md).
@@ -46,36 +48,15 @@ _PARTS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:
 _SPECIAL_IN_CLASS = re.compile(r"[\\^\[\]&~|]")
 
 
-def text(inputs: Inputs, name: str) -> str:
-    """A string that must be there."""
-    value = inputs.get(name)
-    if not isinstance(value, str):
-        raise Refusal(f"{name} is missing" if value is None else f"{name} must be a string")
-    return value
-
-
-def optional_text(inputs: Inputs, name: str) -> str:
-    """A string, empty when it is left out."""
-    return "" if inputs.get(name) is None else text(inputs, name)
-
-
-def flag(inputs: Inputs, name: str) -> bool:
-    """A boolean, false when it is left out."""
+def value_of(inputs: Inputs, name: str, kind: type[T], default: T | None = None) -> T:
+    """What the model gave, of this kind; without a default it must be there."""
     value = inputs.get(name)
     if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise Refusal(f"{name} must be true or false")
-    return value
-
-
-def number(inputs: Inputs, name: str) -> int:
-    """A whole number from 0, 0 when it is left out."""
-    value = inputs.get(name)
-    if value is None:
-        return 0
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Refusal(f"{name} must be a whole number from 0")
+        if default is None:
+            raise Refusal(f"{name} is missing")
+        return default
+    if type(value) is not kind or (isinstance(value, int) and value < 0):
+        raise Refusal(f"{name} must be {_MUST_BE[kind]}")
     return value
 
 
@@ -94,7 +75,7 @@ def line_range(inputs: Inputs, name: str) -> tuple[int, int] | None:
 
 def read(root: str, inputs: Inputs) -> str:
     """The file's text, whole or a range of lines, as it is; bytes that are no UTF-8 are replaced."""
-    shown = text(inputs, "file_path")
+    shown = value_of(inputs, "file_path", str)
     wanted = line_range(inputs, "view_range")
     with _open(root, shown, limit=None) as file:
         if b"\0" in file.read(_PROBE):
@@ -106,7 +87,7 @@ def read(root: str, inputs: Inputs) -> str:
 
 def write(root: str, inputs: Inputs) -> str:
     """Says what was written."""
-    shown, content = text(inputs, "file_path"), _encode(text(inputs, "content"))
+    shown, content = value_of(inputs, "file_path", str), _encode(value_of(inputs, "content", str))
     if len(content) > FILE_LIMIT:
         raise Refusal(f"{shown}: the content has {len(content)} bytes, more than the {FILE_LIMIT} that fit")
     new = write_file(root, locate(root, shown), content, shown)
@@ -115,8 +96,9 @@ def write(root: str, inputs: Inputs) -> str:
 
 def edit(root: str, inputs: Inputs) -> str:
     """Says how many places were changed."""
-    shown, old, new = text(inputs, "file_path"), text(inputs, "old_string"), text(inputs, "new_string")
-    everywhere = flag(inputs, "replace_all")
+    shown = value_of(inputs, "file_path", str)
+    old, new = value_of(inputs, "old_string", str), value_of(inputs, "new_string", str)
+    everywhere = value_of(inputs, "replace_all", bool, False)
     if not old:
         raise Refusal("old_string is empty; use the write tool to make a file")
     if old == new:
@@ -204,10 +186,10 @@ def _encode(content: str) -> bytes:
 
 def glob(root: str, inputs: Inputs) -> str:
     """The paths that fit, relative to the repository root."""
-    pattern = text(inputs, "pattern")
+    pattern = value_of(inputs, "pattern", str)
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise Refusal(f"{pattern}: a pattern is relative to the repository root and has no `..`")
-    folder = "/".join(locate(root, optional_text(inputs, "path") or "."))
+    folder = "/".join(locate(root, value_of(inputs, "path", str, "") or "."))
     fits = _compile(glob_expression(pattern))
     prefix = f"{folder}/" if folder else ""
     names = [
@@ -220,8 +202,8 @@ def glob(root: str, inputs: Inputs) -> str:
 
 def grep(root: str, inputs: Inputs) -> str:
     """`path:line:text` for each line that the expression is found in."""
-    expression = _compile(text(inputs, "pattern"))
-    given = optional_text(inputs, "path")
+    expression = _compile(value_of(inputs, "pattern", str))
+    given = value_of(inputs, "path", str, "")
     start = "/".join(locate(root, given or "."))
     lines: list[str] = []
     for path in _files(root, start, given):

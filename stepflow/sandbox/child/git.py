@@ -15,7 +15,7 @@ from .commands import HeadTail, run_command
 from .paths import Refusal, below, digest, read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .child_processes import ChildProcesses, Sink
     from .commands import Ended
@@ -172,7 +172,7 @@ class EngineGit:
     def ask(self, *arguments: str) -> list[str]:
         """What git prints, cut at its NUL characters. Raises `Refusal`."""
         output = HeadTail(_LISTING_BYTES)
-        self.stream(*arguments, sink=output)
+        self.stream(*arguments, sink=output.feed)
         if output.left_out:
             raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
         return [record for record in output.text().split("\0") if record]
@@ -242,8 +242,6 @@ def _environment(repository: Repository, folder: str, settings: Iterable[tuple[s
         ("core.untrackedCache", "false"),
         ("core.preloadIndex", "true"),
     ]
-    named = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(given)}
-    values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(given)}
     return {
         "HOME": folder,
         "XDG_CONFIG_HOME": folder,
@@ -252,10 +250,16 @@ def _environment(repository: Repository, folder: str, settings: Iterable[tuple[s
         "GIT_OBJECT_DIRECTORY": repository.objects,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_COUNT": str(len(given)),
-        **named,
-        **values,
+        **config_variables(given),
     }
+
+
+def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The environment variables that give git these settings, after those of every file."""
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
 
 
 def _small(folder: str, path: bytes, limit: int) -> bytes:
@@ -270,21 +274,6 @@ def _small(folder: str, path: bytes, limit: int) -> bytes:
 
 class TooLarge(Exception):
     """The bundle has more bytes than are taken."""
-
-
-class _Counted:
-    """Hands pieces on until there are too many."""
-
-    def __init__(self, hand_on: Callable[[bytes], None], limit: int) -> None:
-        self._hand_on = hand_on
-        self._limit = limit
-        self.total = 0
-
-    def feed(self, data: bytes) -> None:
-        self.total += len(data)
-        if self.total > self._limit:
-            raise TooLarge
-        self._hand_on(data)
 
 
 def bundle(
@@ -305,16 +294,24 @@ def bundle(
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
         if count == 0:
             return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
-        counted = _Counted(hand_on, limit)
+        total = 0
+
+        def feed(data: bytes) -> None:
+            nonlocal total
+            total += len(data)
+            if total > limit:
+                raise TooLarge
+            hand_on(data)
+
         try:
             # Without deltas: what it holds is searched for secrets.
             plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
-            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=counted)
+            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=feed)
         except TooLarge:
             children.end()
             return {"too_large": True}
         changes = _diff_stat(own, base)
-    return {"commits": count, "commit": commit, "tree": tree, "bytes": counted.total, "changes": changes}
+    return {"commits": count, "commit": commit, "tree": tree, "bytes": total, "changes": changes}
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ from .child_processes import ChildProcesses, ParentGone
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
-from .file_tools import flag, number, optional_text
+from .file_tools import value_of
 from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, repository_fingerprint
 from .paths import Refusal, digests
 from .snapshots import Snapshots
@@ -219,14 +219,14 @@ class _Supervisor:
         }
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
-        restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
+        restart, command = value_of(inputs, "restart", bool, False), value_of(inputs, "command", str, "")
         if restart:
             self._end_step()
         if not command.strip():
             if restart:
                 return {"text": "the shell was restarted in the repository root"}
             raise Refusal("command is missing")
-        timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
+        timeout = value_of(inputs, "timeout_ms", int, 0) / 1000 or self._settings.bash_timeout
         self._shell = self._shell or Shell(self._children)
         text, code = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:

@@ -100,7 +100,7 @@ class LastingWorker:
         try:
             _send(self._requests, dict(request))
             in_time = self._children.pump(
-                {self._answers: reply},
+                {self._answers: reply.feed},
                 until=lambda: reply.whole or not self.alive,
                 deadline=time.monotonic() + timeout,
             )
