@@ -198,11 +198,10 @@ class Planting(contextlib.ExitStack):
 
     def _new(self, path: Path, make: Callable[[], object]) -> None:
         """Make something that is not there yet. How to undo it is known first: a signal may come at any moment."""
-        folder = path.parent
-        if folder not in self._folders:
-            self._folders.add(folder)
-            info = folder.stat()
-            self.callback(_put_times_back, folder, (info.st_atime_ns, info.st_mtime_ns))
+        if path.parent not in self._folders:
+            self._folders.add(path.parent)
+            info = path.parent.stat()
+            self.callback(_put_times_back, path.parent, (info.st_atime_ns, info.st_mtime_ns))
         self.expect(path)
         self.callback(_remove, path)
         make()

@@ -177,7 +177,7 @@ def _states(sandbox: SandboxState) -> dict[str, State]:
     ended_first = "; ended first when memory runs out" if facts.ended_before_parent else ""
     sockets = "" if identity else ", unix sockets"
     doors = "io_uring, key rings, new user namespaces, kernel programs, file attributes, lasting shared memory"
-    memory = "the supervisor's memory is closed to the tools"
+    memory = "closed to the tools" if facts.undumpable else "open to its own user"
     return {
         "uid": _uid(facts, sandbox.choice),
         "gid": (f"{facts.gid} (unused, no other groups)" if identity else f"{facts.gid} (kept)", False),
@@ -185,35 +185,32 @@ def _states(sandbox: SandboxState) -> dict[str, State]:
         "path": (f"{sandbox.path}{own_programs if options.home_programs else ''}", False),
         "git": ("safe.directory for this checkout", False),
         "limits": (f"{bounds}, {limits.open_files} open files{ended_first}", False),
-        "no_new_privs": _state(
-            holds=facts.no_new_privs,
-            state="no program gains rights by being started",
-            otherwise="not to be had here",
+        "no_new_privs": _either(facts.no_new_privs, "no program gains rights by being started", "not to be had here"),
+        "life": _either(
+            facts.subreaper and facts.dies_with_parent,
+            "dies with its parent; the supervisor ends every descendant",
+            f"{facts.platform} cannot hold on to daemons; process groups are ended",
         ),
-        "life": _state(
-            holds=facts.subreaper and facts.dies_with_parent,
-            state="dies with its parent; the supervisor ends every descendant",
-            otherwise=f"{facts.platform} cannot hold on to daemons; process groups are ended",
-        ),
-        "memory": (memory if facts.undumpable else "the supervisor's memory is open to its own user", False),
+        "memory": (f"the supervisor's memory is {memory}", False),
         "landlock": _landlock(sandbox),
-        "seccomp": _state(
-            holds=not facts.seccomp_problem,
-            state=f"no {doors}{sockets}; the supervisor's priority is its own",
-            otherwise=f"not to be had here: {facts.seccomp_problem}",
+        "seccomp": _either(
+            not facts.seccomp_problem,
+            f"no {doors}{sockets}; the supervisor's priority is its own",
+            f"not to be had here: {facts.seccomp_problem}",
         ),
-        "network": ("open", False)
-        if options.network is Network.FULL
-        else _state(
-            holds=not facts.network_problem,
-            state="closed: no sockets but those between processes of this machine",
-            otherwise=f"cannot be closed here: {facts.network_problem}",
-        ),
+        "network": _network(facts, options),
     }
 
 
-def _state(*, holds: bool, state: str, otherwise: str) -> State:
+def _either(holds: bool, state: str, otherwise: str) -> State:
     return (state, False) if holds else (otherwise, True)
+
+
+def _network(facts: SandboxFacts, options: ToolboxOptions) -> State:
+    if options.network is Network.FULL:
+        return "open", False
+    closed = "closed: no sockets but those between processes of this machine"
+    return _either(not facts.network_problem, closed, f"cannot be closed here: {facts.network_problem}")
 
 
 def _uid(facts: SandboxFacts, choice: Choice) -> State:
