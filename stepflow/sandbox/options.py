@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation, Network
-from stepflow.errors import IsolationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,10 +53,3 @@ class ToolboxOptions:
     programs: tuple[Path, ...] | None = None
     private_root: Path | None = None
     disabled_layers: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        if unknown := sorted(self.disabled_layers - set(LAYERS)):
-            raise IsolationError(
-                f"There is no layer {', '.join(map(repr, unknown))} to leave out.",
-                hint=f"The layers are {', '.join(LAYERS)}.",
-            )

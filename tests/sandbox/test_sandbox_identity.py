@@ -128,6 +128,32 @@ class TestEnvironment:
         assert not (checkout / "planted").exists()
 
 
+#: Programs that `setup` brings into `~/.local/bin` of the tools' own home.
+PLANT = """mkdir -p ~/.local/bin && cd ~/.local/bin
+for name in brought git sh; do printf '#!/bin/sh\\necho planted\\n' > $name; chmod +x $name; done"""
+
+
+class TestProgramsOfSetup:
+    def test_what_setup_installs_into_its_home_is_found_by_tools_and_validators(self, start):
+        box = start(home_programs=True)
+        assert box.sh(PLANT).exit_code == 0
+        assert box.sh("brought").stdout == "planted\n"
+        assert box.bash("brought").text == "planted\n"
+        assert "~/.local/bin" in box.toolbox.isolation["path"]
+
+    def test_nothing_there_can_stand_in_for_a_program_of_the_system(self, start):
+        box = start(home_programs=True)
+        assert box.sh(PLANT).exit_code == 0
+        assert box.sh("git --version").stdout.startswith("git version")
+        assert box.sh("sh -c 'echo real'").stdout == "real\n"
+
+    def test_without_setup_the_path_ends_before_it(self, start):
+        box = start()
+        assert box.sh(PLANT).exit_code == 0
+        assert box.sh("brought").exit_code == 127
+        assert "~/.local/bin" not in box.toolbox.isolation["path"]
+
+
 class TestStates:
     def test_each_layer_has_a_state(self, box):
         assert list(box.toolbox.isolation) == [
@@ -159,10 +185,6 @@ class TestStates:
         relaxed = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
         layers = judge_layers(SandboxState(facts=facts, choice=choice, options=relaxed, path="fixed"))
         assert len([layer for layer in layers if layer.missing]) == 1
-
-    def test_a_layer_that_does_not_exist_cannot_be_left_out(self):
-        with pytest.raises(IsolationError, match=r"no layer 'firewall' to leave out.*The layers are uid, gid"):
-            ToolboxOptions(disabled_layers=frozenset({"landlock", "firewall"}))
 
     def test_a_folder_that_does_not_exist_is_told(self, open_folder):
         with pytest.raises(IsolationError, match="There is no folder"):

@@ -14,7 +14,6 @@ import pytest
 
 import stepflow.sandbox.child
 from stepflow.sandbox.child import wire
-from stepflow.sandbox.child.commands import HeadTail
 
 INNER = Path(stepflow.sandbox.child.__file__).parent
 
@@ -111,25 +110,3 @@ class TestFrames:
         frames.feed(os.read(reader, 1000))
         os.close(reader)
         assert [frames.take(), frames.take(), frames.take()] == [(b"J", b'{"a": 1}'), (b"R", b"xy"), None]
-
-
-class TestHeadTail:
-    @pytest.mark.parametrize("size", [1, 10, 1000])
-    def test_text_within_the_limit_stays_whole(self, size):
-        output = HeadTail(1000)
-        for start in range(0, 800, size):
-            output.feed(b"x" * min(size, 800 - start))
-        assert output.text() == "x" * 800
-        assert output.left_out == 0
-
-    @pytest.mark.parametrize("size", [1, 10, 999, 5000])
-    def test_of_longer_text_head_and_tail_stay_within_the_limit(self, size):
-        data = b"".join(b"%05d\n" % number for number in range(1000))
-        output = HeadTail(1000)
-        for start in range(0, len(data), size):
-            output.feed(data[start : start + size])
-        text = output.text()
-        assert text.startswith("00000\n00001\n")
-        assert text.endswith("00998\n00999\n")
-        assert f"[… {len(data) - 872} bytes left out here …]" in text
-        assert len(text.encode()) <= 1000

@@ -119,7 +119,7 @@ def _open(root: str, shown: str, *, limit: int | None) -> BinaryIO:
         raise Refusal(f"{shown}: is a folder, not a regular file")
     try:
         with open_folder(root, parts[:-1]) as folder:
-            fd, _ = open_regular(folder, parts[-1], shown, limit=limit)
+            fd = open_regular(folder, parts[-1], shown, limit=limit)
     except OSError as exc:
         raise Refusal(f"{shown}: {reason(exc)}") from None
     return os.fdopen(fd, "rb")

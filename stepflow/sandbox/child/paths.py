@@ -67,8 +67,8 @@ def open_folder(root: str, parts: tuple[str, ...], *, make: bool = False) -> Ite
         os.close(fd)
 
 
-def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> tuple[int, os.stat_result]:
-    """A regular file with one name, at most `limit` bytes long, open for reading."""
+def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> int:
+    """A descriptor of a regular file with one name, at most `limit` bytes long, open for reading."""
     try:
         # Looked at before it is opened: opening a device can already do something.
         check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
@@ -83,7 +83,7 @@ def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> tu
     except Refusal:
         os.close(fd)
         raise
-    return fd, info
+    return fd
 
 
 def check_regular(info: os.stat_result, shown: str) -> None:
