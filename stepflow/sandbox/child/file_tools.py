@@ -197,7 +197,10 @@ def glob(root: str, inputs: Inputs) -> str:
         for path, is_folder in _walk(root, folder, named=f"{pattern}/{folder}")
         if fits.fullmatch(path.removeprefix(prefix))
     ]
-    return _listed(sorted(names), NAMES_LIMIT) or "no file or folder fits"
+    lines = sorted(names)[:NAMES_LIMIT]
+    if len(names) > NAMES_LIMIT:
+        lines.append(f"[{len(names) - NAMES_LIMIT} more: narrow the pattern]")
+    return _cut(lines) or "no file or folder fits"
 
 
 def grep(root: str, inputs: Inputs) -> str:
@@ -211,8 +214,8 @@ def grep(root: str, inputs: Inputs) -> str:
             lines.append(line)
             if len(lines) > MATCHES_LIMIT:
                 lines[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
-                return _cut("\n".join(lines))
-    return _cut("\n".join(lines)) or "no line fits"
+                return _cut(lines)
+    return _cut(lines) or "no line fits"
 
 
 def glob_expression(pattern: str) -> str:
@@ -293,13 +296,7 @@ def _short(line: str) -> str:
     return line if len(line) <= _SHOWN_LINE else f"{line[:_SHOWN_LINE]}… [{len(line)} characters]"
 
 
-def _listed(lines: list[str], limit: int) -> str:
-    if len(lines) > limit:
-        lines = [*lines[:limit], f"[{len(lines) - limit} more: narrow the pattern]"]
-    return _cut("\n".join(lines))
-
-
-def _cut(listing: str) -> str:
+def _cut(lines: list[str]) -> str:
     shortened = HeadTail(TEXT_LIMIT)
-    shortened.feed(listing.encode("utf-8", "surrogateescape"))
+    shortened.feed("\n".join(lines).encode("utf-8", "surrogateescape"))
     return shortened.text()

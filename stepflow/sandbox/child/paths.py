@@ -59,7 +59,10 @@ def open_folder(root: str, parts: tuple[str, ...], *, make: bool = False) -> Ite
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
-            inner = _step_into(fd, part, make=make)
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o777, dir_fd=fd)
+            inner = os.open(part, FOLDER_FLAGS, dir_fd=fd)
             os.close(fd)
             fd = inner
         yield fd
@@ -108,13 +111,6 @@ def write_file(root: str, parts: tuple[str, ...], data: bytes, shown: str) -> bo
             return mode is None
     except OSError as exc:
         raise Refusal(f"{shown}: {reason(exc)}") from None
-
-
-def _step_into(fd: int, part: str, *, make: bool) -> int:
-    if make:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(part, 0o777, dir_fd=fd)
-    return os.open(part, FOLDER_FLAGS, dir_fd=fd)
 
 
 def _mode_there(folder: int, name: str, shown: str) -> int | None:
