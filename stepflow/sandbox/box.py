@@ -17,12 +17,7 @@ from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
-from stepflow.sandbox.identity import (
-    choose_identity,
-    make_private_folder,
-    own_code_below,
-    private_place,
-)
+from stepflow.sandbox.identity import choose_identity, make_private_folder, own_code_below, private_place
 from stepflow.sandbox.isolation import SandboxState, git_folders_outside, judge_layers, sandbox_config
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
@@ -44,6 +39,7 @@ _START_TIMEOUT = 30.0
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
+_REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
@@ -70,38 +66,30 @@ class Toolbox:
         Its end gives back what `restore` has taken as well: only then is it known that nothing of the tools is alive.
         """
         chosen = options or ToolboxOptions()
-        root = _existing(checkout)
+        root = checkout.resolve()
+        if not root.is_dir():
+            raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
         choice = choose_identity(root, chosen)
+        identity = choice.identity
         restore = restore or CheckoutRestore(root)
+        # A program that never served has run nothing of the tools.
         serving: list[ChildChannel] = []
-
-        def all_dead() -> bool:
-            """A program that never served has run nothing of the tools."""
-            return all(channel.ended_all for channel in serving)
-
         with contextlib.ExitStack() as ending:
             private = private_place(chosen)
-            ending.callback(lambda: restore.give_back(all_dead=all_dead()))
+            ending.callback(lambda: restore.give_back(all_dead=all(channel.ended_all for channel in serving)))
             if os.getpid() != 1:
                 # A container ends with its first process, and a job that waits has no time for what goes with it.
                 restore.remove_at_end(private)
-            make_private_folder(private, choice.identity)
-            programs = tool_programs(root, chosen, choice.identity)
+            make_private_folder(private, identity)
+            programs = tool_programs(root, chosen, identity)
             environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
             config = sandbox_config(
-                checkout=root,
-                private=private,
-                programs=programs.folders,
-                identity=choice.identity,
-                options=chosen,
+                checkout=root, private=private, programs=programs.folders, identity=identity, options=chosen
             )
-            if choice.identity:
-                restore.hand_over_to(choice.identity)
-            channel = ChildChannel(
-                checkout=root,
-                environment=environment,
-                group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
-            )
+            if identity:
+                restore.hand_over_to(identity)
+            group = identity.gid if identity and "gid" not in chosen.disabled_layers else None
+            channel = ChildChannel(checkout=root, environment=environment, group=group)
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
             answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
@@ -256,13 +244,3 @@ class Toolbox:
 def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:
     files = tuple(LineCounts(path=path, added=added, removed=removed) for path, added, removed in answer["files"])
     return DiffStat(**{**answer, "files": files})
-
-
-_REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."
-
-
-def _existing(checkout: Path) -> Path:
-    root = checkout.resolve()
-    if not root.is_dir():
-        raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
-    return root
