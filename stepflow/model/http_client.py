@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Lock, Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.
 MOST_BYTES = 32 * 1024 * 1024
-#: How often calls are looked at, in seconds; a socket that is just being wrapped for TLS cannot be cut at once.
+#: Seconds between two cuts of a call whose time is up.
 _BEAT = 0.1
 
 
@@ -34,54 +33,22 @@ class Call:
         self.overdue = False
         #: What its bytes come from, as the HTTP library has it.
         self.stream: Any = None
-        self._deadline = time.monotonic() + seconds
+        self.is_over = Event()
 
-    def cut_if_late(self) -> None:
-        """Cut the connection when the time is up."""
-        if time.monotonic() < self._deadline:
-            return
-        self.overdue = True
-        raw_socket = self.stream.get_extra_info("socket") if self.stream is not None else None
-        if raw_socket is not None:
-            with suppress(OSError):
-                # Of the plain socket below TLS: whoever reads from it sees the end at once.
-                socket.socket.shutdown(raw_socket, socket.SHUT_RDWR)
-
-
-class _Timekeeper:
-    """Looks at all calls in flight, in a thread that ends when there is none. Quick calls share it."""
-
-    def __init__(self) -> None:
-        self._calls: set[Call] = set()
-        self._lock = Lock()
-        self._thread: Thread | None = None
-
-    def begin(self, call: Call) -> None:
-        """From now on."""
-        with self._lock:
-            self._calls.add(call)
-            # A process that was forked has the variable, but not the thread.
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = Thread(target=self._keep, name="time of model calls", daemon=True)
-                self._thread.start()
-
-    def end(self, call: Call) -> None:
-        """The call is over: nothing of it is cut any more."""
-        with self._lock:
-            self._calls.discard(call)
-
-    def _keep(self) -> None:
-        while True:
-            time.sleep(_BEAT)
-            with self._lock:
-                if not self._calls:
-                    self._thread = None
-                    return
-                for call in self._calls:
-                    call.cut_if_late()
+    def watch(self) -> None:
+        """Wait for the end of the call, and cut its connection when that comes too late."""
+        seconds = self.seconds
+        while not self.is_over.wait(seconds):
+            self.overdue = True
+            raw_socket = self.stream.get_extra_info("socket") if self.stream is not None else None
+            if raw_socket is not None:
+                with suppress(OSError):
+                    # Of the plain socket below TLS: whoever reads from it sees the end at once.
+                    socket.socket.shutdown(raw_socket, socket.SHUT_RDWR)
+            # Again and again: a socket that is just being wrapped for TLS cannot be cut at once.
+            seconds = _BEAT
 
 
-_TIMEKEEPER = _Timekeeper()
 _IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
 
 
@@ -89,12 +56,15 @@ _IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
 def bounded_call(seconds: float) -> Iterator[Call]:
     """Everything that is sent and read inside the block, from the connection's first byte on, is one call."""
     call = Call(seconds)
+    watcher = Thread(target=call.watch, name="time of a model call", daemon=True)
     before = _IN_FLIGHT.set(call)
+    watcher.start()
     try:
-        _TIMEKEEPER.begin(call)
         yield call
     finally:
-        _TIMEKEEPER.end(call)
+        call.is_over.set()
+        # Nothing of the call is cut any more: the next one may use its connection.
+        watcher.join()
         _IN_FLIGHT.reset(before)
 
 
