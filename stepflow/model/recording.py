@@ -138,11 +138,7 @@ def _refuse(constant: str) -> None:
 def _issue(issue: Issue | None) -> ScenarioIssue | None:
     if issue is None:
         return None
-    given = {"title": issue.title, "body": issue.body, "author": issue.author, "url": issue.url}
-    named: dict[str, Any] = {key: value for key, value in given.items() if value}
-    if issue.labels:
-        named["labels"] = issue.labels
-    return ScenarioIssue(number=issue.number, **named)
+    return ScenarioIssue(**{key: value for key, value in vars(issue).items() if value})
 
 
 def scenario_text(scenario: Scenario) -> str:

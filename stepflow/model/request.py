@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[str] = frozenset()) -> JsonObject:
     """The arguments of one call. The same prefix gives the same bytes, so that only what is new is paid in full.
 
-    `without`: the optional parts that the service has refused, by `name_part`.
+    `exclude`: the optional parts that the service has refused, by `name_part`.
     """
     closed = close_schema(request.schema) if request.schema is not None else None
     optional = {key: part for key, part in _optional(request, closed).items() if name_part(key, part) not in exclude}
@@ -80,7 +80,7 @@ def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
     top level of the body moves with the last block, which serves the turns of one conversation. What later steps and
     repeated steps begin with needs its own: the tools, the part of the system prompt that all steps share, and the
     step's part.
-    `steady`: so many characters at the beginning of the system prompt are the same in every step.
+    `cacheable`: so many characters at the beginning of the system prompt are the same in every step.
     """
     if "cache_control" not in body:
         return body

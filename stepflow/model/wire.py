@@ -17,7 +17,7 @@ from stepflow.model.request import name_part, request_body, take_answer
 from stepflow.model.statuses import is_overflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from anthropic import BaseModel
     from anthropic.lib.streaming import MessageStream
@@ -55,27 +55,17 @@ _STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, A
 class Wire:
     """One client for one service. Remembers which optional parts the service refused; that only saves calls."""
 
-    def __init__(
-        self,
-        service: Service,
-        *,
-        max_tokens: int,
-        longest_call: float,
-    ) -> None:
-        self._service = service
+    def __init__(self, service: Service, *, max_tokens: int, longest_call: float) -> None:
+        self._service, self._client, self._where = service, service.client, service.where
         self._stumbles = _STUMBLES + service.stumbles
-        self._client = service.client
-        self._where = service.where
-        self._max_tokens = max_tokens
-        self._longest_call = longest_call
+        self._max_tokens, self._longest_call = max_tokens, longest_call
         self._key_worked = False
         self._refused: frozenset[str] = frozenset()
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
         body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused)
-        provider = self._service.provider
-        body["model"] = requested_model = resolve_model(str(body["model"]), provider)
+        body["model"] = resolve_model(str(body["model"]), self._service.provider)
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
         begun: JsonObject = {}
         with bounded_call(seconds) as call:
@@ -85,9 +75,9 @@ class Wire:
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 fault = overdue_fault(seconds, where=self._where) if call.overdue else None
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
-                return _with_paid(fault, begun, requested_model=requested_model, provider=provider) if begun else fault
+                return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
-        turn = _read_turn(answer, requested_model=requested_model, provider=provider)
+        turn = _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
         if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
             return take_answer(turn, request.schema)
         return turn
@@ -112,6 +102,19 @@ class Wire:
     def close(self) -> None:
         """Close the client's connections."""
         self._client.close()
+
+    def _paid(self, answer: JsonObject, body: JsonObject) -> dict[str, Any]:
+        """What an answer has used and cost, as far as the service has said: that much is billed.
+
+        The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
+        asked for says by which route it came, and so what it costs.
+        """
+        usage, provider = _usage(answer.get("usage")), self._service.provider
+        names = [str(answer.get("model") or body["model"]), str(body["model"])]
+        if provider is not Provider.ANTHROPIC:
+            names.reverse()
+        costs = (price_of(name, usage, provider) for name in names)
+        return {"usage": usage, "cost_usd": next((cost for cost in costs if cost is not None), None)}
 
     def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
         fault = fault_of(error, self._service, key_worked=self._key_worked)
@@ -203,41 +206,16 @@ def _refused_part(said: str, body: JsonObject) -> str | None:
     )
 
 
-def _with_paid(fault: ModelFault, answer: JsonObject, *, requested_model: str, provider: Provider) -> ModelFault:
-    """The fault with what the service said of its answer's usage until then: that much is billed."""
-    usage = _usage(answer.get("usage"))
-    return replace(
-        fault,
-        usage=usage,
-        cost_usd=_cost(usage, str(answer.get("model") or requested_model), requested_model, provider),
-    )
-
-
-def _read_turn(answer: JsonObject, *, requested_model: str, provider: Provider) -> ModelTurn | ModelFault:
-    """The turn in a finished message; `asked`: the id in the request."""
+def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> ModelTurn | ModelFault:
+    """The turn in a finished message."""
     reason = str(answer.get("stop_reason"))
     if reason not in set(StopReason):
-        fault = ModelFault(
+        return ModelFault(
             reason=f"The model stopped for a reason that this version does not know: {reason!r}.",
             hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
+            **paid,
         )
-        return _with_paid(fault, answer, requested_model=requested_model, provider=provider)
-    usage = _usage(answer.get("usage"))
-    model = str(answer.get("model") or requested_model)
-    return ModelTurn(
-        content=_content(answer.get("content")),
-        stop_reason=StopReason(reason),
-        usage=usage,
-        cost_usd=_cost(usage, model, requested_model, provider),
-        model=model,
-    )
-
-
-def _cost(usage: Usage, model: str, requested_model: str, provider: Provider) -> float | None:
-    # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
-    # asked for says by which route it came, and so what it costs.
-    names = (model, requested_model) if provider is Provider.ANTHROPIC else (requested_model, model)
-    return next((cost for name in names if (cost := price_of(name, usage, provider)) is not None), None)
+    return ModelTurn(content=_content(answer.get("content")), stop_reason=StopReason(reason), model=model, **paid)
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:
