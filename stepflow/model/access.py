@@ -15,6 +15,9 @@ from stepflow.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import httpx2
+
+    from stepflow.domain.connection import ConnectionTo
 
 GUIDE = "docs/how-to/providers.md"
 #: The job's variables by which it gets an identity token; there only with the permission `id-token: write`.
@@ -76,6 +79,19 @@ class Service:
     def is_anthropic(self) -> bool:
         """Whether errors name their type and models have entries; only the Anthropic API's do."""
         return self.provider is Provider.ANTHROPIC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """What the inputs and the environment give to log in with, checked before the SDK is loaded.
+
+    `open` gives the service, asked with this login: from the arguments that all of the SDK's clients take, their HTTP
+    client, and what knows the way to any other address. `opens_at_once`: more can be wrong with it than with a key.
+    """
+
+    address: str
+    open: Callable[[dict[str, Any], httpx2.Client, ConnectionTo], Service] = field(repr=False)
+    opens_at_once: bool = True
 
 
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from stepflow.model.access import (
     GUIDE,
     TOKEN_BEARER,
     TOKEN_URL,
+    Login,
     ModelAccess,
     Service,
     WorkloadIdentity,
@@ -35,59 +35,7 @@ _HINTS = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyLogin:
-    """An API key, as every server that speaks the Messages API takes it."""
-
-    address: str
-    key: str = field(repr=False)
-
-    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
-        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
-        from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
-
-        client = Anthropic(api_key=self.key, **shared)
-        return Service(client=client, secrets=lambda: (self.key,))
-
-
-@dataclass(frozen=True, kw_only=True)
-class IdentityLogin:
-    """The identity of the job, for which Anthropic's workload identity federation gives a token."""
-
-    address: str
-    rule: str
-    organization: str
-    service_account: str | None
-    workspace: str | None
-    token_url: str = field(repr=False)
-    token_bearer: str = field(repr=False)
-
-    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
-        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
-        from anthropic import Anthropic  # noqa: PLC0415
-
-        from stepflow.model.http_client import http_client  # noqa: PLC0415
-        from stepflow.model.identity_credentials import IdentityCredentials  # noqa: PLC0415
-
-        credentials = IdentityCredentials(
-            token_url=self.token_url,
-            token_bearer=self.token_bearer,
-            runner=http_client(connection_to(self.token_url)),
-            address=self.address,
-            http=http,
-            federation_rule_id=self.rule,
-            organization_id=self.organization,
-            service_account_id=self.service_account,
-            workspace_id=self.workspace,
-        )
-        return Service(
-            client=Anthropic(credentials=credentials, **shared),
-            hints=_HINTS,
-            secrets=credentials.secrets,
-        )
-
-
-def read_login(access: ModelAccess) -> KeyLogin | IdentityLogin:
+def read_login(access: ModelAccess) -> Login:
     """What the inputs and the environment give to log in with."""
     return _identity(access, access.identity) if access.identity else _key(access)
 
@@ -97,12 +45,20 @@ def address(access: ModelAccess) -> str:
     return check_base_url(access.base_url or ANTHROPIC_URL)
 
 
-def _key(access: ModelAccess) -> KeyLogin:
+def _key(access: ModelAccess) -> Login:
+    """An API key, as every server that speaks the Messages API takes it."""
     key = check_secret("The input `anthropic-api-key`", access.api_key or "", hint=_NO_KEY)
-    return KeyLogin(key=key, address=address(access))
+
+    def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
+        from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        return Service(client=Anthropic(api_key=key, **shared), secrets=lambda: (key,))
+
+    return Login(address=address(access), open=open_service, opens_at_once=False)
 
 
-def _identity(access: ModelAccess, identity: WorkloadIdentity) -> IdentityLogin:
+def _identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
+    """The identity of the job, for which Anthropic's workload identity federation gives a token."""
     if access.api_key:
         raise InputError(
             "Both anthropic-api-key and anthropic-workload-identity are given, and only one of them can log in.",
@@ -117,12 +73,17 @@ def _identity(access: ModelAccess, identity: WorkloadIdentity) -> IdentityLogin:
         )
     if not is_private(url):
         raise InputError(f"{TOKEN_URL} is no https address.", hint="Only the runner sets it; no step may change it.")
-    return IdentityLogin(
-        address=address(access),
-        rule=identity.federation_rule_id,
-        organization=identity.organization_id,
-        service_account=identity.service_account_id,
-        workspace=access.given("ANTHROPIC_WORKSPACE_ID") or None,
-        token_url=url,
-        token_bearer=check_secret(TOKEN_BEARER, bearer, hint=""),
-    )
+    bearer, where = check_secret(TOKEN_BEARER, bearer, hint=""), address(access)
+    ids = {**vars(identity), "workspace_id": access.given("ANTHROPIC_WORKSPACE_ID") or None}
+
+    def open_service(shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
+        from anthropic import Anthropic  # noqa: PLC0415
+
+        from stepflow.model.http_client import http_client  # noqa: PLC0415
+        from stepflow.model.identity_credentials import IdentityCredentials  # noqa: PLC0415
+
+        runner = http_client(connection_to(url))
+        credentials = IdentityCredentials(url, bearer, runner=runner, address=where, http=http, ids=ids)
+        return Service(client=Anthropic(credentials=credentials, **shared), hints=_HINTS, secrets=credentials.secrets)
+
+    return Login(address=where, open=open_service)

@@ -1,4 +1,4 @@
-"""The model behind the Messages API, asked through the `anthropic` SDK."""
+"""The model behind the Messages API, asked through the `anthropic` SDK with the login of its provider."""
 
 from __future__ import annotations
 
@@ -7,26 +7,77 @@ import re
 from dataclasses import replace
 from functools import cached_property
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.connection import direct, is_refused
 from stepflow.domain.conversation import ModelFault
-from stepflow.model.access import ModelAccess
-from stepflow.model.anthropic_api import KeyLogin
-from stepflow.model.logins import find_login, open_service
+from stepflow.domain.words import Provider
+from stepflow.errors import InputError
+from stepflow.model import anthropic_api, bedrock, foundry, vertex
+from stepflow.model.access import GUIDE, ModelAccess
 from stepflow.model.models import resolve_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
     from stepflow.domain.connection import ConnectionTo
     from stepflow.domain.conversation import ModelRequest, ModelTurn
-    from stepflow.model.access import Service
+    from stepflow.model.access import Login, Service
     from stepflow.model.wire import Wire
 
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")
 _LONGEST_REASON = 600
+#: What finds the login of a provider, and what says where its model is.
+_PROVIDERS: Mapping[Provider, tuple[Callable[[ModelAccess], Login], Callable[[ModelAccess], str]]] = {
+    Provider.ANTHROPIC: (anthropic_api.read_login, anthropic_api.address),
+    Provider.BEDROCK: (bedrock.read_login, bedrock.address),
+    Provider.VERTEX: (vertex.read_login, vertex.address),
+    Provider.FOUNDRY: (foundry.read_login, foundry.address),
+}
+
+
+def find_login(access: ModelAccess) -> Login:
+    """What the inputs and the environment give for this provider."""
+    if access.identity and access.provider is not Provider.ANTHROPIC:
+        raise InputError(
+            f"The input anthropic-workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
+            hint=f"Leave them out, or leave `provider` out. See {GUIDE}.",
+        )
+    if access.provider is Provider.SCRIPTED:
+        raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
+    read_login, _ = _PROVIDERS[access.provider]
+    return read_login(access)
+
+
+def address_of(access: ModelAccess) -> str:
+    """Where the model is, of an access that `find_login` took. No file is read, so what logs in may be away by now."""
+    _, address = _PROVIDERS[access.provider]
+    return address(access)
+
+
+def open_service(login: Login, *, connection_to: ConnectionTo, timeouts: tuple[float, float]) -> Service:
+    """The client for this login. `timeouts`: to connect, and of silence, in seconds."""
+    from anthropic import Timeout  # noqa: PLC0415 - more than a second that only a real model should cost
+
+    from stepflow.model.http_client import http_client  # noqa: PLC0415
+
+    connection = connection_to(login.address)
+    http = http_client(connection)
+    connect, read = timeouts
+    # `max_retries`: there is one policy, the flow's own (flow.md §10).
+    shared: dict[str, Any] = {
+        "base_url": login.address,
+        "max_retries": 0,
+        "timeout": Timeout(read, connect=connect),
+        "open_telemetry": False,
+        "http_client": http,
+    }
+    service = replace(login.open(shared, http, connection_to), where=login.address, connection=connection)
+    # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
+    service.client._custom_headers = {}
+    return service
 
 
 class AnthropicModel:
@@ -61,12 +112,12 @@ class AnthropicModel:
         self._ways, self._timeouts = connection_to, (connect_timeout, read_timeout)
         self._max_tokens, self._longest_call = max_tokens, longest_call
         self._wait_when_refused = wait_when_refused
-        if isinstance(self._login, KeyLogin):
+        if self._login.opens_at_once:
+            # What is wrong with it shows before anything is spent.
+            _ = self._service
+        else:
             # Nothing can be wrong with it yet, and the SDK takes a second: it loads while the sandbox starts.
             Thread(target=importlib.import_module, args=("stepflow.model.wire",), name="load the SDK").start()
-        else:
-            # More can be wrong than with a key; it shows before anything is spent.
-            _ = self._service
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """One call, one try: no retries and no waiting; a failure is a value without the key in it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import (
+    Login,
     ModelAccess,
     Service,
     check_base_url,
@@ -44,58 +44,13 @@ _HINTS = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AwsLogin:
-    """A Bedrock API key, or the keys of an AWS identity that sign each request; one of the two is empty."""
-
-    address: str
-    region: str
-    bearer: str = field(default="", repr=False)
-    access_key: str = field(default="", repr=False)
-    secret_key: str = field(default="", repr=False)
-    session_token: str = field(default="", repr=False)
-
-    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
-        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
-
-        # Loaded here: they are there only with the extra `bedrock`.
-        import boto3  # noqa: PLC0415
-        from botocore.eventstream import ParserError  # noqa: PLC0415
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-        from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
-        keys = {
-            "aws_access_key": self.access_key or None,
-            "aws_secret_key": self.secret_key or None,
-            "aws_session_token": self.session_token or None,
-        }
-        try:
-            # What would spoil every signature, such as a profile that is not there, is known before a call.
-            boto3.Session(region_name=self.region)
-        except BotoCoreError as error:
-            raise InputError(
-                f"The AWS settings of this environment cannot be used: {error}.",
-                hint="Correct AWS_PROFILE and AWS_CONFIG_FILE, or unset them.",
-            ) from error
-        credentials = {"api_key": self.bearer} if self.bearer else keys
-        return Service(
-            client=anthropic.AnthropicBedrock(aws_region=self.region, **credentials, **shared),
-            provider=Provider.BEDROCK,
-            hints=_HINTS,
-            stream_type="application/vnd.amazon.eventstream",
-            stumbles=(ParserError, ResponseParserError),
-            secrets=lambda: tuple(filter(None, (self.bearer, self.access_key, self.secret_key, self.session_token))),
-        )
-
-
 def address(access: ModelAccess) -> str:
     """The base URL that was given, or the service's own."""
     return check_base_url(access.base_url or f"https://bedrock-runtime.{access.given(*_REGION_NAMES)}.amazonaws.com")
 
 
-def read_login(access: ModelAccess) -> AwsLogin:
-    """What the environment gives to log in with."""
+def read_login(access: ModelAccess) -> Login:
+    """A Bedrock API key, or the keys of an AWS identity that sign each request."""
     demand_packages(access.provider, "boto3", "botocore")
     region = access.given(*_REGION_NAMES)
     bearer = access.given("AWS_BEARER_TOKEN_BEDROCK")
@@ -110,8 +65,39 @@ def read_login(access: ModelAccess) -> AwsLogin:
     }
     demand(access.provider, missing, hint=_LOGIN_HINT)
     check_name(access.provider, "AWS_REGION", region)
-    where = address(access)
     if bearer:
-        return AwsLogin(address=where, region=region, bearer=check_secret("AWS_BEARER_TOKEN_BEDROCK", bearer, hint=""))
-    keys = {name: check_secret(f"the AWS {name.replace('_', ' ')}", value, hint="") for name, value in keys.items()}
-    return AwsLogin(address=where, region=region, session_token=access.given("AWS_SESSION_TOKEN"), **keys)
+        credentials: dict[str, Any] = {"api_key": check_secret("AWS_BEARER_TOKEN_BEDROCK", bearer, hint="")}
+    else:
+        credentials = {
+            f"aws_{name}": check_secret(f"the AWS {name.replace('_', ' ')}", key, hint="") for name, key in keys.items()
+        }
+        if session_token := access.given("AWS_SESSION_TOKEN"):
+            credentials["aws_session_token"] = session_token
+
+    def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
+        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        # Loaded here: they are there only with the extra `bedrock`.
+        import boto3  # noqa: PLC0415
+        from botocore.eventstream import ParserError  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+        from botocore.parsers import ResponseParserError  # noqa: PLC0415
+
+        try:
+            # What would spoil every signature, such as a profile that is not there, is known before a call.
+            boto3.Session(region_name=region)
+        except BotoCoreError as error:
+            raise InputError(
+                f"The AWS settings of this environment cannot be used: {error}.",
+                hint="Correct AWS_PROFILE and AWS_CONFIG_FILE, or unset them.",
+            ) from error
+        return Service(
+            client=anthropic.AnthropicBedrock(aws_region=region, **credentials, **shared),
+            provider=Provider.BEDROCK,
+            hints=_HINTS,
+            stream_type="application/vnd.amazon.eventstream",
+            stumbles=(ParserError, ResponseParserError),
+            secrets=lambda: tuple(credentials.values()),
+        )
+
+    return Login(address=address(access), open=open_service)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.words import Provider
 from stepflow.model.access import (
+    Login,
     ModelAccess,
     Service,
     check_base_url,
@@ -32,30 +32,6 @@ _HINTS = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundryLogin:
-    """A key of the resource, or a token of Entra ID; one of the two is empty."""
-
-    address: str
-    key: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-
-    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
-        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
-
-        # The SDK would take an ANTHROPIC_FOUNDRY_API_KEY of the environment for a key that was not given.
-        client = anthropic.AnthropicFoundry(
-            api_key=self.key, azure_ad_token_provider=(lambda: self.token) if self.token else None, **shared
-        )
-        return Service(
-            client=client,
-            provider=Provider.FOUNDRY,
-            hints=_HINTS,
-            secrets=lambda: tuple(filter(None, (self.key, self.token))),
-        )
-
-
 def address(access: ModelAccess) -> str:
     """The base URL that was given, or the service's own."""
     return check_base_url(
@@ -63,8 +39,8 @@ def address(access: ModelAccess) -> str:
     )
 
 
-def read_login(access: ModelAccess) -> FoundryLogin:
-    """What the environment gives to log in with."""
+def read_login(access: ModelAccess) -> Login:
+    """A key of the resource, or a token of Entra ID."""
     resource = access.given("ANTHROPIC_FOUNDRY_RESOURCE")
     key, token = access.given("ANTHROPIC_FOUNDRY_API_KEY"), access.given("ANTHROPIC_FOUNDRY_AUTH_TOKEN")
     missing = {
@@ -75,7 +51,15 @@ def read_login(access: ModelAccess) -> FoundryLogin:
     demand(access.provider, missing, hint=_LOGIN_HINT)
     if resource and not access.base_url:
         check_name(access.provider, "ANTHROPIC_FOUNDRY_RESOURCE", resource)
-    where = address(access)
-    if token:
-        return FoundryLogin(address=where, token=check_secret("ANTHROPIC_FOUNDRY_AUTH_TOKEN", token, hint=""))
-    return FoundryLogin(address=where, key=check_secret("ANTHROPIC_FOUNDRY_API_KEY", key, hint=""))
+    name = "ANTHROPIC_FOUNDRY_AUTH_TOKEN" if token else "ANTHROPIC_FOUNDRY_API_KEY"
+    secret = check_secret(name, token or key, hint="")
+
+    def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
+        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        # The SDK would take an ANTHROPIC_FOUNDRY_API_KEY of the environment for a key that was not given.
+        given = {"api_key": "", "azure_ad_token_provider": lambda: secret} if token else {"api_key": secret}
+        client = anthropic.AnthropicFoundry(**given, **shared)
+        return Service(client=client, provider=Provider.FOUNDRY, hints=_HINTS, secrets=lambda: (secret,))
+
+    return Login(address=address(access), open=open_service)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from google.auth import identity_pool
@@ -33,16 +33,6 @@ _KINDS: Mapping[str, Any] = {
 _UNREACHABLE: Any = TransportError
 
 
-class _Credentials(Protocol):
-    """What is used of google-auth's credentials."""
-
-    token: str | None
-    expired: bool
-
-    def refresh(self, request: object) -> None:
-        """Get a token."""
-
-
 class GoogleCredentials:
     """Credentials as the SDK's client wants them, renewed here and through our own HTTP client: by the SDK's the
     environment would steer. Raises `InputError` for a file that gives none."""
@@ -58,7 +48,8 @@ class GoogleCredentials:
     @property
     def token(self) -> str | None:
         """The access token as it is now."""
-        return self._credentials.token
+        token: str | None = self._credentials.token
+        return token
 
     def log_in(self) -> None:
         """Have a token that does not expire while a call begins. Raises `LoginFailed`."""
@@ -87,7 +78,7 @@ class GoogleCredentials:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **_more: object,
-    ) -> _Answer:
+    ) -> SimpleNamespace:
         """One request, as google-auth wants it sent."""
         try:
             answer = self._http.request(
@@ -95,17 +86,10 @@ class GoogleCredentials:
             )
         except httpx2.HTTPError as error:
             raise _UNREACHABLE(f"{type(error).__name__}: {error}", retryable=True) from error
-        return _Answer(status=answer.status_code, headers=answer.headers, data=answer.content)
+        return SimpleNamespace(status=answer.status_code, headers=answer.headers, data=answer.content)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-
-def _credentials(info: JsonObject) -> _Credentials:
+def _credentials(info: JsonObject) -> Any:  # noqa: ANN401 - google-auth's classes share no typed constructor
     kind = str(info.get("type"))
     if kind not in _KINDS or "executable" in _source(info):
         raise InputError(
@@ -113,13 +97,12 @@ def _credentials(info: JsonObject) -> _Credentials:
             hint=f"Taken are {', '.join(_KINDS)} (from a file or an address). See {GUIDE}.",
         )
     try:
-        credentials: _Credentials = _KINDS[kind](info, scopes=[SCOPE])
+        return _KINDS[kind](info, scopes=[SCOPE])
     except (GoogleAuthError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"The file of GOOGLE_APPLICATION_CREDENTIALS is no whole {kind}: {error}.",
             hint="Let the login step write it anew.",
         ) from error
-    return credentials
 
 
 def _source(info: JsonObject) -> JsonObject:

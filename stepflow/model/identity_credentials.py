@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from anthropic.lib.credentials import WorkloadIdentityCredentials
@@ -12,6 +12,8 @@ from stepflow.model.http_client import LOGIN_TIMEOUT
 from stepflow.model.statuses import is_transient_status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anthropic.lib.credentials import AccessToken
 
 #: For whom the identity token is; Anthropic's documentation of GitHub Actions as identity provider names it.
@@ -20,32 +22,23 @@ _RUNNER = "The runner gives identity tokens to jobs with the permission `id-toke
 _FIRST_REFUSAL = 400
 
 
-class FederationIds(TypedDict):
-    """Who logs in, in the SDK's names."""
-
-    federation_rule_id: str
-    organization_id: str
-    service_account_id: str | None
-    workspace_id: str | None
-
-
 class IdentityCredentials:
     """The SDK's workload identity over the job's identity token, which is fetched anew for each exchange.
 
     The SDK calls it, and calls it again before the token expires. `secrets` are the tokens that it has seen.
     `http` leads to the model's service at `address`, `runner` to `token_url`, where the job's identity comes from for
-    `token_bearer`; `ids` are the federation's.
+    `token_bearer`; `ids` are the federation's, by the SDK's names.
     """
 
     def __init__(
         self,
-        *,
         token_url: str,
         token_bearer: str,
+        *,
         runner: httpx2.Client,
         address: str,
         http: httpx2.Client,
-        **ids: Unpack[FederationIds],
+        ids: Mapping[str, Any],
     ) -> None:
         self._token_url, self._token_bearer, self._runner = token_url, token_bearer, runner
         self._seen: dict[str, None] = {}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import (
+    Login,
     ModelAccess,
     Service,
     check_base_url,
@@ -44,46 +44,13 @@ _HINTS = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoogleLogin:
-    """An access token, or the content of a credentials file that gives tokens; one of the two is empty."""
-
-    address: str
-    region: str
-    project: str
-    token: str = field(default="", repr=False)
-    file: JsonObject = field(default_factory=dict, repr=False)
-
-    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
-        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
-
-        location: dict[str, Any] = {"region": self.region, "project_id": self.project}
-        if self.token:
-            client = anthropic.AnthropicVertex(access_token=self.token, **location, **shared)
-            own: dict[str, Any] = {"secrets": lambda: (self.token,)}
-        else:
-            # Loaded here: it is there only with the extra `vertex`.
-            from stepflow.model.google_credentials import GoogleCredentials  # noqa: PLC0415
-
-            google = GoogleCredentials(self.file, http)
-            client = anthropic.AnthropicVertex(credentials=cast("Any", google), **location, **shared)
-            own = {"secrets": google.secrets, "log_in": google.log_in}
-        return Service(
-            client=client,
-            provider=Provider.VERTEX,
-            hints=_HINTS,
-            **own,
-        )
-
-
 def address(access: ModelAccess) -> str:
     """The base URL that was given, or the service's own."""
     return check_base_url(access.base_url or vertex_url(access.given("CLOUD_ML_REGION")))
 
 
-def read_login(access: ModelAccess) -> GoogleLogin:
-    """What the environment gives to log in with."""
+def read_login(access: ModelAccess) -> Login:
+    """An access token, or the content of a credentials file that gives tokens."""
     region, token = access.given("CLOUD_ML_REGION"), access.given(*_TOKEN_NAMES)
     path = access.given("GOOGLE_APPLICATION_CREDENTIALS")
     file = _read_credentials(path) if path and not token else {}
@@ -98,13 +65,25 @@ def read_login(access: ModelAccess) -> GoogleLogin:
         demand_packages(access.provider, "google.auth")
     check_name(access.provider, "CLOUD_ML_REGION", region)
     check_name(access.provider, "the project", project, project=True)
-    return GoogleLogin(
-        address=address(access),
-        region=region,
-        project=project,
-        token=check_secret(_TOKEN_NAMES[0], token, hint="") if token else "",
-        file=file,
-    )
+    where = address(access)
+    token = check_secret(_TOKEN_NAMES[0], token, hint="") if token else ""
+
+    def open_service(shared: dict[str, Any], http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
+        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        if token:
+            given: dict[str, Any] = {"access_token": token}
+            own: dict[str, Any] = {"secrets": lambda: (token,)}
+        else:
+            # Loaded here: it is there only with the extra `vertex`.
+            from stepflow.model.google_credentials import GoogleCredentials  # noqa: PLC0415
+
+            google = GoogleCredentials(file, http)
+            given, own = {"credentials": google}, {"secrets": google.secrets, "log_in": google.log_in}
+        client = anthropic.AnthropicVertex(region=region, project_id=project, **given, **shared)
+        return Service(client=client, provider=Provider.VERTEX, hints=_HINTS, **own)
+
+    return Login(address=where, open=open_service)
 
 
 def vertex_url(region: str) -> str:

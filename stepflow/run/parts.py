@@ -15,8 +15,7 @@ from stepflow.domain.event import RunStarted
 from stepflow.domain.words import Provider, StructuredOutput, VerdictType
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
-from stepflow.model.anthropic_model import AnthropicModel
-from stepflow.model.logins import address_of
+from stepflow.model.anthropic_model import AnthropicModel, address_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import variables_for

@@ -20,7 +20,7 @@ from stepflow.model.vertex import vertex_url
 from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
-from tests.servers.providers import IDS, PROVIDERS, ProviderAccess, open_access
+from tests.servers.providers import AWS_KEYS, IDS, PROVIDERS, ProviderAccess, open_access
 
 pytestmark = pytest.mark.whole
 
@@ -60,6 +60,19 @@ def test_a_turn_with_a_tool_and_an_answer_comes_over_every_way(name: str, open_m
     assert first.cost_usd
     assert {body["model"] for body in api.bodies} == {resolve_model("sonnet", Provider(service.provider))}
     assert all(request.headers["user-agent"].startswith("Anthropic") for request in api.requests)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("bedrock-key", AWS_KEYS),
+        ("vertex-token", {"GOOGLE_CLOUD_PROJECT": "another", "ANTHROPIC_VERTEX_PROJECT_ID": "my-project"}),
+        ("foundry-token", {"ANTHROPIC_FOUNDRY_API_KEY": "k"}),
+    ],
+)
+def test_of_several_logins_the_more_special_one_counts(name: str, more: dict[str, str], open_model) -> None:
+    model, _, _ = open_model(name, says("Done."), login=more)
+    assert isinstance(model.ask(ask()), ModelTurn)
 
 
 @pytest.mark.parametrize("name", ["bedrock", "bedrock-key", "vertex-token", "foundry", "foundry-token", "identity"])
