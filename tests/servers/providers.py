@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.dialects import (
@@ -19,6 +19,7 @@ from tests.servers.dialects import (
 from tests.servers.logins import LoginServer
 
 KEY = "sk-ant-key-of-a-test-0123456789"
+GOOGLE_TOKEN = "ya29.token-of-a-test"
 AWS_KEYS = {
     "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEOFATEST01",
     "AWS_SECRET_ACCESS_KEY": "aws/secret+key/of+a+test",
@@ -46,14 +47,17 @@ class ProviderAccess:
 
     name: str
     dialect: Dialect
-    suffix: str = ""
-    inputs: dict[str, str] = field(default_factory=dict)
-    login: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str]
+    login: dict[str, str]
     logins: LoginServer
 
     @property
     def provider(self) -> str:
         return PROVIDERS[self.name]
+
+    @property
+    def suffix(self) -> str:
+        return {"vertex": "/v1", "foundry": "/anthropic"}.get(self.provider, "")
 
     def secrets(self) -> list[str]:
         """What was given to the job, and what was given to us for it."""
@@ -72,62 +76,34 @@ def open_access(name: str, folder: Path) -> Iterator[ProviderAccess]:
 
 
 def _access(name: str, logins: LoginServer, folder: Path) -> ProviderAccess:
+    inputs = {"provider": PROVIDERS[name]}
+    aws = {"AWS_REGION": "eu-west-1"}
+    vertex = {"CLOUD_ML_REGION": "europe-west1", "GOOGLE_CLOUD_PROJECT": "my-project"}
+    dialect: Dialect
     match name:
         case "key":
-            return ProviderAccess(
-                name=name, dialect=AnthropicDialect(key=KEY), inputs={"anthropic-api-key": KEY}, logins=logins
-            )
+            dialect, inputs, login = AnthropicDialect(key=KEY), {"anthropic-api-key": KEY}, {}
         case "identity":
-            known = FederatedDialect(ids=IDS, knows=lambda token: token in logins.identities)
+            dialect, login = FederatedDialect(ids=IDS, knows=lambda token: token in logins.identities), logins.job
             lines = [f"{key.replace('_', '-')}: {value}" for key, value in IDS.items()]
             inputs = {"anthropic-workload-identity": "\n".join(lines)}
-            return ProviderAccess(name=name, dialect=known, inputs=inputs, login=logins.job, logins=logins)
         case "bedrock":
-            keys = {"access_key": 0, "secret_key": 1, "session_token": 2}
-            given = {key: list(AWS_KEYS.values())[index] for key, index in keys.items()}
-            return _bedrock(name, BedrockDialect(**given), AWS_KEYS, logins)
+            access_key, secret_key, session_token = AWS_KEYS.values()
+            dialect = BedrockDialect(access_key=access_key, secret_key=secret_key, session_token=session_token)
+            login = aws | AWS_KEYS
         case "bedrock-key":
-            return _bedrock(name, BedrockDialect(key=BEDROCK_KEY), {"AWS_BEARER_TOKEN_BEDROCK": BEDROCK_KEY}, logins)
+            dialect, login = BedrockDialect(key=BEDROCK_KEY), aws | {"AWS_BEARER_TOKEN_BEDROCK": BEDROCK_KEY}
         case "vertex-token":
-            token = {"CLOUDSDK_AUTH_ACCESS_TOKEN": "ya29.token-of-a-test"}
-            return _vertex(name, VertexDialect(key="ya29.token-of-a-test"), token, logins)
+            dialect, login = VertexDialect(key=GOOGLE_TOKEN), vertex | {"CLOUDSDK_AUTH_ACCESS_TOKEN": GOOGLE_TOKEN}
         case "vertex-account" | "vertex-identity":
             path = folder / "gha-creds-1.json"
             content = logins.service_account if name == "vertex-account" else logins.external_account
             path.write_text(json.dumps(content))
             dialect = VertexDialect(key="", is_token=lambda token: token == logins.google_tokens[-1])
-            return _vertex(name, dialect, {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}, logins)
+            login = vertex | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
         case "foundry":
-            key = {"ANTHROPIC_FOUNDRY_API_KEY": FOUNDRY_KEY}
-            return _foundry(name, FoundryDialect(key=FOUNDRY_KEY), key, logins)
+            dialect, login = FoundryDialect(key=FOUNDRY_KEY), {"ANTHROPIC_FOUNDRY_API_KEY": FOUNDRY_KEY}
         case _:
-            token = {"ANTHROPIC_FOUNDRY_AUTH_TOKEN": ENTRA_TOKEN}
-            return _foundry(name, FoundryDialect(key="", token=ENTRA_TOKEN), token, logins)
-
-
-def _bedrock(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
-    return ProviderAccess(
-        name=name,
-        dialect=dialect,
-        inputs={"provider": "bedrock"},
-        login={"AWS_REGION": "eu-west-1", **login},
-        logins=logins,
-    )
-
-
-def _vertex(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
-    location = {"CLOUD_ML_REGION": "europe-west1", "GOOGLE_CLOUD_PROJECT": "my-project"}
-    return ProviderAccess(
-        name=name,
-        dialect=dialect,
-        suffix="/v1",
-        inputs={"provider": "vertex"},
-        login={**location, **login},
-        logins=logins,
-    )
-
-
-def _foundry(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
-    return ProviderAccess(
-        name=name, dialect=dialect, suffix="/anthropic", inputs={"provider": "foundry"}, login=login, logins=logins
-    )
+            dialect = FoundryDialect(key="", token=ENTRA_TOKEN)
+            login = {"ANTHROPIC_FOUNDRY_AUTH_TOKEN": ENTRA_TOKEN}
+    return ProviderAccess(name=name, dialect=dialect, inputs=inputs, login=login, logins=logins)
