@@ -78,14 +78,12 @@ def plan_effects(
     `summary` is the engine's own comment, used when the closing answer brings no `comment`. Below texts of the answer
     `removed` says what was taken out of the issue's text, and `verified` which checks passed and what the run cost.
     """
-    output_filter = OutputFilter(
-        allowed_hosts=settings.link_hosts(agent.github.allowed_link_hosts), redactor=redactor or Redactor()
-    )
+    allowed_hosts = settings.link_hosts(agent.github.allowed_link_hosts)
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
         settings=settings,
-        output_filter=output_filter,
+        output_filter=OutputFilter(allowed_hosts=allowed_hosts, redactor=redactor or Redactor()),
         issue=facts.issue,
         cost=cost or Spent(),
     )
@@ -94,16 +92,9 @@ def plan_effects(
         return plan
     if not agent.github.enabled:
         return plan
-    planner = Planner(
-        agent=agent,
-        facts=facts,
-        settings=settings,
-        output_filter=output_filter,
-        requested=read_closing_request(result.answer),
-        commits=commits,
-        verified=verified,
-    )
-    return _planned(plan, planner, summary, removed)
+    requested = read_closing_request(result.answer)
+    planner = Planner(agent=agent, facts=facts, plan=plan, requested=requested, commits=commits, verified=verified)
+    return planner.planned(summary, removed)
 
 
 def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
@@ -111,37 +102,6 @@ def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
     prefix = agent.github.pull_request.branch_prefix
     last = f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}"
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
-
-
-def _planned(plan: Plan, planner: Planner, summary: str, removed: str) -> Plan:
-    branch = branch_name(planner.agent, planner.facts)
-    opens = planner.opens_pull_request()
-    if opens and (not _BRANCH.fullmatch(branch) or branch == planner.base):
-        return replace(plan, refusal=_bad_branch(branch))
-    closes = planner.closes()
-    by_merge = closes and planner.by_merge(opens)
-    effects: tuple[Effect, ...] = (
-        *((PushBranch(branch=branch), planner.pull_request(branch, by_merge)) if opens else ()),
-        *planner.comment(summary, removed),
-        *planner.labels(),
-        *planner.release(),
-        *((CloseIssue(),) if closes and not by_merge else ()),
-    )
-    return replace(
-        plan,
-        base=planner.base,
-        effects=effects,
-        warnings=tuple(plan.output_filter.redactor(warning) for warning in planner.warnings),
-        expects=("open" if by_merge else "closed") if closes else None,
-        reads_back=plan.issue is not None and planner.agent.verdict.type is VerdictType.POLL_STATE,
-    )
-
-
-def _bad_branch(branch: str) -> str:
-    return (
-        f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
-        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
-    )
 
 
 MOST_FILES_NAMED = 20
@@ -163,12 +123,11 @@ class CommitsInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """One run's planning. `warnings` grows as effects are planned."""
+    """Adds one run's effects to an empty plan. `warnings` grows as effects are planned."""
 
     agent: AgentDefinition
     facts: RunFacts
-    settings: BoundarySettings
-    output_filter: OutputFilter
+    plan: Plan
     requested: ClosingRequest
     commits: CommitsInfo | None
     verified: str = ""
@@ -176,6 +135,34 @@ class Planner:
 
     def __post_init__(self) -> None:
         self.warnings.extend(self.requested.warnings)
+
+    def planned(self, summary: str, removed: str) -> Plan:
+        """The plan with its effects, or with the reason why nothing may be written."""
+        branch = branch_name(self.agent, self.facts)
+        opens = self.opens_pull_request()
+        if opens and (not _BRANCH.fullmatch(branch) or branch == self.base):
+            refusal = (
+                f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is "
+                "the base branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
+            )
+            return replace(self.plan, refusal=refusal)
+        closes = self.closes()
+        by_merge = closes and self.by_merge(opens)
+        effects: tuple[Effect, ...] = (
+            *((PushBranch(branch=branch), self.pull_request(branch, by_merge)) if opens else ()),
+            *self.comment(summary, removed),
+            *self.labels(),
+            *self.release(),
+            *((CloseIssue(),) if closes and not by_merge else ()),
+        )
+        return replace(
+            self.plan,
+            base=self.base,
+            effects=effects,
+            warnings=tuple(self.plan.output_filter.redactor(warning) for warning in self.warnings),
+            expects=("open" if by_merge else "closed") if closes else None,
+            reads_back=self.plan.issue is not None and self.agent.verdict.type is VerdictType.POLL_STATE,
+        )
 
     @property
     def base(self) -> str:
@@ -196,7 +183,7 @@ class Planner:
         requested, issue = self.requested.pull_request, self.facts.issue
         given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
-        title = filter_line(requested.title or self._github.pull_request.title or own_title, self.output_filter)
+        title = filter_line(requested.title or self._github.pull_request.title or own_title, self.plan.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
         text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer)
@@ -218,7 +205,7 @@ class Planner:
         if not (self._github.comment and self._allows("comment")):
             return ()
         removed_lines = (
-            filter_text(removed, self.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
+            filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
         )
         checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
         own = (checked, removed_lines, self._left_out(), self._guard_warnings())
@@ -226,13 +213,13 @@ class Planner:
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
     def _verified(self) -> str:
-        return filter_text(self.verified, self.output_filter, limit=LONGEST_VERIFIED)
+        return filter_text(self.verified, self.plan.output_filter, limit=LONGEST_VERIFIED)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:
         """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since
         each of those parts is short."""
         below = "\n\n".join(part for part in own if part)
-        return filter_text(text, self.output_filter, limit=LONGEST_TEXT - len(below)), below
+        return filter_text(text, self.plan.output_filter, limit=LONGEST_TEXT - len(below)), below
 
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
@@ -244,12 +231,12 @@ class Planner:
             )
             if files
         ]
-        return filter_text("\n".join(lines), self.output_filter, limit=2_000)
+        return filter_text("\n".join(lines), self.plan.output_filter, limit=2_000)
 
     def _guard_warnings(self) -> str:
         """Whatever the model says about its work, people see what the checks stood on."""
         lines = (f"> ⚠️ {text.replace('`', '')}" for text in (self.commits.warnings if self.commits else ()))
-        return filter_text("\n".join(lines), self.output_filter, limit=4_000)
+        return filter_text("\n".join(lines), self.plan.output_filter, limit=4_000)
 
     def labels(self) -> tuple[Effect, ...]:
         """Label changes: those of a closure action with labels, and the label that started the run."""
@@ -258,11 +245,10 @@ class Planner:
         by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
         add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
         remove = (*self._github.labels_remove, *self.requested.labels_remove) if by_answer else ()
-        changes = choose_labels(add, remove, self._github, self.settings)
-        self.warnings.extend(changes.warnings)
+        added, removed = choose_labels(add, remove, self._github, self.plan.settings, self.warnings)
         return (
-            *((AddLabels(labels=changes.add),) if changes.add else ()),
-            *((RemoveLabels(labels=changes.remove),) if changes.remove else ()),
+            *((AddLabels(labels=added),) if added else ()),
+            *((RemoveLabels(labels=removed),) if removed else ()),
         )
 
     def release(self) -> tuple[CreateRelease, ...]:
@@ -276,12 +262,12 @@ class Planner:
         if not _TAG.fullmatch(requested.tag):
             self.warnings.append(f"No release is created: {requested.tag[:80]!r} cannot be the name of a tag.")
             return ()
-        name = filter_line(requested.name or requested.tag, self.output_filter)
+        name = filter_line(requested.name or requested.tag, self.plan.output_filter)
         return (
             CreateRelease(
                 tag=requested.tag,
                 name=name,
-                body=filter_text(requested.body or "", self.output_filter),
+                body=filter_text(requested.body or "", self.plan.output_filter),
                 draft=requested.draft,
             ),
         )
@@ -322,20 +308,15 @@ MOST_LABEL_CHANGES = 10
 LONGEST_LABEL = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelChanges:
-    """Label names to put on and to take off, without doubles; together ten at most."""
-
-    add: tuple[str, ...]
-    remove: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
 def choose_labels(
-    add: tuple[str, ...], remove: tuple[str, ...], github: GitHubSettings, settings: BoundarySettings
-) -> LabelChanges:
-    """The changes that are allowed. The label that started the run always comes off, and first."""
-    warnings: list[str] = []
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    github: GitHubSettings,
+    settings: BoundarySettings,
+    warnings: list[str],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names to put on and to take off that are allowed, without doubles; together ten at most. The label that
+    started the run always comes off, and first."""
     started = (settings.started_by_label,) if settings.started_by_label else ()
     wanted_add = _allowed(add, "add", github, settings, warnings)
     wanted_remove = _allowed(remove, "remove", github, settings, warnings)
@@ -346,10 +327,9 @@ def choose_labels(
     for _, label in changes[MOST_LABEL_CHANGES:]:
         warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
     done = changes[:MOST_LABEL_CHANGES]
-    return LabelChanges(
-        add=tuple(label for put_on, label in done if put_on),
-        remove=tuple(label for put_on, label in done if not put_on),
-        warnings=tuple(warnings),
+    return (
+        tuple(label for put_on, label in done if put_on),
+        tuple(label for put_on, label in done if not put_on),
     )
 
 
