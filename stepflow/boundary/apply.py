@@ -6,7 +6,7 @@ Each write looks first, so that doing it again changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.boundary.comment import (
     OwnComment,
@@ -20,9 +20,8 @@ from stepflow.boundary.comment import (
     spent_on_issue,
     whole_cost,
 )
-from stepflow.boundary.github_types import Refused, WriteFailed
-from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.boundary.settings import check_actor
+from stepflow.boundary.retry_policy import WriteFailed
+from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.effect import (
     AddLabels,
     CloseIssue,
@@ -42,7 +41,9 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest, Pushed, Release
+    from stepflow.boundary.bundle_push import BundlePush, Pushed
+    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_types import Comment, PullRequest, Release
     from stepflow.boundary.plan import Plan
     from stepflow.domain.figures import Spent
 
@@ -57,122 +58,29 @@ _FORBIDDEN_REASON = (
 )
 
 
-class Writer(Protocol):
-    """One repository on GitHub. Every method may raise `WriteFailed`; none writes twice."""
-
-    def viewer(self) -> Account:
-        """Whose token this is."""
-        ...
-
-    def permission(self, login: str) -> str:
-        """What this account may do: a word of `Permission`, `none` for a stranger."""
-        ...
-
-    def default_branch(self) -> str:
-        """The repository's default branch."""
-        ...
-
-    def issue(self, number: int) -> IssueNow:
-        """The issue now."""
-        ...
-
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """All comments of an issue, oldest first."""
-        ...
-
-    def create_comment(self, number: int, body: str) -> Comment:
-        """A new comment."""
-        ...
-
-    def update_comment(self, comment_id: int, body: str) -> Comment:
-        """Replace a comment's text."""
-        ...
-
-    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
-        """Put labels on an issue."""
-        ...
-
-    def remove_label(self, number: int, label: str) -> None:
-        """Take one label off an issue."""
-        ...
-
-    def close_issue(self, number: int) -> None:
-        """Close an issue as completed."""
-        ...
-
-    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
-        """The open pull requests from a branch of this repository."""
-        ...
-
-    def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
-        """A new pull request."""
-        ...
-
-    def update_pull_request(self, number: int, *, title: str, body: str) -> None:
-        """Replace title and body."""
-        ...
-
-    def releases(self) -> tuple[Release, ...]:
-        """The newest hundred releases, drafts too."""
-        ...
-
-    def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
-        """A new release; its tag is made at `target` if it does not exist."""
-        ...
-
-
-class Pusher(Protocol):
-    """Brings the run's commits to GitHub."""
-
-    def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
-        """Push to `branch`, or to `<branch>-2` and so on if that is somebody else's.
-
-        `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
-        ours by itself, is ever overwritten.
-        Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class ApplyResult:
-    """What became of a plan. `outcome` is completed, boundary_failed or refused; `receipts` has one per planned
-    effect, with status `planned` where it was not reached; `issue_state` is what the read-back found; `spent` is what
-    all runs on the issue have cost, None when nobody looked."""
+    """What became of a plan. `outcome` is completed, boundary_failed or refused; `spent` is what all runs on the issue
+    have cost, None when nobody looked."""
 
     outcome: Outcome
     reason: str = ""
-    receipts: tuple[Receipt, ...] = ()
-    issue_state: str | None = None
     spent: Spent | None = None
-
-    def receipt(self, kind: EffectKind) -> Receipt | None:
-        """The receipt of an effect that was written."""
-        written = (receipt for receipt in self.receipts if receipt.kind is kind and receipt.status in _WRITTEN)
-        return next(written, None)
-
-    @property
-    def branch(self) -> str:
-        """The branch that was pushed, or empty."""
-        pushed = self.receipt(EffectKind.PUSH_BRANCH)
-        return pushed.detail if pushed else ""
 
 
 def apply_effects(
     plan: Plan,
     *,
-    writer: Writer,
-    pusher: Pusher | None,
+    writer: GitHubWriter,
+    pusher: BundlePush | None,
     record: Callable[[Receipt], None],
     done: Sequence[Receipt] = (),
-    retry_policy: RetryPolicy | None = None,
 ) -> ApplyResult:
     """Write what is planned and not yet `done`. Stops at the first failure; `record` is called after each effect.
 
-    `record` may raise: the effect of that receipt is through, and none has begun after it. Without `retry_policy`
-    nothing is tried twice.
+    `record` may raise: the effect of that receipt is through, and none has begun after it.
     """
-    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy(), done)
+    effects = EffectWriter(plan, writer, pusher, done)
     if plan.refusal:
         return effects.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
@@ -208,14 +116,10 @@ class EffectWriter:
     """Writes the effects of one plan. `receipts` are those of the effects so far: later effects name earlier ones."""
 
     def __init__(
-        self,
-        plan: Plan,
-        writer: Writer,
-        pusher: Pusher | None,
-        retry_policy: RetryPolicy,
-        done: Sequence[Receipt] = (),
+        self, plan: Plan, writer: GitHubWriter, pusher: BundlePush | None, done: Sequence[Receipt] = ()
     ) -> None:
-        self._plan, self._writer, self._pusher, self._retry_policy = plan, writer, pusher, retry_policy
+        self._plan, self._writer, self._pusher = plan, writer, pusher
+        self._retry_policy = writer.retry_policy
         self.receipts = {receipt.kind: receipt for receipt in done if receipt.status in _WRITTEN}
         if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
             self.receipts.pop(EffectKind.POST_COMMENT, None)
@@ -246,16 +150,12 @@ class EffectWriter:
         state = self._writer.issue(self.issue).state
         if expected and state != expected:
             reason = f"Issue #{self.issue} should be {expected} now, but GitHub says it is {state}."
-            return self.result(Outcome.BOUNDARY_FAILED, reason, state)
-        return self.result(Outcome.COMPLETED, issue_state=state)
+            return self.result(Outcome.BOUNDARY_FAILED, reason)
+        return self.result(Outcome.COMPLETED)
 
-    def result(self, outcome: Outcome, reason: str = "", issue_state: str | None = None) -> ApplyResult:
-        """The result, with a receipt for every planned effect."""
-        receipts = tuple(
-            self.receipts.get(effect.kind, Receipt(kind=effect.kind, status=EffectStatus.PLANNED))
-            for effect in self._plan.effects
-        )
-        return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state, spent=self.spent)
+    def result(self, outcome: Outcome, reason: str = "") -> ApplyResult:
+        """The result, with what is known of the cost by now."""
+        return ApplyResult(outcome=outcome, reason=reason, spent=self.spent)
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -287,7 +187,7 @@ class EffectWriter:
         self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
         return own
 
-    def push(self, pusher: Pusher, branch: str, own: OwnComment | None) -> Pushed:
+    def push(self, pusher: BundlePush, branch: str, own: OwnComment | None) -> Pushed:
         """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
         author, replaces = self._writer.viewer(), own.pushed_commit if own else None
         return self._retry_policy.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))

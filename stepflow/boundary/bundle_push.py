@@ -14,16 +14,15 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
-from stepflow.boundary.github_types import Pushed, Refused
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.settings import MOST_BUNDLE_BYTES
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from stepflow.boundary.github_types import Account
 
@@ -32,19 +31,25 @@ MOST_COMMITS = 300
 LONGEST_TARGET = 4_096
 MOST_BRANCHES = 20
 HEADS = "refs/heads/"
-MOST_HEADER_LINES = 1_000
-LONGEST_HEADER_LINE = 4_096
+LONGEST_HEADER = 1024 * 1024
 #: The pack is for git to check: `index-pack --strict` does so in every version, fetching from a bundle only in some.
-_SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
-_OBJECT_FORMATS = (b"@object-format=sha1\n", b"@object-format=sha256\n")
-_PREREQUISITE = re.compile(rb"-([0-9a-f]{40}|[0-9a-f]{64})(?: .*)?\n")
-_REFERENCE = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) (\S+)\n")
+_HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
+_PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
+_TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
 #: The mode of a path that is no longer there.
 REMOVED = "000000"
 #: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
 _DIFF_MEMORY = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """The commit that now is the tip of the branch."""
+
+    branch: str
+    commit: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,13 @@ class BundlePush:
     present_url: Callable[[], str] | None = None
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
-        """Check, rewrite and push the bundle's commits; see `Pusher`."""
+        """Check and rewrite the bundle's commits, and push them to `branch`, or to `<branch>-2` and so on if that is
+        somebody else's.
+
+        `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
+        ours by itself, is ever overwritten.
+        Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
+        """
         try:
             return self._push(self.remote_url, branch, author, replaces)
         except GitFailed as exc:
@@ -96,7 +107,17 @@ class BundlePush:
             except TooMuch as exc:
                 raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
             commit = self._rewrite(git, commits, author)
-            return _push_commit(git, remote.url, branch, commit, replaces=replaces, signs=self._signs(author))
+
+            def is_ours(tip: str) -> bool:
+                return self._is_ours(git, url, tip, author, replaces)
+
+            try:
+                return _push_commit(git, url, branch, commit, is_ours)
+            except GitFailed as exc:
+                if "stale info" not in exc.said and "already exists" not in exc.said:
+                    raise
+            # Somebody was faster.
+            return _push_commit(git, url, branch, commit, is_ours)
 
     def _checked(self, git: Git) -> tuple[_Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
@@ -115,7 +136,7 @@ class BundlePush:
                     f"refused: the commits build on {', '.join(sorted(strangers))}, not on the run's base only"
                 )
             try:
-                git.run_on_file("index-pack", "--stdin", "--fix-thin", "--strict", file=file)
+                git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=file)
             except GitFailed as exc:
                 raise Refused(f"refused: the commits are not sound ({exc.said})") from exc
         if self.tree and _line(git, "rev-parse", "--verify", f"{bundle.tip}^{{tree}}") != self.tree:
@@ -158,13 +179,21 @@ class BundlePush:
             for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
         }
 
-    def _signs(self, author: Account) -> _OwnSigns | None:
-        """By what our commits of earlier runs are known; without an issue every run has a branch of its own."""
+    def _is_ours(self, git: Git, url: str, tip: str, author: Account, replaces: str | None) -> bool:
+        """Whether a branch with this tip may be overwritten.
+
+        Without an issue every run has a branch of its own, which must stand at `replaces`. With one the commit itself
+        says so: whoever changes or adds a commit becomes its committer, and what our comment says may come from a
+        receipt in a forged run folder. An earlier run may also have been cut off between its push and its comment.
+        """
         if self.issue is None:
-            return None
-        trailers = {"Stepflow-Agent": self.agent, **self._issue_trailer}
-        lines = frozenset(f"{key}: {value}" for key, value in trailers.items())
-        return _OwnSigns(committer=self._address(author), trailers=lines)
+            return tip == replaces
+        git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
+        committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
+        last_lines = message.strip().rpartition("\n\n")[2].splitlines()
+        ours = {"Stepflow-Agent": self.agent, **self._issue_trailer}
+        is_signed = {f"{key}: {value}" for key, value in ours.items()} <= set(last_lines)
+        return committer == self._address(author) and is_signed
 
     def _address(self, author: Account) -> str:
         """The address that GitHub gives the bot."""
@@ -185,29 +214,14 @@ class Bundle:
 
 def read_bundle(file: IO[bytes]) -> Bundle:
     """Read up to the pack. `file` must be unbuffered, so that another process can go on from there."""
-    if file.readline(LONGEST_HEADER_LINE) not in _SIGNATURES:
+    begin = file.tell()
+    header = _HEADER.match(file.read(LONGEST_HEADER))
+    tip = _TIP.search(header[0]) if header else None
+    if header is None or tip is None:
         raise Refused("refused: what the checkout handed over is no git bundle.")
-    tips: dict[bytes, str] = {}
-    builds_on: set[str] = set()
-    for _ in range(MOST_HEADER_LINES):
-        line = file.readline(LONGEST_HEADER_LINE)
-        if line == b"\n":
-            return Bundle(tip=_tip(tips), builds_on=frozenset(builds_on))
-        if match := _PREREQUISITE.fullmatch(line):
-            builds_on.add(match[1].decode())
-        elif match := _REFERENCE.fullmatch(line):
-            tips[match[2]] = match[1].decode()
-        elif line not in _OBJECT_FORMATS:
-            break
-    raise Refused("refused: the bundle of the run's commits has a header that git would not write.")
-
-
-def _tip(tips: dict[bytes, str]) -> str:
-    if b"HEAD" in tips:
-        return tips[b"HEAD"]
-    if len(set(tips.values())) != 1:
-        raise Refused("refused: the bundle of the run's commits does not say which commit is the last.")
-    return next(iter(tips.values()))
+    file.seek(begin + header.end())
+    builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
+    return Bundle(tip=tip[1].decode(), builds_on=builds_on)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,80 +290,27 @@ def _line(git: Git, *args: str) -> str:
     return git.run(*args).decode().strip()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Choice:
-    """A branch to write: `expected` is the tip that it must still have, empty when it must not exist yet.
-    `done` is true when it already has the commit."""
-
-    branch: str
-    expected: str = ""
-    done: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OwnSigns:
-    """What a commit of ours for this agent and issue carries: our account's address as its committer's, and these
-    lines in its last paragraph. Whoever changes or adds a commit becomes its committer."""
-
-    committer: str
-    trailers: frozenset[str]
-
-
-def _push_commit(
-    git: Git, url: str, branch: str, commit: str, *, replaces: str | None, signs: _OwnSigns | None
-) -> Pushed:
-    """Push the commit; once more, to another branch, if somebody was faster. Without `signs` only a branch that stands
-    at `replaces` is ours; with them it must carry them as well, for what our comment says may come from a receipt in a
-    forged run folder."""
-
-    def is_ours(tip: str) -> bool:
-        return tip == replaces if signs is None else _carries(git, url, tip, signs)
-
-    try:
-        return _push(git, url, branch, commit, is_ours)
-    except GitFailed as exc:
-        if "stale info" not in exc.said and "already exists" not in exc.said:
-            raise
-    return _push(git, url, branch, commit, is_ours)
-
-
-def _choose_branch(
-    branch: str, tips: Mapping[str, str], *, commit: str, is_ours: Callable[[str], bool], default: str
-) -> _Choice | None:
-    """The branch that has the commit already, else the one that stands where we left it, else the first free name."""
+def _push_commit(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
+    """Push to the branch that has the commit already, else to the one that is ours, else to the first free name."""
+    tips, default = _remote_branches(git, url, branch)
+    if branch == default:
+        raise Refused(f"refused: {branch} is the repository's default branch")
     names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
     names = [name for name in names if name != default]
     for name in names:
         if tips.get(name) == commit:
-            return _Choice(branch=name, expected=commit, done=True)
-    for name in names:
-        if (tip := tips.get(name)) and is_ours(tip):
-            return _Choice(branch=name, expected=tip)
-    return next((_Choice(branch=name) for name in names if name not in tips), None)
-
-
-def _push(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
-    tips, default = _remote_branches(git, url, branch)
-    if branch == default:
-        raise Refused(f"refused: {branch} is the repository's default branch")
-    choice = _choose_branch(branch, tips, commit=commit, is_ours=is_ours, default=default)
-    if choice is None:
+            return Pushed(branch=name, commit=commit)
+    ours = next((name for name in names if name in tips and is_ours(tips[name])), None)
+    chosen = ours or next((name for name in names if name not in tips), None)
+    if chosen is None:
         raise BoundaryError(
             f"{branch} and {MOST_BRANCHES - 1} more branches like it hold somebody else's commits.",
             hint="Delete those that are not needed any more.",
         )
-    if not choice.done:
-        lease = f"--force-with-lease={HEADS}{choice.branch}:{choice.expected}"
-        git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{choice.branch}")
-    return Pushed(branch=choice.branch, commit=commit)
-
-
-def _carries(git: Git, url: str, tip: str, signs: _OwnSigns) -> bool:
-    """An earlier run may have been cut off between its push and the comment that would name its commit."""
-    git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
-    committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
-    last = message.strip().rpartition("\n\n")[2]
-    return committer == signs.committer and signs.trailers <= set(last.splitlines())
+    # The tip that the branch must still have; empty when it must not exist yet.
+    lease = f"--force-with-lease={HEADS}{chosen}:{tips.get(chosen, '')}"
+    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{chosen}")
+    return Pushed(branch=chosen, commit=commit)
 
 
 def _remote_branches(git: Git, url: str, branch: str) -> tuple[dict[str, str], str]:

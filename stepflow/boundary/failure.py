@@ -9,16 +9,14 @@ from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.comment import marker_word, without_marker
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan
-from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.apply import Pusher, Writer
-    from stepflow.boundary.comment import OwnComment
-    from stepflow.boundary.github_types import Pushed
+    from stepflow.boundary.bundle_push import BundlePush, Pushed
+    from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.definition import GitHubSettings
     from stepflow.domain.run import Issue
@@ -66,9 +64,7 @@ class FailureReport:
     spent: Spent | None = None
 
 
-def report_failure(
-    run: FailedRun, writer: Writer, *, pusher: Pusher | None = None, retry_policy: RetryPolicy | None = None
-) -> FailureReport | None:
+def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush | None = None) -> FailureReport | None:
     """Update the run's one comment; None when there is nothing to do. Never raises for GitHub's sake.
 
     When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
@@ -76,10 +72,11 @@ def report_failure(
     `on-failure: push-branch` alone.
     """
     github, settings = run.github, run.settings
-    keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
+    if settings.on_failure is not OnFailure.PUSH_BRANCH:
+        pusher = None
     may_comment = github.comment and "comment" in github.allowed_effects
     comments = settings.on_failure is not OnFailure.NOTHING and run.issue is not None and may_comment
-    if run.outcome in SILENT_OUTCOMES or not github.enabled or not (keeps or comments):
+    if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):
         return None
     output_filter = OutputFilter(allowed_hosts=settings.link_hosts(github.allowed_link_hosts), redactor=run.redactor)
     plan = Plan(
@@ -90,14 +87,19 @@ def report_failure(
         issue=run.issue,
         cost=run.cost,
     )
-    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy())
-    pushed, work_note, url = None, "", ""
+    effects = EffectWriter(plan, writer, pusher)
+    pushed: Pushed | None = None
+    work_note = url = ""
     try:
         if refusal := check_actor(writer, settings):
             return FailureReport(detail=refusal)
         own = effects.own_comment()
-        if keeps and pusher:
-            pushed, work_note = _push_work(effects, pusher, run.branch, own)
+        if pusher:
+            try:
+                pushed = effects.push(pusher, run.branch, own)
+                work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
+            except BoundaryError as exc:
+                work_note = f"The unfinished work could not be kept on a branch: {exc}"
         detail = work_note
         if comments:
             adds = run.outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(run.run_id)
@@ -108,15 +110,6 @@ def report_failure(
         return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")
     branch, commit = (pushed.branch, pushed.commit) if pushed else ("", "")
     return FailureReport(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
-
-
-def _push_work(effects: EffectWriter, pusher: Pusher, branch: str, own: OwnComment | None) -> tuple[Pushed | None, str]:
-    """Push the unfinished work; the text says where it is, or why it could not be kept."""
-    try:
-        pushed = effects.push(pusher, branch, own)
-    except BoundaryError as exc:
-        return None, f"The unfinished work could not be kept on a branch: {exc}"
-    return pushed, f"The unfinished work is kept on the branch `{pushed.branch}`."
 
 
 def _comment_body(text: str, work_note: str, output_filter: OutputFilter, *, before: str) -> str:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.boundary.connection import git_connection_settings
-from stepflow.boundary.github_types import GitHubFailed
+from stepflow.boundary.retry_policy import GitHubFailed
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
@@ -158,16 +158,16 @@ class Git:
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
     def run(
-        self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, memory: int | None = None
+        self,
+        *args: str,
+        stdin: bytes | IO[bytes] = b"",
+        env: Mapping[str, str] | None = None,
+        memory: int | None = None,
     ) -> bytes:
-        """Run git without the credential and without a way to the network. `memory`: its limit, in bytes."""
+        """Run git without the credential and without a way to the network, on text or on an open file from where it
+        stands. `memory`: its limit, in bytes."""
         environment = {**self._environment(_CONFIG), **(env or {}), "GIT_ALLOW_PROTOCOL": "none"}
         return self._run(args, environment, self._local_seconds, stdin=stdin, memory=memory)
-
-    def run_on_file(self, *args: str, file: IO[bytes]) -> bytes:
-        """Run git on an open file, from where it stands."""
-        environment = {**self._environment(_CONFIG), "GIT_ALLOW_PROTOCOL": "none"}
-        return self._run(args, environment, self._local_seconds, file=file)
 
     def run_remote(self, *args: str) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
@@ -200,18 +200,19 @@ class Git:
         environment: Mapping[str, str],
         seconds: float,
         *,
-        stdin: bytes = b"",
-        file: IO[bytes] | None = None,
+        stdin: bytes | IO[bytes] = b"",
         memory: int | None = None,
     ) -> bytes:
-        with tempfile.TemporaryFile(dir=self._folder) as given, tempfile.TemporaryFile(dir=self._folder) as errors:
-            given.write(stdin)
-            given.seek(0)
+        with tempfile.TemporaryFile(dir=self._folder) as text, tempfile.TemporaryFile(dir=self._folder) as errors:
+            if isinstance(stdin, bytes):
+                text.write(stdin)
+                text.seek(0)
+                stdin = text
             with subprocess.Popen(  # noqa: S603 - an absolute path, fixed options, no shell
                 (_git_path(), *args),
                 cwd=self._folder,
                 env=dict(environment),
-                stdin=file or given,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 # A Ctrl-C at the terminal is the run's to handle: an effect that has begun is finished.

@@ -9,19 +9,26 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote
 
 import github
-from pydantic import BaseModel, Field, TypeAdapter
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
-from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest, Release
+from stepflow.boundary.github_types import (
+    Account,
+    Comment,
+    IssueNow,
+    Label,
+    PullRequest,
+    Release,
+    Remark,
+    Repository,
+    Role,
+)
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
@@ -30,15 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stepflow.domain.figures import Spent
+    from stepflow.domain.run import Issue
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A", bound="_GitHub")
+A = TypeVar("A", bound="GitHub")
 
 NOT_FOUND = 404
-#: The author of what a deleted account wrote.
-NOBODY = 0
 _WHO_AM_I = "query { viewer { databaseId login } }"
 _READ_HINTS = {
     401: "The token is not accepted: check `read-token`.",
@@ -49,115 +55,6 @@ _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
     "permission `issues: read`."
 )
-
-
-class _Answer(BaseModel):
-    """A part of GitHub's JSON that we read; the rest of it is ignored."""
-
-    @classmethod
-    def many(cls, data: object) -> list[Self]:
-        """A list of them."""
-        return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
-
-
-class _User(_Answer):
-    id: int
-    login: str
-    type: str = ""
-
-
-class _Label(_Answer):
-    name: str
-
-
-class _Issue(_Answer):
-    number: int
-    title: str
-    body: str | None = None
-    state: str
-    user: _User | None = None
-    html_url: str
-    labels: list[_Label | str]
-    pull_request: dict[str, Any] | bool | None = None
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        return tuple(label if isinstance(label, str) else label.name for label in self.labels)
-
-    def as_read(self) -> Issue:
-        return Issue(
-            number=self.number,
-            title=self.title,
-            body=self.body or "",
-            author=self.user.login if self.user else "",
-            url=self.html_url,
-            labels=self.label_names,
-        )
-
-
-class _Comment(_Answer):
-    id: int
-    body: str | None = None
-    user: _User | None = None
-    html_url: str
-
-    def as_read(self) -> Comment:
-        return Comment(id=self.id, author_id=_id(self.user), body=self.body or "", url=self.html_url)
-
-
-class _DatedComment(_Comment):
-    created_at: datetime
-
-
-class _Ref(_Answer):
-    ref: str
-
-
-class _NewPull(_Answer):
-    number: int
-    user: _User | None = None
-    html_url: str
-
-
-class _Pull(_NewPull):
-    head: _Ref
-    base: _Ref
-
-    def as_read(self) -> PullRequest:
-        return PullRequest(number=self.number, author_id=_id(self.user), base=self.base.ref, url=self.html_url)
-
-
-class _Release(_Answer):
-    tag_name: str
-    html_url: str
-
-
-class _Repository(_Answer):
-    full_name: str
-    default_branch: str
-
-
-class _Role(_Answer):
-    role_name: str = ""
-    permission: str
-
-
-class _Viewer(_Answer):
-    id: int = Field(alias="databaseId")
-    login: str
-
-
-class _ViewerData(_Answer):
-    viewer: _Viewer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remark:
-    """A comment that a person wrote."""
-
-    author: str
-    at: datetime
-    body: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +91,7 @@ def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, 
     return call
 
 
-class _GitHub:
+class GitHub:
     """One repository, with one token or none. Close it at the end."""
 
     def __init__(
@@ -230,24 +127,23 @@ class _GitHub:
             if exc.status != NOT_FOUND:
                 raise
             return Permission.NONE
-        role = _Role.model_validate(data)
+        role = Role.model_validate(data)
         known = (name for name in (role.role_name, role.permission) if name in set(Permission))
         return next(known, Permission.NONE)
 
-    def _read_issue(self, number: int) -> _Issue:
-        return _Issue.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
+    def _read_issue(self, number: int) -> IssueNow:
+        return IssueNow.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
 
     def _read_comments(self, number: int) -> tuple[Comment, ...]:
         pages = self._client.pages(f"/issues/{number}/comments")
-        return tuple(comment.as_read() for page in pages for comment in _Comment.many(page))
+        return tuple(comment for page in pages for comment in Comment.many(page))
 
     def _read_viewer(self) -> Account:
         """`GET /user` answers 403 to the tokens of jobs and Apps."""
-        viewer = _ViewerData.model_validate(self._client.graphql(_WHO_AM_I)).viewer
-        return Account(id=viewer.id, login=viewer.login)
+        return Account.model_validate(self._client.graphql(_WHO_AM_I))
 
 
-class GitHubReader(_GitHub):
+class GitHubReader(GitHub):
     """Reads GitHub before a run: an issue, what was said about it, what somebody may do.
 
     Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
@@ -257,17 +153,17 @@ class GitHubReader(_GitHub):
     def issue(self, number: int) -> Issue | None:
         """The issue now; None when the number is a pull request's."""
         issue = self._read_issue(number)
-        return None if issue.pull_request else issue.as_read()
+        return None if issue.pull_request else issue.as_subject()
 
     @_reading
     def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:
         """Up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc", "per_page": "100"}
         headers, data = self._client.ask("GET", "/issues", parameters={**(page or {}), **query})
-        listed, following = _Issue.many(data), link_to(headers, "next")
+        listed, following = IssueNow.many(data), link_to(headers, "next")
         return IssuesPage(
             # GitHub lists pull requests as issues too.
-            issues=tuple(issue.as_read() for issue in listed if not issue.pull_request),
+            issues=tuple(issue.as_subject() for issue in listed if not issue.pull_request),
             listed=len(listed),
             # A number or a cursor, whichever GitHub uses.
             next=dict(parse_qsl(split_url(following).query)) if following else None,
@@ -281,17 +177,17 @@ class GitHubReader(_GitHub):
     @_reading
     def labels(self) -> tuple[str, ...]:
         """The names of all labels that the repository has."""
-        return tuple(label.name for page in self._client.pages("/labels") for label in _Label.many(page))
+        return tuple(label.name for page in self._client.pages("/labels") for label in Label.many(page))
 
     @_reading
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True)
-        comments = (comment for page in pages for comment in reversed(_DatedComment.many(page)))
+        remarks = (remark for page in pages for remark in reversed(Remark.many(page)))
         return tuple(
-            Remark(author=comment.user.login, at=comment.created_at, body=comment.body or "")
-            for comment in itertools.islice(comments, most)
-            if comment.user and comment.user.type != "Bot" and read_marker(comment.body or "") is None
+            remark
+            for remark in itertools.islice(remarks, most)
+            if remark.author and remark.kind != "Bot" and read_marker(remark.body) is None
         )
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
@@ -303,7 +199,7 @@ class GitHubReader(_GitHub):
         return InputError(failed.message, hint=_NO_LIST if wrong_list else _READ_HINTS[failed.status])
 
 
-class GitHubWriter(_GitHub):
+class GitHubWriter(GitHub):
     """`Writer` on GitHub: one request per write, retries for reads."""
 
     _viewer: Account | None = None
@@ -327,8 +223,7 @@ class GitHubWriter(_GitHub):
     @_reading
     def issue(self, number: int) -> IssueNow:
         """The issue now."""
-        issue = self._read_issue(number)
-        return IssueNow(state=issue.state, title=issue.title, body=issue.body or "", labels=issue.label_names)
+        return self._read_issue(number)
 
     @_reading
     def comments(self, number: int) -> tuple[Comment, ...]:
@@ -338,12 +233,12 @@ class GitHubWriter(_GitHub):
     @_translated
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
-        return _Comment.model_validate(self._send("POST", f"/issues/{number}/comments", body=body)).as_read()
+        return Comment.model_validate(self._send("POST", f"/issues/{number}/comments", body=body))
 
     @_translated
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return _Comment.model_validate(self._send("PATCH", f"/issues/comments/{comment_id}", body=body)).as_read()
+        return Comment.model_validate(self._send("PATCH", f"/issues/comments/{comment_id}", body=body))
 
     @_translated
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
@@ -371,8 +266,7 @@ class GitHubWriter(_GitHub):
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
         answer = self._send("POST", "/pulls", base=base, head=branch, title=title, body=body, draft=draft)
-        pull = _NewPull.model_validate(answer)
-        return PullRequest(number=pull.number, author_id=_id(pull.user), base=base, url=pull.html_url)
+        return PullRequest.model_validate(answer)
 
     @_translated
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
@@ -383,7 +277,7 @@ class GitHubWriter(_GitHub):
     def releases(self) -> tuple[Release, ...]:
         """The newest hundred releases, drafts too."""
         newest = next(self._client.pages("/releases"))
-        return tuple(Release(tag=release.tag_name, url=release.html_url) for release in _Release.many(newest))
+        return tuple(Release.many(newest))
 
     @_translated
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
@@ -400,19 +294,15 @@ class GitHubWriter(_GitHub):
             generate_release_notes=False,
             make_latest="true",
         )
-        return Release(tag=tag, url=_Release.model_validate(answer).html_url)
+        return Release.model_validate(answer)
 
     def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
         return self._client.ask(verb, path, body=body)[1]
 
-    def _read_repository(self) -> _Repository:
-        return _Repository.model_validate(self._client.ask("GET", "")[1])
+    def _read_repository(self) -> Repository:
+        return Repository.model_validate(self._client.ask("GET", "")[1])
 
     def _read_pulls(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
         owner = repository.partition("/")[0]
         pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
-        return tuple(pull.as_read() for page in pages for pull in _Pull.many(page) if pull.head.ref == branch)
-
-
-def _id(user: _User | None) -> int:
-    return user.id if user else NOBODY
+        return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)

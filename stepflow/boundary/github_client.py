@@ -20,20 +20,18 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from stepflow.boundary.connection import configure_session
-from stepflow.boundary.github_types import TOO_MANY, WriteFailed
+from stepflow.boundary.retry_policy import SERVER_ERRORS, TOO_MANY, WriteFailed
 from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from github.Requester import RequestsResponse
 
     from stepflow.domain.secrets import Redactor
 
 TIMEOUT_SECONDS = 30
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 ACCEPTED, NO_CONTENT, ERRORS = 202, 204, 400
-FORBIDDEN, GONE, UNPROCESSABLE, SERVER_ERRORS = 403, 410, 422, 500
+FORBIDDEN, GONE, UNPROCESSABLE = 403, 410, 422
 LONGEST_DETAIL = 300
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
@@ -93,14 +91,13 @@ class GitHubClient(Requester):
         api_url: str,
         repository: str,
         token: str | None,
-        timeout: int | None = None,
         connection: Connection = DIRECT,
     ) -> None:
-        base_url, seconds = api_url.rstrip("/"), timeout or TIMEOUT_SECONDS
+        base_url = api_url.rstrip("/")
         super().__init__(
             auth=Token(token) if token else None,
             base_url=base_url,
-            timeout=seconds,
+            timeout=TIMEOUT_SECONDS,
             user_agent=DEFAULT_USER_AGENT,
             per_page=100,
             verify=True,
@@ -109,9 +106,11 @@ class GitHubClient(Requester):
             lazy=True,
         )
         self._base = urlsplit(base_url)
-        connection_class = _PlainHttp if self._base.scheme == "http" else _PlainHttps
-        self._connection = connection_class(self._base.hostname or "", self._base.port, timeout=seconds)
+        is_plain = self._base.scheme == "http"
+        connection_class = HTTPRequestsConnectionClass if is_plain else HTTPSRequestsConnectionClass
+        self._connection = connection_class(self._base.hostname or "", self._base.port, timeout=TIMEOUT_SECONDS)
         configure_session(self._connection.session, connection)
+        self._connection.session.hooks["response"].append(_check_response)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
     def ask(
@@ -210,26 +209,17 @@ class GitHubClient(Requester):
         return self._new != self._old
 
 
-class _PlainHttp(HTTPRequestsConnectionClass):
-    def getresponse(self) -> RequestsResponse:
-        return _plain(super().getresponse())
-
-
-class _PlainHttps(HTTPSRequestsConnectionClass):
-    def getresponse(self) -> RequestsResponse:
-        return _plain(super().getresponse())
-
-
-def _plain(response: RequestsResponse) -> RequestsResponse:
-    if response.status in REDIRECTS:
-        raise Redirected(response.status, response.headers.get("location", ""))
-    if response.status == ACCEPTED:
+def _check_response(response: requests.Response, **_options: object) -> None:
+    """What PyGithub must not see; it is read to its end, so that its connection can be used again."""
+    status, is_json = response.status_code, "json" in response.headers.get("content-type", "")
+    _ = response.content
+    if status in REDIRECTS:
+        raise Redirected(status, response.headers.get("location", ""))
+    if status == ACCEPTED:
         raise NotReady("the answer is not ready yet")
-    is_json = "json" in response.headers.get("content-type", "")
-    if response.status < ERRORS and response.status != NO_CONTENT and not is_json:
+    if status < ERRORS and status != NO_CONTENT and not is_json:
         # A proxy's page with 200 would pass for a write that was done.
         raise NotGitHub("the answer is no JSON")
-    return response
 
 
 def split_url(url: str) -> SplitResult:
@@ -261,14 +251,12 @@ def write_failed(
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
     said = _said(exc)
     hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
-    spent = headers.get("x-ratelimit-remaining") == "0"
-    return WriteFailed(
-        redactor(f"{failure}: it answered {exc.status} ({said})."),
-        status=status,
-        hint=_AGAIN if status >= SERVER_ERRORS else hint,
-        retry_after=_number(headers.get("retry-after")),
-        resets_at=_number(headers.get("x-ratelimit-reset")) if spent else None,
-    )
+    message = redactor(f"{failure}: it answered {exc.status} ({said}).")
+    failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
+    failed.retry_after = _number(headers.get("retry-after"))
+    if headers.get("x-ratelimit-remaining") == "0":
+        failed.resets_at = _number(headers.get("x-ratelimit-reset"))
+    return failed
 
 
 def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:

@@ -1,102 +1,104 @@
-"""What GitHub answers, and how a call to it fails."""
+"""The parts of GitHub's JSON that we read; the rest of it is ignored."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from datetime import datetime
+from typing import Annotated, Any, Self
 
-from stepflow.errors import BoundaryError
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-TOO_MANY, SERVER_ERRORS = 429, 500
+from stepflow.domain.run import Issue
 
-
-class GitHubFailed(BoundaryError):
-    """GitHub, or the way to it, failed. `passes`: the same may succeed a little later; `limited`: a rate limit forbids
-    it until then, `retry_after` seconds from the answer or at `resets_at` (seconds since the epoch), if it said so."""
-
-    passes = False
-    limited = False
-    retry_after: float | None = None
-    resets_at: float | None = None
-
-    def given_up(self, hint: str = "") -> Self:
-        """The same failure, which nobody waits out any more, perhaps with another hint."""
-        self.passes, self.hint = False, hint or self.hint
-        return self
+#: The author of what a deleted account wrote.
+NOBODY = 0
+#: An empty text is null at times.
+_Text = Annotated[str, BeforeValidator(lambda text: text or "")]
+_LabelName = Annotated[str, BeforeValidator(lambda label: label.get("name") if isinstance(label, dict) else label)]
 
 
-class WriteFailed(GitHubFailed):
-    """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
-    rate limit."""
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, validate_by_name=True)
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        hint: str = "",
-        retry_after: float | None = None,
-        resets_at: float | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.status, self.retry_after, self.resets_at = status, retry_after, resets_at
-        self.limited = status == TOO_MANY
-        self.passes = status is None or status == TOO_MANY or status >= SERVER_ERRORS
+    @classmethod
+    def many(cls, data: object) -> list[Self]:
+        """A list of them."""
+        return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
 
 
-class Refused(BoundaryError):
-    """The trust rules forbid writing; nothing was written. About commits the message begins with `refused: `."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(_Answer):
     """Whom the token belongs to."""
 
-    id: int
-    login: str
+    id: int = Field(validation_alias=AliasPath("viewer", "databaseId"))
+    login: str = Field(validation_alias=AliasPath("viewer", "login"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class IssueNow:
-    """An issue as it is at this moment; `state` is `open` or `closed`."""
+class Repository(_Answer):
+    """A repository under its present name."""
 
-    state: str
+    full_name: str
+    default_branch: str
+
+
+class Role(_Answer):
+    """What an account may do: a role, which may be the repository's own, and the permission that it stands for."""
+
+    role_name: str = ""
+    permission: str
+
+
+class Label(_Answer):
+    """A label that the repository has."""
+
+    name: str
+
+
+class IssueNow(_Answer):
+    """An issue, or a pull request, as it is at this moment; `state` is `open` or `closed`."""
+
+    number: int
     title: str
-    body: str
-    labels: tuple[str, ...]
+    body: _Text = ""
+    state: str
+    author: str = Field("", validation_alias=AliasPath("user", "login"))
+    url: str = Field(validation_alias="html_url")
+    labels: tuple[_LabelName, ...]
+    pull_request: dict[str, Any] | bool | None = None
+
+    def as_subject(self) -> Issue:
+        """The issue of a run."""
+        return Issue(**self.model_dump(exclude={"state", "pull_request"}))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comment:
+class Comment(_Answer):
     """A comment on an issue."""
 
     id: int
-    author_id: int
-    body: str
-    url: str
+    author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
+    body: _Text = ""
+    url: str = Field(validation_alias="html_url")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PullRequest:
-    """An open pull request."""
+class Remark(_Answer):
+    """A comment as something that somebody said; `author` is empty when the account is gone."""
+
+    author: str = Field("", validation_alias=AliasPath("user", "login"))
+    kind: str = Field("", validation_alias=AliasPath("user", "type"))
+    at: datetime = Field(validation_alias="created_at")
+    body: _Text = ""
+
+
+class PullRequest(_Answer):
+    """A pull request from the branch `head` to the branch `base`."""
 
     number: int
-    author_id: int
-    base: str
-    url: str
+    author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
+    head: str = Field("", validation_alias=AliasPath("head", "ref"))
+    base: str = Field(validation_alias=AliasPath("base", "ref"))
+    url: str = Field(validation_alias="html_url")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Release:
+class Release(_Answer):
     """A release, by its tag."""
 
-    tag: str
-    url: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushed:
-    """The commit that now is the tip of the branch."""
-
-    branch: str
-    commit: str
+    tag: str = Field(validation_alias="tag_name")
+    url: str = Field(validation_alias="html_url")

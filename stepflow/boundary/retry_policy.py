@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from stepflow.boundary.github_types import GitHubFailed
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,33 @@ FIRST_LIMIT_WAIT = 60.0
 LONGEST_LIMIT_WAIT = 900.0
 #: The deadline is there so that time is left to write; so much of that time may pass waiting.
 GRACE = 120.0
+TOO_MANY, SERVER_ERRORS = 429, 500
+
+
+class GitHubFailed(BoundaryError):
+    """GitHub, or the way to it, failed. `passes`: the same may succeed a little later; `limited`: a rate limit forbids
+    it until then, `retry_after` seconds from the answer or at `resets_at` (seconds since the epoch), if it said so."""
+
+    passes = False
+    limited = False
+    retry_after: float | None = None
+    resets_at: float | None = None
+
+    def given_up(self, hint: str = "") -> Self:
+        """The same failure, which nobody waits out any more, perhaps with another hint."""
+        self.passes, self.hint = False, hint or self.hint
+        return self
+
+
+class WriteFailed(GitHubFailed):
+    """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
+    rate limit."""
+
+    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.limited = status == TOO_MANY
+        self.passes = status is None or status == TOO_MANY or status >= SERVER_ERRORS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.domain.words import OnFailure, Permission
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from stepflow.boundary.github_api import GitHub
 
 #: Packed commits that are larger are not pushed, and so not collected either; what they unpack to is limited by the
 #: policy.
@@ -28,7 +31,6 @@ class BoundarySettings:
     actor: str
     actor_is_bot: bool = False
     server_url: str = "https://github.com"
-    api_url: str = "https://api.github.com"
     trigger_labels: tuple[str, ...] = ("agent:*",)
     started_by_label: str | None = None
     min_permission: Permission = Permission.WRITE
@@ -47,22 +49,18 @@ class BoundarySettings:
         return frozenset(host.strip().lower() for host in (server, *allowed) if host.strip())
 
 
-class Permissions(Protocol):
-    """Knows what accounts may do: a `Writer`, or the reader that asks before a run."""
-
-    def permission(self, login: str) -> str:
-        """A word of `Permission`, `none` for a stranger."""
-        ...
+class Refused(BoundaryError):
+    """The trust rules forbid writing; nothing was written. About commits the message begins with `refused: `."""
 
 
-def check_actor(known: Permissions, settings: BoundarySettings) -> str | None:
+def check_actor(github: GitHub, settings: BoundarySettings) -> str | None:
     """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own."""
     actor = settings.actor
     if not actor:
         return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
     if settings.actor_is_bot or actor.endswith("[bot]"):
         return None if _named(actor, settings.allow_bots) else _bot_refusal(actor)
-    permission = Permission(known.permission(actor))
+    permission = Permission(github.permission(actor))
     if permission.rank < settings.min_permission.rank:
         return (
             f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepflow.boundary.github_types import Refused
+from stepflow.boundary.settings import Refused
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.words import Outcome
 from stepflow.errors import (

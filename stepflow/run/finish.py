@@ -225,7 +225,7 @@ def report_run_failure(finish: Finish, ending: Ending) -> Ending:
         cost=finish.cost,
     )
     with closing(_writer(prepared.request, finish.retry_policy)) as writer:
-        report = report_failure(failed, writer, pusher=_pusher(finish, writer), retry_policy=finish.retry_policy)
+        report = report_failure(failed, writer, pusher=_pusher(finish, writer))
     if report is not None:
         report_issue_cost(finish.prepared, finish.journal, report.spent, run=finish.cost)
         if report.branch:
@@ -265,7 +265,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     )
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_PATIENCE, lambda _: None)
     with closing(_writer(request, policy)) as writer:
-        return report_failure(failed, writer, retry_policy=policy)
+        return report_failure(failed, writer)
 
 
 def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
@@ -321,7 +321,6 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             writer=writer,
             pusher=_pusher(finish, writer),
             record=lambda receipt: _record(finish, receipt),
-            retry_policy=finish.retry_policy,
             done=_believed(finish, plan),
         )
     report_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)

@@ -92,7 +92,6 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
         actor=trigger.actor,
         actor_is_bot=trigger.actor_is_bot,
         server_url=inputs.github_server_url,
-        api_url=inputs.github_api_url,
         trigger_labels=inputs.trigger_labels,
         started_by_label=trigger.label,
         min_permission=inputs.min_permission,

@@ -8,8 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.github_types import Refused
-from stepflow.boundary.settings import check_actor
+from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.event import TextRemoved
 from stepflow.domain.run import Issue
 from stepflow.domain.visible_text import RemovedPiece
@@ -21,7 +20,8 @@ from stepflow.run.parts import boundary_settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.boundary.github_api import GitHubReader, Remark
+    from stepflow.boundary.github_api import GitHubReader
+    from stepflow.boundary.github_types import Remark
     from stepflow.domain.figures import Spent
     from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest

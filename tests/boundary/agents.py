@@ -1,10 +1,12 @@
 """Small agents, facts and results to plan with, and a plan with every effect."""
 
-from stepflow.boundary.apply import ApplyResult, Pusher, Writer, apply_effects
+from stepflow.boundary.apply import ApplyResult, apply_effects
+from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.failure import FailedRun
+from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_types import Account
 from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
-from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.boundary.settings import BoundarySettings
+from stepflow.boundary.settings import BoundarySettings, Refused
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, SourceText, Step
 from stepflow.domain.effect import Receipt
@@ -12,8 +14,8 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, Dialect, Outcome, StepKind, VerdictType
-from tests.boundary.recording_writer import RecordingPusher
 
+BOT = Account(id=41898282, login="github-actions[bot]")
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))
 EVERYTHING: JsonObject = {
     "closure_action": "label-and-close",
@@ -125,12 +127,25 @@ def plan_everything(
     )
 
 
+class RecordingPusher:
+    """Branches in memory. `occupied` are branches that hold somebody else's commits."""
+
+    def __init__(self, commit: str = "a" * 40, *, refusal: str = "", occupied: tuple[str, ...] = ()) -> None:
+        self.commit, self._refusal, self._occupied = commit, refusal, occupied
+        self.pushes: list[tuple[str, str | None]] = []
+
+    def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
+        if self._refusal:
+            raise Refused(self._refusal)
+        self.pushes.append((branch, replaces))
+        return Pushed(branch=f"{branch}-2" if branch in self._occupied else branch, commit=self.commit)
+
+
 def apply(
     plan: Plan,
-    writer: Writer,
-    pusher: Pusher | None = None,
+    writer: GitHubWriter,
+    pusher: BundlePush | RecordingPusher | None = None,
     done: tuple[Receipt, ...] = (),
-    retry_policy: RetryPolicy | None = None,
 ) -> tuple[ApplyResult, list[Receipt]]:
     """The result, and the receipts in the order in which they were recorded."""
     recorded: list[Receipt] = []
@@ -140,10 +155,9 @@ def apply(
         pusher=pusher or RecordingPusher(),
         record=recorded.append,
         done=done,
-        retry_policy=retry_policy,
     )
     return applied, recorded
 
 
-def statuses(applied: ApplyResult) -> str:
-    return " ".join(f"{receipt.kind}:{receipt.status}" for receipt in applied.receipts)
+def statuses(receipts: list[Receipt]) -> str:
+    return " ".join(f"{receipt.kind}:{receipt.status}" for receipt in receipts)

@@ -1,4 +1,4 @@
-"""Writing a plan to a repository in memory: who may write, what is ours, and what must be so afterwards."""
+"""Writing a plan to a repository: who may write, what is ours, and what must be so afterwards."""
 
 import itertools
 
@@ -6,12 +6,25 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.comment import Marker, marked, read_marker
-from stepflow.boundary.github_types import Comment, PullRequest, WriteFailed
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.words import CloseBy, Outcome, Permission, VerdictType
-from tests.boundary.agents import agent, apply, facts, plan_everything, result, settings, statuses
-from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWriter
+from tests.boundary.agents import (
+    BOT,
+    RecordingPusher,
+    agent,
+    apply,
+    facts,
+    plan_everything,
+    result,
+    settings,
+    statuses,
+)
+from tests.servers.github_api import GitHubServer
+
+BRANCH = "stepflow/fixer/issue-7"
+PULLS, COMMENTS = "POST /api/v3/repos/o/r/pulls", "POST /api/v3/repos/o/r/issues/7/comments"
 
 
 @pytest.mark.parametrize(
@@ -26,12 +39,14 @@ from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWrite
         ({"actor": "renovate[bot]", "allow_bots": ("dependabot",)}, "is a bot"),
     ],
 )
-def test_nothing_is_written_for_an_actor_who_may_not_write(given: dict[str, object], refusal: str) -> None:
-    writer, pusher = RecordingWriter(), RecordingPusher()
+def test_nothing_is_written_for_an_actor_who_may_not_write(
+    github: GitHubServer, writer: GitHubWriter, given: dict[str, object], refusal: str
+) -> None:
+    pusher = RecordingPusher()
     applied, recorded = apply(plan_everything(given=given), writer, pusher)
     assert applied.outcome is Outcome.REFUSED
     assert refusal in applied.reason
-    assert (writer.calls, pusher.pushes, recorded) == ([], [], [])
+    assert (github.writes(), pusher.pushes, recorded) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -42,67 +57,59 @@ def test_nothing_is_written_for_an_actor_who_may_not_write(given: dict[str, obje
         {"actor": "renovate[bot]", "allow_bots": ("renovate[bot]",)},
     ],
 )
-def test_an_actor_who_may_write_is_not_held_up(given: dict[str, object]) -> None:
-    assert apply(plan_everything(given=given), RecordingWriter())[0].outcome is Outcome.COMPLETED
+def test_an_actor_who_may_write_is_not_held_up(writer: GitHubWriter, given: dict[str, object]) -> None:
+    assert apply(plan_everything(given=given), writer)[0].outcome is Outcome.COMPLETED
 
 
-def test_a_plan_without_effects_asks_nobody() -> None:
-    writer = RecordingWriter()
-    writer.failures["permission"] = [WriteFailed("must not be asked")]
+def test_a_plan_without_effects_asks_nobody(github: GitHubServer, writer: GitHubWriter) -> None:
     empty = plan_effects(
         agent(VerdictType.COUNT_ITERATION, enabled=False), facts(), result(), settings(), summary="", commits=None
     )
     assert apply(empty, writer)[0].outcome is Outcome.COMPLETED
+    assert github.requests == []
 
 
-def test_a_refused_plan_writes_nothing() -> None:
-    writer = RecordingWriter()
+def test_a_refused_plan_writes_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
     applied, _ = apply(plan_everything(run_id="a..b", issue=None), writer)
-    assert (applied.outcome, writer.calls) == (Outcome.REFUSED, [])
+    assert (applied.outcome, github.writes()) == (Outcome.REFUSED, [])
     assert "branchPrefix" in applied.reason
 
 
-def test_commits_that_may_not_leave_refuse_the_whole_plan() -> None:
-    writer = RecordingWriter()
+def test_commits_that_may_not_leave_refuse_the_whole_plan(github: GitHubServer, writer: GitHubWriter) -> None:
     reason = "refused: protected path: .github/workflows/ci.yml"
     applied, recorded = apply(plan_everything(), writer, RecordingPusher(refusal=reason))
-    assert (applied.outcome, applied.reason, writer.calls) == (Outcome.REFUSED, reason, [])
+    assert (applied.outcome, applied.reason, github.writes()) == (Outcome.REFUSED, reason, [])
     assert [(receipt.status, receipt.detail) for receipt in recorded] == [("failed", reason)]
 
 
-def test_another_422_is_a_failure_and_not_tried_again() -> None:
-    writer = RecordingWriter()
-    writer.failures["create_pull_request"] = [WriteFailed("No commits between main and x", status=422)]
+def test_another_422_is_a_failure_and_not_tried_again(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.fail("POST", "/pulls$", 422, "No commits between main and x")
     assert apply(plan_everything(), writer)[0].outcome is Outcome.BOUNDARY_FAILED
-    assert writer.drafts == []
+    assert github.writes() == [PULLS]
 
 
-def test_somebody_elses_pull_request_from_the_branch_is_left_alone() -> None:
-    writer = RecordingWriter()
-    writer.pulls.append(PullRequest(number=3, author_id=1, base="main", url="u"))
-    applied, _ = apply(plan_everything(), writer)
-    assert "update_pull_request" not in writer.calls
-    assert statuses(applied).startswith("push_branch:applied open_pull_request:skipped")
+def test_somebody_elses_pull_request_from_the_branch_is_left_alone(github: GitHubServer, writer: GitHubWriter) -> None:
+    writer.create_pull_request(branch=BRANCH, base="main", title="T", body="B", draft=False)
+    github.state.pulls[0]["login"] = "ann"
+    _, recorded = apply(plan_everything(), writer)
+    assert github.state.pulls[0]["title"] == "T"
+    assert statuses(recorded).startswith("push_branch:applied open_pull_request:skipped")
 
 
-def test_a_pull_request_to_another_base_is_not_ours() -> None:
-    writer = RecordingWriter()
-    writer.pulls.append(PullRequest(number=3, author_id=BOT.id, base="develop", url="u"))
+def test_a_pull_request_to_another_base_is_not_ours(github: GitHubServer, writer: GitHubWriter) -> None:
+    writer.create_pull_request(branch=BRANCH, base="develop", title="T", body="B", draft=False)
     apply(plan_everything(), writer)
-    assert writer.calls[0] == "create_pull_request"
+    assert [pull["base"] for pull in github.state.pulls] == ["develop", "main"]
 
 
-def test_the_comment_names_the_branch_that_was_used_instead() -> None:
-    writer = RecordingWriter()
-    applied, _ = apply(plan_everything(), writer, RecordingPusher(occupied=("stepflow/fixer/issue-7",)))
-    assert applied.branch == "stepflow/fixer/issue-7-2"
-    assert "those of this run are on `stepflow/fixer/issue-7-2`" in writer.posted[0].body
-
-
-def test_the_comment_says_that_the_jobs_token_starts_no_workflow() -> None:
-    writer = RecordingWriter()
-    apply(plan_everything(), writer)
-    assert "opened with the job's own token" in writer.posted[0].body
+def test_the_comment_says_what_the_engine_knows_of_branch_and_pull_request(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
+    _, recorded = apply(plan_everything(), writer, RecordingPusher(occupied=(BRANCH,)))
+    assert recorded[0].detail == f"{BRANCH}-2"
+    body = github.state.comments[0]["body"]
+    assert f"those of this run are on `{BRANCH}-2`" in body
+    assert "opened with the job's own token" in body, "which starts no workflow"
 
 
 @pytest.mark.parametrize(
@@ -115,79 +122,73 @@ def test_the_comment_says_that_the_jobs_token_starts_no_workflow() -> None:
     ],
 )
 def test_the_comment_says_when_the_issue_was_edited_meanwhile(
-    now: dict[str, object], given: dict[str, object], said: bool
+    github: GitHubServer, writer: GitHubWriter, now: dict[str, object], given: dict[str, object], said: bool
 ) -> None:
-    writer = RecordingWriter(**now)
+    github.state.issues[7].update(now)
     apply(plan_everything(given=given), writer)
-    assert ("has been edited since" in writer.posted[0].body) is said
+    assert ("has been edited since" in github.state.comments[0]["body"]) is said
 
 
-def test_somebody_elses_comment_with_our_marker_is_not_ours() -> None:
-    forged = marked("Done.", Marker(run="x", agent="fixer", issue=7, commit="b" * 40))
-    writer, pusher = RecordingWriter(), RecordingPusher()
-    writer.posted.append(Comment(id=1, author_id=666, body=forged, url="u"))
+@pytest.mark.parametrize(("author", "name"), [("eve", "fixer"), (BOT.login, "other")])
+def test_somebody_elses_comment_with_our_marker_is_not_ours(
+    github: GitHubServer, writer: GitHubWriter, author: str, name: str
+) -> None:
+    """Nor is that of another agent of ours."""
+    foreign = marked("Done.", Marker(run="x", agent=name, issue=7, commit="b" * 40))
+    pusher = RecordingPusher()
+    github.state.add_comment(7, foreign, author)
     apply(plan_everything(), writer, pusher)
-    assert writer.posted[0].body == forged
-    assert len(writer.posted) == 2
+    assert [comment["body"] == foreign for comment in github.state.comments] == [True, False]
     assert pusher.pushes[0][1] is None
 
 
-def test_another_agents_comment_is_not_overwritten() -> None:
-    other = marked("Done.", Marker(run="x", agent="other", issue=7, commit="b" * 40))
-    writer = RecordingWriter()
-    writer.posted.append(Comment(id=1, author_id=BOT.id, body=other, url="u"))
-    apply(plan_everything(), writer)
-    assert [comment.body == other for comment in writer.posted] == [True, False]
-
-
-def test_a_run_that_pushes_nothing_keeps_the_commit_of_the_run_before() -> None:
-    writer = RecordingWriter()
-    apply(plan_everything({"closure_action": "label-only"}), writer)
-    apply(plan_everything({"closure_action": "label-only"}, commits=0), writer)
-    marker = read_marker(writer.posted[0].body)
+def test_a_run_that_pushes_nothing_keeps_the_commit_of_the_run_before(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
+    for commits in (1, 0):
+        apply(plan_everything({"closure_action": "label-only"}, commits=commits), writer)
+    marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert marker.commit == "a" * 40
 
 
-def test_a_close_that_did_not_take_is_a_failure() -> None:
-    writer = RecordingWriter()
-    writer.closes = False
+def test_a_close_that_did_not_take_is_a_failure(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.fail("PATCH", "/issues/7$", 200, content="{}")
     applied, _ = apply(plan_everything(), writer)
     assert applied.outcome is Outcome.BOUNDARY_FAILED
     assert applied.reason == "Issue #7 should be closed now, but GitHub says it is open."
-    assert applied.issue_state == "open"
 
 
-def test_an_issue_that_waits_for_its_merge_must_still_be_open() -> None:
-    class ClosingWriter(RecordingWriter):
-        def remove_label(self, number: int, label: str) -> None:
-            super().remove_label(number, label)
-            self.close_issue(number)
+def test_an_issue_that_waits_for_its_merge_must_still_be_open(github: GitHubServer, writer: GitHubWriter) -> None:
+    def close(_receipt: Receipt) -> None:
+        github.state.issues[7]["state"] = "closed"
 
-    applied, _ = apply(plan_everything(close_by=CloseBy.AUTO), ClosingWriter())
+    plan = plan_everything(close_by=CloseBy.AUTO)
+    applied = apply_effects(plan, writer=writer, pusher=RecordingPusher(), record=close)  # type: ignore[arg-type]
     assert applied.outcome is Outcome.BOUNDARY_FAILED
     assert "should be open" in applied.reason
 
 
-def test_an_issue_that_somebody_closed_before_is_no_failure() -> None:
-    applied, _ = apply(plan_everything(close_by=CloseBy.AUTO), RecordingWriter(state="closed"))
-    assert (applied.outcome, applied.issue_state) == (Outcome.COMPLETED, "closed")
+def test_an_issue_that_somebody_closed_before_is_no_failure(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.state.issues[7]["state"] = "closed"
+    applied, _ = apply(plan_everything(close_by=CloseBy.AUTO), writer)
+    assert applied.outcome is Outcome.COMPLETED
 
 
-def test_what_is_already_so_is_left_alone() -> None:
-    writer = RecordingWriter(state="closed", labels=("DONE",))
-    applied, _ = apply(plan_everything(commits=0), writer)
-    assert writer.calls == ["create_comment", "create_release"]
-    assert statuses(applied) == (
+def test_what_is_already_so_is_left_alone(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.state.issues[7].update(state="closed", labels=["DONE"])
+    _, recorded = apply(plan_everything(commits=0), writer)
+    assert github.writes() == [COMMENTS, "POST /api/v3/repos/o/r/releases"]
+    assert statuses(recorded) == (
         "post_comment:applied add_labels:skipped remove_labels:skipped create_release:applied close_issue:skipped"
     )
 
 
-def test_a_cancel_raised_while_recording_comes_between_two_effects() -> None:
+def test_a_cancel_raised_while_recording_comes_between_two_effects(github: GitHubServer, writer: GitHubWriter) -> None:
     class Cancelled(BaseException):
         pass
 
-    writer, recorded = RecordingWriter(), list[Receipt]()
+    recorded = list[Receipt]()
 
     def record(receipt: Receipt) -> None:
         recorded.append(receipt)
@@ -195,49 +196,41 @@ def test_a_cancel_raised_while_recording_comes_between_two_effects() -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        apply_effects(plan_everything(), writer=writer, pusher=RecordingPusher(), record=record)
+        apply_effects(plan_everything(), writer=writer, pusher=RecordingPusher(), record=record)  # type: ignore[arg-type]
     assert [receipt.kind for receipt in recorded] == list(itertools.islice(EffectKind, 3))
-    assert writer.calls == ["create_pull_request", "create_comment"]
+    assert github.writes() == [PULLS, COMMENTS]
 
 
-def test_a_failure_before_the_first_effect_is_a_failure_too() -> None:
-    writer = RecordingWriter()
-    writer.failures["permission"] = [WriteFailed("it answered 401", status=401, hint="Check the token.")]
+def test_a_failure_before_the_first_effect_is_a_failure_too(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.fail("GET", "/permission$", 401)
     applied, recorded = apply(plan_everything(), writer)
-    said = "Nothing was written, because it could not be asked who may write: it answered 401 Check the token."
-    assert (applied.outcome, applied.reason) == (Outcome.BOUNDARY_FAILED, said)
+    said = "Nothing was written, because it could not be asked who may write: GitHub failed at `permission` in o/r"
+    assert (applied.outcome, applied.reason.startswith(said)) == (Outcome.BOUNDARY_FAILED, True)
     assert recorded == []
 
 
-def test_a_plan_with_commits_needs_somebody_to_push_them() -> None:
-    applied = apply_effects(plan_everything(), writer=RecordingWriter(), pusher=None, record=lambda _: None)
+def test_a_plan_with_commits_needs_somebody_to_push_them(writer: GitHubWriter) -> None:
+    applied = apply_effects(plan_everything(), writer=writer, pusher=None, record=lambda _: None)
     assert applied.outcome is Outcome.BOUNDARY_FAILED
     assert "no commits were handed over" in applied.reason
 
 
-def test_without_a_base_branch_the_default_branch_is_the_base() -> None:
-    writer = RecordingWriter()
+def test_without_a_base_branch_the_default_branch_is_the_base(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.state.default_branch = "trunk"
     apply(plan_everything(base_branch=""), writer)
-    assert [pull.base for pull in writer.pulls] == ["main"]
+    assert [pull["base"] for pull in github.state.pulls] == ["trunk"]
 
 
-def test_without_an_issue_the_branch_and_the_pull_request_are_all() -> None:
-    writer, pusher = RecordingWriter(), RecordingPusher()
+def test_without_an_issue_the_branch_and_the_pull_request_are_all(github: GitHubServer, writer: GitHubWriter) -> None:
+    pusher = RecordingPusher()
     applied, _ = apply(plan_everything({}, issue=None), writer, pusher)
     assert applied.outcome is Outcome.COMPLETED
-    assert (writer.calls, pusher.pushes) == (["create_pull_request"], [("stepflow/fixer/run-run-1", None)])
+    assert (github.writes(), pusher.pushes) == ([PULLS], [("stepflow/fixer/run-run-1", None)])
 
 
-def test_a_label_that_vanished_between_look_and_removal_is_no_failure() -> None:
-    class Vanishing(RecordingWriter):
-        def remove_label(self, number: int, label: str) -> None:
-            super().remove_label(number, label)
-            raise WriteFailed("Label does not exist", status=404)
-
-    assert apply(plan_everything(), Vanishing())[0].outcome is Outcome.COMPLETED
-
-
-def test_a_404_for_a_label_that_the_issue_still_has_is_a_failure() -> None:
-    writer = RecordingWriter()
-    writer.failures["remove_label"] = [WriteFailed("Not Found", status=404)]
-    assert apply(plan_everything(), writer)[0].outcome is Outcome.BOUNDARY_FAILED
+@pytest.mark.parametrize(("vanishes", "outcome"), [(True, Outcome.COMPLETED), (False, Outcome.BOUNDARY_FAILED)])
+def test_a_404_for_a_label_is_a_failure_only_where_the_issue_still_has_it(
+    github: GitHubServer, writer: GitHubWriter, vanishes: bool, outcome: Outcome
+) -> None:
+    github.fail("DELETE", "/labels/bug$", 404, after_write=vanishes)
+    assert apply(plan_everything(), writer)[0].outcome is outcome

@@ -1,14 +1,14 @@
 """How code leaves the sandbox: a bundle in, checks, a rewrite, one commit pushed to one branch of our server."""
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.github_types import Account, Pushed, Refused
+from stepflow.boundary.bundle_push import MOST_ENTRIES, BundlePush, Pushed
+from stepflow.boundary.github_types import Account
+from stepflow.boundary.settings import Refused
 from stepflow.errors import BoundaryError
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
@@ -208,68 +208,34 @@ def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path,
         push(replaces=checkout.base)
 
 
-def plant(checkout: Checkout, marker: Path) -> None:
-    """Everything in a checkout that git could be made to run (security.md 12)."""
-    script = checkout.folder / "evil.sh"
-    script.write_text(f"#!/bin/sh\ntouch {marker}\nexit 0\n")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    hooks = checkout.folder / ".git" / "hooks"
-    hooks.mkdir(exist_ok=True)
-    for name in ("pre-push", "post-checkout", "reference-transaction", "post-index-change", "pre-receive", "update"):
-        (hooks / name).symlink_to(script)
-    evil = str(script)
-    config = {
-        "core.fsmonitor": evil,
-        "core.hooksPath": str(hooks),
-        "core.sshCommand": evil,
-        "core.gitProxy": evil,
-        "core.askPass": evil,
-        "core.pager": evil,
-        "core.editor": evil,
-        "credential.helper": evil,
-        "filter.x.clean": evil,
-        "filter.x.smudge": evil,
-        "diff.external": evil,
-        "diff.x.textconv": evil,
-        "gpg.program": evil,
-        "commit.gpgSign": "true",
-        "alias.push": f"!{evil}",
-        "alias.log": f"!{evil}",
-        "uploadpack.packObjectsHook": evil,
-        "url.http://127.0.0.1:1/.insteadOf": "http://127.0.0.1",
-        "http.proxy": "http://127.0.0.1:1",
-        "include.path": str(checkout.folder / "more.config"),
-    }
-    for key, value in config.items():
-        checkout.git("config", key, value)
-    (checkout.folder / ".git" / "info").mkdir(exist_ok=True)
-    (checkout.folder / ".git" / "info" / "attributes").write_text("* filter=x diff=x\n")
-
-
 def test_nothing_planted_in_the_checkout_or_in_home_ever_runs(
     push: Pushing, checkout: Checkout, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """security.md 12; `test_boundary_hostile_checkout.py` plants all that a checkout can hold."""
     checkout.write("a.txt", "a\n")
     checkout.write(".gitattributes", "* filter=x diff=x merge=x\n")
     checkout.commit()
-    bundle, marker = checkout.bundle(), tmp_path / "ran"
-    plant(checkout, marker)
-    home = tmp_path / "home"
+    bundle, marker, home = checkout.bundle(), tmp_path / "ran", tmp_path / "home"
     home.mkdir()
-    config = (checkout.folder / ".git" / "config").read_text()
-    (home / ".gitconfig").write_text(config)
-    shadow = tmp_path / "bin"
-    shadow.mkdir()
-    (shadow / "git").symlink_to(checkout.folder / "evil.sh")
+    evil = home / "git"
+    evil.write_text(f"#!/bin/sh\ntouch {marker}\nexit 0\n")
+    evil.chmod(0o755)
+    hooks = checkout.folder / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-push", "reference-transaction", "pre-receive", "update"):
+        (hooks / name).symlink_to(evil)
+    for key in ("core.fsmonitor", "core.askPass", "credential.helper", "filter.x.clean", "diff.external"):
+        checkout.git("config", key, str(evil))
+    checkout.git("config", "core.hooksPath", str(hooks))
+    checkout.git("config", "url.http://127.0.0.1:1/.insteadOf", "http://127.0.0.1")
+    (home / ".gitconfig").write_text((checkout.folder / ".git" / "config").read_text())
+    names = ("GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "GIT_PROXY_COMMAND")
     for name, value in {
         "HOME": str(home),
-        "PATH": f"{shadow}:{os.environ['PATH']}",
+        "PATH": f"{home}:{os.environ['PATH']}",
         "GIT_DIR": str(checkout.folder / ".git"),
         "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-        "GIT_SSH_COMMAND": str(checkout.folder / "evil.sh"),
-        "GIT_EXTERNAL_DIFF": str(checkout.folder / "evil.sh"),
-        "GIT_ASKPASS": str(checkout.folder / "evil.sh"),
-        "GIT_PROXY_COMMAND": str(checkout.folder / "evil.sh"),
+        **dict.fromkeys(names, str(evil)),
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(checkout.folder)
@@ -316,6 +282,10 @@ REFUSED: dict[str, tuple[Callable[[Checkout], None], str]] = {
     "a symlink that climbs out": (link("a/b", "../../x"), "symlink that leaves the tree: a/b"),
     "a nested repository": (nested_repository, "submodule or nested repository: inner"),
     "too many files": (many_files, "301 changed files, and at most 300 may be pushed"),
+    "folders without end": (
+        edit("/".join(["d"] * 101) + "/f"),
+        "the commits are too large to be looked at (their folders are nested more than 100 deep)",
+    ),
     "too many bytes": (big_file, "8.0 MiB of changed files, and at most 8 MiB may be pushed"),
 }
 
@@ -424,17 +394,22 @@ def test_a_message_that_ends_early_is_refused(push: Pushing, checkout: Checkout)
         push()
 
 
-def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(push: Pushing, checkout: Checkout) -> None:
+@pytest.mark.parametrize(
+    ("levels", "names", "reason"), [(10, 10, ""), (1, MOST_ENTRIES + 1, "they change more than 20000 paths")]
+)
+def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(
+    push: Pushing, checkout: Checkout, levels: int, names: int, reason: str
+) -> None:
     """Ten levels of ten names each are a few hundred bytes, and ten thousand million files: `git diff-tree`
     takes all the memory that it may have before it says the first word."""
     inner = checkout.git("hash-object", "-w", "--stdin", stdin=b"x")
     kind = "100644 blob"
-    for _ in range(10):
-        entries = "".join(f"{kind} {inner}\tf{number}\n" for number in range(10))
+    for _ in range(levels):
+        entries = "".join(f"{kind} {inner}\tf{number}\n" for number in range(names))
         inner, kind = checkout.git("mktree", stdin=entries.encode()), "040000 tree"
     bomb = checkout.git("commit-tree", inner, "-p", checkout.base, "-m", "bomb")
     checkout.git("update-ref", "HEAD", bomb)
-    with pytest.raises(Refused, match="too large to be looked at"):
+    with pytest.raises(Refused, match=rf"too large to be looked at \({reason}"):
         push()
 
 

@@ -5,16 +5,16 @@ import pytest
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.failure import FailureReport, report_failure
-from stepflow.boundary.github_types import WriteFailed
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome
-from tests.boundary.agents import ISSUE, agent, facts, failed_run, result, settings
-from tests.boundary.recording_writer import RecordingPusher, RecordingWriter
+from tests.boundary.agents import ISSUE, RecordingPusher, agent, facts, failed_run, result, settings
+from tests.servers.github_api import GitHubServer
 
 
 def report(
-    writer: RecordingWriter,
+    writer: GitHubWriter,
     *,
     outcome: Outcome = Outcome.VALIDATION_FAILED,
     text: str = "It failed.",
@@ -47,20 +47,20 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("outcome", REPORTED)
-def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) -> None:
-    writer = RecordingWriter()
+def test_a_failed_run_writes_its_one_comment_and_nothing_else(
+    github: GitHubServer, writer: GitHubWriter, outcome: Outcome
+) -> None:
     failure = report(writer, outcome=outcome)
     assert failure is not None
-    assert failure.url == writer.posted[0].url
-    assert writer.calls == ["create_comment"]
-    assert writer.posted[0].body.startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
+    assert failure.url.endswith("/o/r/issues/7#issuecomment-9000")
+    assert github.writes() == ["POST /api/v3/repos/o/r/issues/7/comments"]
+    assert github.state.comments[0]["body"].startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in REPORTED])
-def test_some_outcomes_are_not_reported(outcome: Outcome) -> None:
-    writer = RecordingWriter()
+def test_some_outcomes_are_not_reported(github: GitHubServer, writer: GitHubWriter, outcome: Outcome) -> None:
     assert report(writer, outcome=outcome, pusher=RecordingPusher(), given=PUSHES) is None
-    assert writer.calls == []
+    assert github.writes() == []
 
 
 @pytest.mark.parametrize(
@@ -74,88 +74,89 @@ def test_some_outcomes_are_not_reported(outcome: Outcome) -> None:
         {"pusher": RecordingPusher(), "given": {"on_failure": OnFailure.NOTHING}},
     ],
 )
-def test_a_report_can_be_switched_off(changes: dict[str, object]) -> None:
-    writer = RecordingWriter()
+def test_a_report_can_be_switched_off(github: GitHubServer, writer: GitHubWriter, changes: dict[str, object]) -> None:
     assert report(writer, **changes) is None  # type: ignore[arg-type]
-    assert writer.calls == []
+    assert github.writes() == []
 
 
-def test_the_second_failure_updates_the_first_ones_comment() -> None:
-    writer = RecordingWriter()
+def test_the_second_failure_updates_the_first_ones_comment(github: GitHubServer, writer: GitHubWriter) -> None:
     report(writer, text="First.")
     report(writer, text="Second.")
-    assert [comment.body.splitlines()[1] for comment in writer.posted] == ["Second."]
+    assert [comment["body"].splitlines()[1] for comment in github.state.comments] == ["Second."]
 
 
-def test_the_text_is_filtered() -> None:
-    writer = RecordingWriter()
+def test_the_text_is_filtered(github: GitHubServer, writer: GitHubWriter) -> None:
     report(writer, text="@bob ghs_secretsecret")
-    assert writer.posted[0].body.startswith("<!-- stepflow -->\n@\u200bbob ***")
+    assert github.state.comments[0]["body"].startswith("<!-- stepflow -->\n@\u200bbob ***")
 
 
-def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written() -> None:
-    writer = RecordingWriter()
-    writer.failures["create_pull_request"] = [WriteFailed("not permitted", status=403)]
+def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
+    github.fail("POST", "/pulls$", 403, "not permitted")
     plan = plan_effects(agent(), facts(), result(), settings(), summary="Done.", commits=CommitsInfo(count=1))
     apply_effects(plan, writer=writer, pusher=RecordingPusher(), record=lambda _: None)
     report(writer, outcome=Outcome.BOUNDARY_FAILED, text="The boundary failed.")
-    assert len(writer.posted) == 1
-    body = writer.posted[0].body
+    assert len(github.state.comments) == 1
+    body = github.state.comments[0]["body"]
     assert body.index("Allow GitHub Actions") < body.index("The boundary failed.")
     marker = read_marker(body)
     assert marker is not None
     assert (marker.commit, body.count("<!-- stepflow run=")) == ("a" * 40, 1)
 
 
-def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed() -> None:
-    writer = RecordingWriter()
+def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
     report(writer, text="Old.")
-    writer.posted[0] = type(writer.posted[0])(
-        id=100, author_id=41898282, body=writer.posted[0].body.replace("run=run-1", "run=run-0"), url="u"
-    )
+    posted = github.state.comments[0]
+    posted["body"] = posted["body"].replace("run=run-1", "run=run-0")
     report(writer, outcome=Outcome.BOUNDARY_FAILED, text="New.")
-    assert "Old." not in writer.posted[0].body
+    assert "Old." not in github.state.comments[0]["body"]
 
 
-def test_unfinished_work_goes_to_a_branch_on_request() -> None:
-    writer, pusher = RecordingWriter(), RecordingPusher("c" * 40)
+def test_unfinished_work_goes_to_a_branch_on_request(github: GitHubServer, writer: GitHubWriter) -> None:
+    pusher = RecordingPusher("c" * 40)
     failure = report(writer, pusher=pusher, given=PUSHES)
     assert failure is not None
     assert (failure.branch, failure.commit) == ("stepflow/fixer/issue-7", "c" * 40)
-    assert "kept on the branch `stepflow/fixer/issue-7`" in writer.posted[0].body
-    marker = read_marker(writer.posted[0].body)
+    assert "kept on the branch `stepflow/fixer/issue-7`" in github.state.comments[0]["body"]
+    marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert marker.commit == "c" * 40
     report(writer, pusher=pusher, given=PUSHES)
     assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "c" * 40)
 
 
-def test_work_that_may_not_leave_is_said_to_stay() -> None:
-    writer = RecordingWriter()
+def test_work_that_may_not_leave_is_said_to_stay(github: GitHubServer, writer: GitHubWriter) -> None:
     failure = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
     assert failure is not None
     assert failure.branch == ""
-    assert "could not be kept on a branch: refused: protected path: action.yml" in writer.posted[0].body
+    assert "could not be kept on a branch: refused: protected path: action.yml" in github.state.comments[0]["body"]
 
 
-def test_unfinished_work_of_a_run_without_an_issue_goes_to_a_branch_too() -> None:
-    writer = RecordingWriter()
+def test_unfinished_work_of_a_run_without_an_issue_goes_to_a_branch_too(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
     failure = report(writer, issue=None, pusher=RecordingPusher(), given=PUSHES)
     assert failure is not None
-    assert (failure.branch, failure.url, writer.calls) == ("stepflow/fixer/run-run-1", "", [])
+    assert (failure.branch, failure.url, github.writes()) == ("stepflow/fixer/run-run-1", "", [])
 
 
-def test_somebody_without_write_access_gets_no_comment_written_for_failing() -> None:
-    writer, pusher = RecordingWriter(), RecordingPusher()
+def test_somebody_without_write_access_gets_no_comment_written_for_failing(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
+    pusher = RecordingPusher()
     failure = report(writer, pusher=pusher, given={"actor": "eve", **PUSHES})
     assert failure is not None
     assert "has the permission 'read'" in failure.detail
-    assert (writer.calls, pusher.pushes) == ([], [])
+    assert (github.writes(), pusher.pushes) == ([], [])
 
 
-def test_a_report_that_cannot_be_written_is_said_and_raises_nothing() -> None:
-    writer = RecordingWriter()
-    writer.failures["create_comment"] = [WriteFailed("it answered 500", status=500)]
+def test_a_report_that_cannot_be_written_is_said_and_raises_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.fail("POST", "/comments$", 500)
     failure = report(writer)
     assert failure is not None
-    assert failure.detail == "The failure could not be reported on the issue: it answered 500"
+    assert failure.detail.startswith(
+        "The failure could not be reported on the issue: GitHub failed at `create_comment`"
+    )

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.github_types import Account, Pushed, Refused
+from stepflow.boundary.bundle_push import BundlePush, Pushed
+from stepflow.boundary.github_types import Account
+from stepflow.boundary.settings import Refused
 from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox

@@ -10,8 +10,7 @@ from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import OnFailure, Outcome
-from tests.boundary.agents import agent, facts, failed_run, result, settings
-from tests.boundary.recording_writer import RecordingPusher
+from tests.boundary.agents import RecordingPusher, agent, facts, failed_run, result, settings
 from tests.servers.github_api import GitHubServer
 
 HUGE = "word @bob https://evil.com/x fixes #5 " * 4_000
@@ -28,7 +27,7 @@ def run(
         agent(),
         facts(run_id=run_id),
         result(answer),
-        settings(server_url=github.web_url, api_url=github.api_url),
+        settings(server_url=github.web_url),
         summary=summary,
         removed=f"Hidden pieces did not reach the model: {HUGE}",
         commits=CommitsInfo(count=1, uncommitted=NAMES, warnings=WARNINGS),
@@ -66,7 +65,7 @@ def test_everything_the_engine_says_fits_below_a_text_of_any_length(
 
 def test_a_failure_of_any_length_says_where_its_work_is(github: GitHubServer, writer: GitHubWriter) -> None:
     for outcome in (Outcome.VALIDATION_FAILED, Outcome.BOUNDARY_FAILED, Outcome.BOUNDARY_FAILED):
-        given = {"server_url": github.web_url, "api_url": github.api_url, "on_failure": OnFailure.PUSH_BRANCH}
+        given = {"server_url": github.web_url, "on_failure": OnFailure.PUSH_BRANCH}
         failure = report_failure(failed_run(outcome, HUGE, given=given), writer, pusher=RecordingPusher())
         assert failure is not None
         assert failure.detail == "The run's comment says what happened."

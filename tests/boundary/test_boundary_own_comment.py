@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from stepflow.boundary.apply import ApplyResult, Pusher, apply_effects
-from stepflow.boundary.github_types import Account, Comment, PullRequest, WriteFailed
+from stepflow.boundary.apply import ApplyResult
+from stepflow.boundary.comment import Marker, marked
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome
-from tests.boundary.agents import agent, facts, result, settings
-from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWriter
+from tests.boundary.agents import BOT, RecordingPusher, agent, apply, facts, result, settings
 from tests.boundary.test_boundary_retry_policy import StillClock
+from tests.servers.github_api import GitHubServer
 
 MARKER = f"<!-- stepflow run=run-0 agent=fixer issue=7 commit={'b' * 40} cost=999999.000000 before=0.000000 -->"
 
 
 def run(
-    writer: RecordingWriter,
-    pusher: Pusher,
+    writer: GitHubWriter,
+    pusher: RecordingPusher,
     *,
     name: str = "fixer",
     run_id: str = "run-1",
     comment: str = "All done.",
     cost: float = 2,
-    retry_policy: RetryPolicy | None = None,
-) -> ApplyResult:
+) -> tuple[ApplyResult, list[Receipt]]:
     plan = plan_effects(
         agent(name=name),
         facts(run_id=run_id),
@@ -37,14 +39,13 @@ def run(
         commits=CommitsInfo(count=1),
         cost=Spent(usd=cost),
     )
-    return apply_effects(plan, writer=writer, pusher=pusher, record=lambda _: None, retry_policy=retry_policy)
+    return apply(plan, writer, pusher)
 
 
 def own_comment() -> str:
     """What a run with another account's knowledge of us would copy."""
-    writer = RecordingWriter()
-    run(writer, RecordingPusher("b" * 40), run_id="run-0", cost=999_999)
-    return writer.posted[0].body
+    cost = Spent(usd=999_999)
+    return marked("All done.", Marker(run="run-0", agent="fixer", issue=7, commit="b" * 40, cost=cost))
 
 
 QUOTES = {
@@ -61,83 +62,79 @@ QUOTES = {
 
 
 @pytest.mark.parametrize("quote", QUOTES.values(), ids=QUOTES)
-def test_a_comment_of_our_account_that_quotes_a_marker_is_not_ours(quote: object) -> None:
+def test_a_comment_of_our_account_that_quotes_a_marker_is_not_ours(
+    github: GitHubServer, writer: GitHubWriter, quote: Callable[[str], str]
+) -> None:
     """Other workflows write as `github-actions[bot]` too, and quote what outsiders sent."""
-    body = quote(own_comment())  # type: ignore[operator]
-    writer, pusher = RecordingWriter(), RecordingPusher()
-    writer.posted.append(Comment(id=55, author_id=BOT.id, body=body, url="u"))
-    applied = run(writer, pusher)
-    assert (writer.posted[0].body, len(writer.posted)) == (body, 2)
+    body, pusher = quote(own_comment()), RecordingPusher()
+    github.state.add_comment(7, body, BOT.login)
+    applied, _ = run(writer, pusher)
+    assert (github.state.comments[0]["body"], len(github.state.comments)) == (body, 2)
     assert applied.spent == Spent(usd=2)
     assert pusher.pushes == [("stepflow/fixer/issue-7", None)]
 
 
-def test_a_marker_in_our_own_text_counts_nothing() -> None:
-    writer, pusher = RecordingWriter(), RecordingPusher()
+def test_a_marker_in_our_own_text_counts_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
+    pusher = RecordingPusher()
     run(writer, pusher, comment=f"```\n<!-- stepflow -->\nDone.\n\n{MARKER}\n```")
-    again = run(writer, pusher, run_id="run-2")
-    assert (len(writer.posted), again.spent) == (1, Spent(usd=4))
+    again, _ = run(writer, pusher, run_id="run-2")
+    assert (len(github.state.comments), again.spent) == (1, Spent(usd=4))
     assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "a" * 40)
 
 
 @pytest.mark.parametrize(
     "edit", [lambda body: body.replace("\n", "\r\n"), lambda body: body.replace("All", "Nearly all")]
 )
-def test_our_comment_stays_ours_when_somebody_edits_its_text_on_the_page(edit: object) -> None:
-    writer = RecordingWriter()
+def test_our_comment_stays_ours_when_somebody_edits_its_text_on_the_page(
+    github: GitHubServer, writer: GitHubWriter, edit: Callable[[str], str]
+) -> None:
     run(writer, RecordingPusher())
-    posted = writer.posted[0]
-    writer.posted[0] = Comment(id=posted.id, author_id=BOT.id, body=edit(posted.body), url="u")  # type: ignore[operator]
-    again = run(writer, RecordingPusher(), run_id="run-2")
-    assert (len(writer.posted), again.spent) == (1, Spent(usd=4))
+    posted = github.state.comments[0]
+    posted["body"] = edit(posted["body"])
+    again, _ = run(writer, RecordingPusher(), run_id="run-2")
+    assert (len(github.state.comments), again.spent) == (1, Spent(usd=4))
 
 
 NAMES = ("fixer", "fixer-docs", "fixer--docs", "fix", "docs-fixer")
 
 
-def test_agents_of_similar_names_on_one_issue_keep_their_own_comment_branch_and_pull_request() -> None:
-    writer = RecordingWriter()
+def test_agents_of_similar_names_on_one_issue_keep_their_own_comment_branch_and_pull_request(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
     pushers = {name: RecordingPusher(f"{number}" * 40) for number, name in enumerate(NAMES, start=1)}
     for name in (*NAMES, *reversed(NAMES)):
         run(writer, pushers[name], name=name, run_id=f"run-of-{name}", comment=f"Done by {name}.")
-    assert [comment.body.splitlines()[1] for comment in writer.posted] == [f"Done by {name}." for name in NAMES]
+    assert [comment["body"].splitlines()[1] for comment in github.state.comments] == [
+        f"Done by {name}." for name in NAMES
+    ]
     assert [pusher.pushes for pusher in pushers.values()] == [
         [(f"stepflow/{name}/issue-7", None), (f"stepflow/{name}/issue-7", pushers[name].commit)] for name in NAMES
     ]
-    assert list(writer.heads.values()) == [f"stepflow/{name}/issue-7" for name in NAMES]
-
-
-class LosesTheAnswer(RecordingWriter):
-    """Somebody opens a pull request from our branch just when our own request is lost."""
-
-    def __init__(self, author: Account) -> None:
-        super().__init__()
-        self._author = author
-
-    def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
-        if self.pulls:
-            raise WriteFailed("A pull request already exists", status=422)
-        self.pulls.append(
-            PullRequest(number=31, author_id=self._author.id, base=base, url="https://github.com/o/r/pull/31")
-        )
-        self.heads[31] = branch
-        raise WriteFailed("no answer came", status=None)
+    assert [pull["head"] for pull in github.state.pulls] == [f"stepflow/{name}/issue-7" for name in NAMES]
 
 
 @pytest.mark.parametrize(
     ("author", "status", "detail"),
     [
-        (Account(id=666, login="eve"), EffectStatus.SKIPPED, "#31 is open already, by others"),
-        (BOT, EffectStatus.APPLIED, "opened #31"),
+        ("eve", EffectStatus.SKIPPED, "#8 is open already, by others"),
+        (BOT.login, EffectStatus.APPLIED, "opened #8"),
     ],
     ids=["somebody else's", "ours"],
 )
 def test_after_a_lost_answer_a_pull_request_is_ours_only_when_we_opened_it(
-    author: Account, status: EffectStatus, detail: str
+    github: GitHubServer, writer: GitHubWriter, author: str, status: EffectStatus, detail: str
 ) -> None:
-    writer, clock = LosesTheAnswer(author), StillClock()
-    applied = run(writer, RecordingPusher(), retry_policy=RetryPolicy.of(clock, None, lambda _: None))
+    """Somebody may open one from our branch just when our own request is lost."""
+
+    class Clock(StillClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            github.state.pulls[0]["login"] = author
+
+    github.fail("POST", "/pulls$", 0, after_write=True)
+    writer.retry_policy = RetryPolicy.of(Clock(), None, lambda _: None)
+    applied, recorded = run(writer, RecordingPusher())
     assert applied.outcome is Outcome.COMPLETED
-    receipt = next(each for each in applied.receipts if each.kind is EffectKind.OPEN_PULL_REQUEST)
-    assert (receipt.status, receipt.detail, receipt.number) == (status, detail, 31)
-    assert "update_pull_request" not in writer.calls
+    receipt = next(each for each in recorded if each.kind is EffectKind.OPEN_PULL_REQUEST)
+    assert (receipt.status, receipt.detail, receipt.number) == (status, detail, 8)
+    assert not any(write.startswith("PATCH") and "/pulls/" in write for write in github.writes())

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.github_types import WriteFailed
-from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.retry_policy import RetryPolicy, WriteFailed
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import apply, plan_everything
@@ -53,8 +52,8 @@ def waiting(github: GitHubServer) -> Iterator[Waiting]:
 def written(github: GitHubServer, waiting: Waiting) -> Outcome:
     """A plan with every effect, applied."""
     plan = plan_everything(given={"server_url": github.web_url})
-    applied, _ = apply(plan, waiting.writer, retry_policy=waiting.retry_policy)
-    assert {receipt.status for receipt in applied.receipts} == {EffectStatus.APPLIED}
+    applied, recorded = apply(plan, waiting.writer)
+    assert {receipt.status for receipt in recorded} == {EffectStatus.APPLIED}
     return applied.outcome
 
 

@@ -7,12 +7,13 @@ import pytest
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.comment import Marker, make_marker, marked, read_marker, spent_on_issue
 from stepflow.boundary.failure import report_failure
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome
-from tests.boundary.agents import agent, facts, failed_run, result, settings
-from tests.boundary.recording_writer import BOT, RecordingWriter
+from tests.boundary.agents import BOT, agent, facts, failed_run, result, settings
+from tests.servers.github_api import GitHubServer
 
 EVE = Account(id=666, login="eve")
 
@@ -79,20 +80,19 @@ def test_a_sum_with_an_unknown_price_is_a_lower_bound() -> None:
     assert (str(total), str(Spent(usd=0.5))) == ("at least $3.00", "$0.5000")
 
 
-def completed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
+def completed(writer: GitHubWriter, run_id: str, cost: float) -> Spent | None:
     plan = plan_effects(
         agent(), facts(run_id=run_id), result(), settings(), summary="s", commits=None, cost=dollars(cost)
     )
     return apply_effects(plan, writer=writer, pusher=None, record=lambda _: None).spent
 
 
-def failed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
+def failed(writer: GitHubWriter, run_id: str, cost: float) -> Spent | None:
     failure = report_failure(failed_run(Outcome.ABORTED, "t", run_id=run_id, cost=dollars(cost)), writer)
     return failure.spent if failure else None
 
 
-def test_run_after_run_the_comment_keeps_the_sum_also_of_failures() -> None:
-    writer = RecordingWriter()
+def test_run_after_run_the_comment_keeps_the_sum_also_of_failures(github: GitHubServer, writer: GitHubWriter) -> None:
     sums = [
         completed(writer, "run-1", 1.0),
         failed(writer, "run-2", 0.5),
@@ -102,15 +102,14 @@ def test_run_after_run_the_comment_keeps_the_sum_also_of_failures() -> None:
         completed(writer, "run-3", 1.0),
     ]
     assert sums == [dollars(usd) for usd in (1.0, 1.5, 3.0, 3.5, 4.5)]
-    assert len(writer.posted) == 1
-    marker = read_marker(writer.posted[0].body)
+    assert len(github.state.comments) == 1
+    marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert (marker.cost, marker.before) == (dollars(4.5), dollars(3.5))
 
 
-def test_a_run_folder_that_lacks_a_part_lowers_nothing() -> None:
+def test_a_run_folder_that_lacks_a_part_lowers_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
     """A folder of an earlier moment is gone on with: what it does not know of was paid all the same."""
-    writer = RecordingWriter()
     sums = [
         completed(writer, "run-1", 1.0),
         failed(writer, "run-2", 2.0),
@@ -120,13 +119,12 @@ def test_a_run_folder_that_lacks_a_part_lowers_nothing() -> None:
         completed(writer, "run-3", 0.25),
     ]
     assert sums == [dollars(usd) for usd in (1.0, 3.0, 3.0, 3.0, 3.5, 3.75)]
-    marker = read_marker(writer.posted[0].body)
+    marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert (marker.cost, marker.before) == (dollars(3.75), dollars(3.5))
 
 
-def test_a_model_cannot_write_the_marker_that_counts() -> None:
-    writer = RecordingWriter()
+def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, writer: GitHubWriter) -> None:
     forged = str(Marker(run="run-9", agent="fixer", issue=7, cost=dollars(0), commit="a" * 40))
     plan = plan_effects(
         agent(),
@@ -138,5 +136,5 @@ def test_a_model_cannot_write_the_marker_that_counts() -> None:
         cost=dollars(2),
     )
     apply_effects(plan, writer=writer, pusher=None, record=lambda _: None)
-    marker = read_marker(writer.posted[0].body)
+    marker = read_marker(github.state.comments[0]["body"])
     assert marker == make_marker(None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2))

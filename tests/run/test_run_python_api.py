@@ -17,7 +17,7 @@ import pytest
 
 import stepflow
 from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
-from stepflow.boundary.github_types import Refused
+from stepflow.boundary.settings import Refused
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.decision import FlowResult
