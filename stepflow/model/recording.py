@@ -143,7 +143,11 @@ def _issue(issue: Issue | None) -> ScenarioIssue | None:
 
 def scenario_text(scenario: Scenario) -> str:
     """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
-    data = scenario.model_dump(mode="json", exclude_unset=True)
+    return yaml_text(scenario.model_dump(mode="json", exclude_unset=True))
+
+
+def yaml_text(data: JsonObject) -> str:
+    """The YAML text of a part of a scenario."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
