@@ -46,7 +46,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.request import Skip, Trigger, proxy_config_of, restore_folder
-from stepflow.run.resume import NewRun, completed_report
+from stepflow.run.resume import completed_report
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def run_mode(
         if commented := report_unprepared(request, report, clock_of_services(clock, cancellation)):
             job.say(annotation("notice", commented.detail))
         raise
-    if isinstance(prepared.previous, NewRun) and prepared.previous.notice:
+    if prepared.previous and prepared.previous.problem:
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)
     log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())

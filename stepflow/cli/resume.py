@@ -11,8 +11,8 @@ from stepflow.cli.options import SECRETS
 from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.recorded import look_into
 from stepflow.run.request import Trigger
+from stepflow.run.resume import look_into
 from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:

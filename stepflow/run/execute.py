@@ -32,9 +32,9 @@ from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel,
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
 from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, structured_output_of, toolbox_options
-from stepflow.run.recorded import JOURNAL, RunSnapshots, move_aside
+from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
-from stepflow.run.resume import NewRun
+from stepflow.run.resume import move_aside
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.subject import removal_event
@@ -372,9 +372,9 @@ def _report_unfinished(
 
 def _make_room(prepared: Prepared) -> str:
     """The run folder, made with its parents; an earlier run that does not go on is moved out of its way, and told."""
-    notice, folder = "", prepared.request.folder
-    if isinstance(prepared.previous, NewRun) and prepared.previous.aside is not None:
-        notice = f"{prepared.previous.notice} It is kept in {move_aside(folder, prepared.previous.aside)}."
+    notice, folder, previous = "", prepared.request.folder, prepared.previous
+    if previous and previous.problem:
+        notice = f"{previous.notice} It is kept in {move_aside(folder, previous.run_id)}."
     make_folder(folder)
     return notice
 

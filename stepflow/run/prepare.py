@@ -25,8 +25,7 @@ from stepflow.model.scripted import ScriptedModel
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
-from stepflow.run.recorded import OWN_FILES
-from stepflow.run.resume import NewRun, ResumedRun, find_previous_run
+from stepflow.run.resume import OWN_FILES, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 from stepflow.sandbox.environment import check_pass_env
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from stepflow.model.scenario import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
+    from stepflow.run.recorded import PreviousRun
     from stepflow.run.request import RunRequest
 
 
@@ -50,7 +50,7 @@ class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
     the `limits` counts from now; `context` is what the model is shown of the issue; `notes` are warnings for the log;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
-    `found` is the run that goes on, or why none does."""
+    `previous` is the run in the folder: the one that goes on, unless it has a `problem`."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -64,12 +64,12 @@ class Prepared:
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
-    previous: ResumedRun | NewRun = field(default_factory=NewRun)
+    previous: PreviousRun | None = None
 
     @property
-    def resumed_run(self) -> ResumedRun | None:
+    def resumed_run(self) -> PreviousRun | None:
         """The earlier run that goes on; None for a new one."""
-        return self.previous if isinstance(self.previous, ResumedRun) else None
+        return self.previous if self.previous and not self.previous.problem else None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -84,13 +84,13 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     check_boundary(request)
     check_budget(agent, inputs)
     previous = find_previous_run(request, agent, args, issue)
-    resumed_run = previous if isinstance(previous, ResumedRun) else None
+    resumed_run = previous if previous and not previous.problem else None
     with ExitStack() as opened:
         model = _model(request, scenario, resumed_run, opened)
         if resumed_run:
             # A resumed run keeps what the model was shown of the issue at first.
             context = SanitizedText(text=resumed_run.started.context_text)
-            request, before = resumed_run.request(request), resumed_run.turns()
+            request, before = resumed_request(resumed_run.started, request), resumed_run.turns()
             subject = read_again(request, resumed_run.started.subject)
         else:
             subject, before = read_subject(request, scenario), ()
@@ -184,7 +184,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 
 
 def _model(
-    request: RunRequest, scenario: Scenario | None, resumed_run: ResumedRun | None, resources: ExitStack
+    request: RunRequest, scenario: Scenario | None, resumed_run: PreviousRun | None, resources: ExitStack
 ) -> Model:
     if scenario:
         return ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)

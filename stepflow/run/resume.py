@@ -1,153 +1,76 @@
-"""Whether a run goes on with an earlier one, and with what (action.md "Resume")."""
+"""Whether a run goes on with an earlier one in its folder (action.md "Resume"). No folder's word is simply believed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+import os
+import re
+import secrets
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import AnswerLost, IterationStarted, RunResumed, StrategyChosen
+from stepflow.domain.conversation import StopReason
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import (
+    AnswerLost,
+    EffectApplied,
+    FailureReported,
+    IssueCostSummed,
+    IterationStarted,
+    ModelTurned,
+    Noted,
+    RunResumed,
+    RunStarted,
+    SnapshotTaken,
+    ValidatorRan,
+)
 from stepflow.domain.run import name_in
-from stepflow.domain.state import fold
-from stepflow.domain.words import Outcome, StructuredOutput
+from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.journal.reader import iter_journal
-from stepflow.journal.replay import safe_point
+from stepflow.journal.reader import iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.model.scripted import played_out
+from stepflow.journal.writer import hold_alone
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.head import find_git_folders
-from stepflow.run.recorded import (
-    JOURNAL,
-    PreviousRun,
-    known_heads,
-    look_into,
-    receipts_of,
-    recorded_answers,
-    recorded_turns,
-    scenario_position,
-    snapshots_of_run,
-    was_at_work,
-)
+from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.snapshots import FOLDER
 
 if TYPE_CHECKING:
-    from stepflow.domain.conversation import ModelTurn
+    from collections.abc import Iterator, Sequence
+
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.event import Event, RunStarted
+    from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
-    from stepflow.domain.state import RunState
-    from stepflow.model.scenario import Scenario
-    from stepflow.ports import CustomVerdict
     from stepflow.run.inputs import Inputs
     from stepflow.run.recorded import RunSnapshots
     from stepflow.run.request import RunRequest
 
 AUTO, NEVER = "auto", "never"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """The run begins anew. `aside` is the id of an earlier run whose folder must be moved first, None without one;
-    `notice` says why nothing goes on."""
-
-    aside: str | None = None
-    notice: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumedRun:
-    """An earlier run that goes on: all its events, of which `safe` stand as they are."""
-
-    events: tuple[Event, ...]
-    started: RunStarted
-
-    @cached_property
-    def safe(self) -> int:
-        """How many events stand as they are."""
-        return safe_point(self.events)
-
-    @cached_property
-    def state(self) -> RunState:
-        """The state that the flow goes on from. Turns that are played again are counted then; an answer that was lost
-        is not asked for again, and paid all the same."""
-        lost = (event for event in self.played if isinstance(event, AnswerLost))
-        return fold(lost, fold(self.events[: self.safe]))
-
-    @property
-    def played(self) -> tuple[Event, ...]:
-        """What is played again."""
-        return self.events[self.safe :]
-
-    def to_play(self, structured_output: StructuredOutput) -> tuple[Event, ...]:
-        """The same without moves to another strategy where one is given now: the run then makes none."""
-        if structured_output is StructuredOutput.AUTO:
-            return self.played
-        return tuple(event for event in self.played if not isinstance(event, StrategyChosen))
-
-    @cached_property
-    def snapshots(self) -> RunSnapshots:
-        """The run's snapshots."""
-        return snapshots_of_run(self.events)
-
-    @cached_property
-    def iteration(self) -> int:
-        """The last iteration that began."""
-        return fold(self.events).iteration
-
-    @property
-    def resumed(self) -> RunResumed:
-        """The event that says so."""
-        begun = next((event for event in self.played if isinstance(event, IterationStarted)), None)
-        return RunResumed(
-            events=len(self.events),
-            from_seq=self.safe,
-            iteration=self.iteration,
-            step_id=begun.step_id if begun else "",
-            attempts=dict(self.state.attempts),
-            snapshot=self.snapshots.latest,
-        )
-
-    def receipts(self, iterations: int) -> tuple[Receipt, ...]:
-        """What the boundary has written already, after a flow that has had so many iterations: none of it counts when
-        the flow has gone on."""
-        return receipts_of(self.events) if iterations == self.iteration else ()
-
-    def position(self, scenario: Scenario) -> dict[str, int]:
-        """Where a scripted model goes on."""
-
-        queues = {queue: played_out(turns) for queue, turns in scenario.queues().items()}
-        return scenario_position(self.events, queues)
-
-    def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
-        """Every turn of the model, with the step that asked, as a recording keeps them."""
-        return recorded_turns(self.events)
-
-    def feed(self, verdict: CustomVerdict) -> None:
-        """Tell the agent's own verdict what it has been told before."""
-        for resumed_run in recorded_answers(self.events[: self.safe]):
-            verdict.is_finished(resumed_run.iteration, resumed_run.texts, resumed_run.answer)
-
-    def request(self, request: RunRequest) -> RunRequest:
-        """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
-        trigger, inputs = request.trigger, request.inputs
-        label = self.started.started_by.label
-        starts = label is not None and any(
-            name_in(label, pattern) in ("", self.started.agent) for pattern in inputs.trigger_labels
-        )
-        return replace(
-            request,
-            run_id=self.started.run_id,
-            trigger=replace(
-                trigger,
-                issue=self.started.subject if self.started.started_by.from_github else None,
-                label=trigger.label or (label if starts else None),
-                default_branch=trigger.default_branch or self.started.base_branch,
-            ),
-        )
+#: What the run itself writes into its folder.
+OWN_FILES = frozenset(
+    {
+        "journal.jsonl",
+        "log.jsonl",
+        *("report.json", "report.json.part"),
+        *("report.html", "report.html.part"),
+        *("effects.json", "effects.json.part"),
+        "work.bundle",
+        "snapshots",
+    }
+)
+#: A run writes some hundred bytes to some kilobytes per event; 10,000 iterations stay far below.
+LARGEST_JOURNAL = 1024 * 1024 * 1024
+LONGEST_LINE = 64 * 1024 * 1024
+#: After these nothing is left to do; whoever wants the same again starts a new run.
+OVER = frozenset(
+    {
+        *(Outcome.COMPLETED, Outcome.SKIPPED, Outcome.ABORTED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED),
+        *(Outcome.VALIDATION_FAILED, Outcome.BASE_FAILED, Outcome.REFUSED),
+        *(Outcome.MISCONFIGURED, Outcome.INVALID_DEFINITION),
+    }
+)
 
 
 def chosen_folder(inputs: Inputs, default: Path) -> Path:
@@ -171,8 +94,9 @@ def is_explicit(inputs: Inputs) -> bool:
 
 def find_previous_run(
     request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
-) -> ResumedRun | NewRun:
-    """The run that goes on, if one does. A folder that does not fit is an `InputError` only where it was named."""
+) -> PreviousRun | None:
+    """The run in the folder, with the `problem` for which it does not go on; None where there is none. One that does
+    not fit is an `InputError` only where it was named."""
     previous_run = look_into(request.folder)
     explicit = is_explicit(request.inputs)
     if previous_run is None:
@@ -181,17 +105,37 @@ def find_previous_run(
                 f"There is no run to resume in {request.folder}: it holds no journal.jsonl.",
                 hint="Name the run folder of an earlier run in the input resume.",
             )
-        return NewRun()
-    reason = _never(request) or previous_run.problem or _mismatch(previous_run, request, agent, args, issue)
-    if not reason:
-        return ResumedRun(events=previous_run.events, started=previous_run.started)
-    if explicit:
+        return None
+    never = "the input resume is `never`" if request.inputs.resume == NEVER else ""
+    reason = never or previous_run.problem or _mismatch(previous_run, request, agent, args, issue)
+    if reason and explicit:
         raise InputError(
             f"The run in {request.folder} cannot go on: {reason}.",
             hint="Start a new run without the input resume.",
         )
-    notice = f"A new run begins; the earlier one in the run folder does not go on: {reason}."
-    return NewRun(aside=previous_run.run_id, notice=notice)
+    return replace(previous_run, problem=reason)
+
+
+def look_into(folder: Path) -> PreviousRun | None:
+    """The run in the folder; None when there is none."""
+    path = folder / JOURNAL
+    try:
+        if not os.path.lexists(path):
+            problem = _strange_files(folder, only=OWN_FILES) if folder.is_dir() else ""
+            return PreviousRun(problem=problem) if problem else None
+        if problem := _strange_files(folder) or _too_large(path):
+            return PreviousRun(problem=problem)
+        events = tuple(entry.event for entry in read_journal(path))
+    except InputError as exc:
+        return PreviousRun(problem=exc.message.rstrip("."))
+    except OSError as exc:
+        return PreviousRun(problem=f"it cannot be read: {exc.strerror}")
+    if problem := implausible(events):
+        return PreviousRun(problem=f"its journal tells of no run that can go on: {problem}")
+    previous_run = PreviousRun(events=events)
+    ended = previous_run.ended
+    over = f"it is over: {ended.outcome}" if ended and ended.outcome in OVER else ""
+    return replace(previous_run, run_id=previous_run.started.run_id, problem=over)
 
 
 def completed_report(request: RunRequest) -> RunReport | None:
@@ -199,14 +143,27 @@ def completed_report(request: RunRequest) -> RunReport | None:
     previous_run = look_into(request.folder) if is_explicit(request.inputs) else None
     if previous_run is None or previous_run.ended is None or previous_run.ended.outcome is not Outcome.COMPLETED:
         return None
-    # Loaded here: no other run needs a report before it has ended.
-
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
 
 
-def _never(request: RunRequest) -> str:
-    return "the input resume is `never`" if request.inputs.resume == NEVER else ""
+def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
+    """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
+    trigger, inputs = request.trigger, request.inputs
+    label = started.started_by.label
+    starts = label is not None and any(
+        name_in(label, pattern) in ("", started.agent) for pattern in inputs.trigger_labels
+    )
+    return replace(
+        request,
+        run_id=started.run_id,
+        trigger=replace(
+            trigger,
+            issue=started.subject if started.started_by.from_github else None,
+            label=trigger.label or (label if starts else None),
+            default_branch=trigger.default_branch or started.base_branch,
+        ),
+    )
 
 
 def _mismatch(
@@ -223,12 +180,12 @@ def _mismatch(
     }
     if differing := [name for name, (then, now) in pairs.items() if then != now]:
         return f"it is of {', '.join(differing)}"
-    if fold(previous_run.events[: safe_point(previous_run.events)]).step_id not in agent.steps:
+    if previous_run.state.step_id not in agent.steps:
         return "it stands at a step that the agent does not have"
     # A copy is made at the commit where the run began.
     if not request.source and not _stands_there(previous_run, request.root):
         return "it began at another commit than the one checked out"
-    return _lost_snapshot(snapshots_of_run(previous_run.events), SnapshotStore(request.folder / FOLDER))
+    return _lost_snapshot(previous_run.snapshots, SnapshotStore(request.folder / FOLDER))
 
 
 def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
@@ -251,4 +208,127 @@ def _stands_there(previous_run: PreviousRun, root: Path) -> bool:
     base, head = previous_run.started.base_commit, git.head()
     if head == base:
         return True
-    return git.stood_on(base) and (head in known_heads(previous_run.events) or was_at_work(previous_run.events))
+    return git.stood_on(base) and previous_run.may_stand_on(head)
+
+
+#: What a run names itself and the delimiter of its data; both go into names and texts of ours.
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NONCE = re.compile(r"[0-9a-f]{24}")
+SNAPSHOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: What a receipt names goes into our comment's marker and into the job's outputs, which scripts read.
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%()-]{1,2000}")
+BRANCH = re.compile(r"[A-Za-z0-9._/+@=-]{1,250}")
+
+
+def implausible(events: Sequence[Event]) -> str:
+    """Why no run of ours wrote these events; empty when one may have. No limit may be moved by what a folder says."""
+    begun = [event for event in events if isinstance(event, RunStarted)]
+    if not begun:
+        return "it ended before its run began"
+    if len(begun) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(begun[0])]):
+        return "it has more than one beginning"
+    if not RUN_ID.fullmatch(begun[0].run_id) or not NONCE.fullmatch(begun[0].nonce):
+        return "its run has no name of ours"
+    iteration = 0
+    for event in events:
+        if isinstance(event, IterationStarted):
+            iteration += 1
+        if not _is_sound(event, iteration):
+            return f"its event `{event.event}` in iteration {iteration} cannot have happened"
+    return ""
+
+
+def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one return per event is the table
+    match event:
+        case IterationStarted():
+            return event.iteration == iteration
+        case ModelTurned():
+            usage = vars(event.usage).values()
+            known = event.stop_reason in tuple(StopReason)
+            return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
+        case AnswerLost():
+            return min(vars(event.usage).values()) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
+        case ValidatorRan():
+            return event.attempt >= 1
+        case RunResumed():
+            return min(event.attempts.values(), default=0) >= 0 and _is_name(event.snapshot or "none")
+        case SnapshotTaken():
+            return _is_name(event.name)
+        case EffectApplied():
+            return _is_receipt(event)
+        case IssueCostSummed():
+            return min(event.usd, event.budget_usd) >= 0
+        case FailureReported():
+            fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
+            return all(not text or shape.fullmatch(text) for text, shape in fits)
+        case _:
+            return True
+
+
+def _is_receipt(event: EffectApplied) -> bool:
+    names_branch = event.kind is EffectKind.PUSH_BRANCH and event.status is not EffectStatus.FAILED
+    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.detail if names_branch else "", BRANCH))
+    return all(not text or shape.fullmatch(text) for text, shape in fits)
+
+
+def _is_name(name: str) -> bool:
+    return SNAPSHOT.fullmatch(name) is not None
+
+
+def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
+    """What in the folder is no file or folder of its own, at any depth: whoever follows it ends up somewhere else, and
+    whoever opens a pipe waits. With `only`, what lies elsewhere in it is nobody's business."""
+    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+        if only is not None and entry.name not in only:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if inner := _strange_files(folder / entry.name):
+                return inner
+        elif not entry.is_file(follow_symlinks=False):
+            return f"its `{entry.name[:100]}` is a link or no file"
+    return ""
+
+
+def _too_large(path: Path) -> str:
+    """A journal larger than a run writes, measured before it is in memory."""
+    if path.stat().st_size > LARGEST_JOURNAL:
+        return f"its {JOURNAL} is larger than any run writes"
+    longest = current = 0
+    with path.open("rb") as file:
+        while piece := file.read(1024 * 1024):
+            first, *more = piece.split(b"\n")
+            longest = max(longest, current + len(first))
+            current = len(more[-1]) if more else current + len(first)
+    return f"its {JOURNAL} has a line longer than any run writes" if max(longest, current) > LONGEST_LINE else ""
+
+
+def move_aside(folder: Path, run_id: str) -> Path:
+    """Give the folder's place free; what it holds stays beside it, under the run's id."""
+    target = folder.with_name(f"{folder.name}-{run_id or 'unreadable'}")
+    while os.path.lexists(target):
+        target = folder.with_name(f"{folder.name}-{run_id or 'unreadable'}-{secrets.token_hex(2)}")
+    try:
+        with _held(folder / JOURNAL):
+            folder.rename(target)
+    except OSError as exc:
+        raise InputError(
+            f"The run folder {folder} holds an earlier run and cannot be moved aside: {exc.strerror}.",
+            hint="Name another folder in run-folder, or move that one yourself.",
+        ) from exc
+    return target
+
+
+@contextmanager
+def _held(journal: Path) -> Iterator[None]:
+    """Hold the folder's journal, if it is a file, so that no run that is at work in it loses its place."""
+    try:
+        fd = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        hold_alone(fd, journal)
+        yield
+    finally:
+        os.close(fd)

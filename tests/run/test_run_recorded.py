@@ -26,18 +26,10 @@ from stepflow.domain.event import (
     ToolStarted,
 )
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.model.scenario import ScriptedError, Turn
+from stepflow.model.scenario import Scenario, ScriptedError, Turn
 from stepflow.run.head import find_git_folders
-from stepflow.run.recorded import (
-    RecordedAnswer,
-    RunSnapshots,
-    implausible,
-    recorded_answers,
-    scenario_position,
-    snapshots_of_run,
-    was_at_work,
-)
-from stepflow.run.resume import ResumedRun
+from stepflow.run.recorded import PreviousRun, RunSnapshots
+from stepflow.run.resume import implausible
 from tests.checkout import git
 
 STARTED = RunStarted(
@@ -92,14 +84,14 @@ def turned(text: str = "x") -> ModelTurned:
     ],
 )
 def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, expected) -> None:
-    assert snapshots_of_run(events) == expected
+    assert PreviousRun(events=events).snapshots == expected
 
 
 @pytest.mark.parametrize(
     ("events", "expected"), [([], False), ([BEGUN], True), ([BEGUN, CALLED], False), ([CALLED, BEGUN], True)]
 )
-def test_a_call_is_at_work_until_it_is_answered(events, expected) -> None:
-    assert was_at_work(events) is expected
+def test_only_a_call_that_was_at_work_may_have_made_commits_that_nobody_saw(events, expected) -> None:
+    assert PreviousRun(events=events).may_stand_on("1" * 40) is expected
 
 
 WAITED = ModelWaited(reason="busy", seconds=5.0, attempt=1)
@@ -107,28 +99,41 @@ ERROR, TEXT = Turn(error=ScriptedError(status=401)), Turn(text="x")
 
 
 @pytest.mark.parametrize(
-    ("events", "queues", "position"),
+    ("events", "scenario", "position"),
     [
-        ([], {"turns": (TEXT,)}, {"turns": 0}),
-        ([begins("a"), WAITED, turned(), begins("b"), turned()], {"turns": (TEXT,) * 4}, {"turns": 3}),
-        ([begins("a"), turned(), begins("b"), turned()], {"a": (TEXT,), "b": (TEXT,)}, {"a": 1, "b": 1}),
-        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT, ERROR, TEXT)}, {"turns": 2}),
-        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT,)}, {"turns": 1}),
-        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT, TEXT)}, {"turns": 1}),
+        ([], Scenario(turns=(TEXT,)), {"turns": 0}),
+        ([begins("a"), WAITED, turned(), begins("b"), turned()], Scenario(turns=(TEXT,) * 4), {"turns": 3}),
+        ([begins("a"), turned(), begins("b"), turned()], Scenario(steps={"a": (TEXT,), "b": ()}), {"a": 1, "b": 1}),
+        ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT, ERROR, TEXT)), {"turns": 2}),
+        ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT,)), {"turns": 1}),
+        ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT, TEXT)), {"turns": 1}),
     ],
 )
-def test_a_scenario_goes_on_after_the_turns_that_were_played(events, queues, position) -> None:
-    assert scenario_position(events, queues) == position
+def test_a_scenario_goes_on_after_the_turns_that_were_played(events, scenario, position) -> None:
+    assert PreviousRun(events=events).position(scenario) == position
+
+
+class HeardVerdict:
+    """Remembers what it was told."""
+
+    criteria = ""
+
+    def __init__(self) -> None:
+        self.told: list[tuple] = []
+
+    def is_finished(self, *told: object) -> bool:
+        self.told.append(told)
+        return False
 
 
 def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
     answered = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="")
     nothing = StepAnswered(step_id="a", answer={}, intent=Intent.NEXT, target=None, reason="")
-    events = [begins("a"), turned("one"), turned(""), turned("two"), answered, begins("a"), turned("three"), nothing]
-    assert list(recorded_answers([*events, begins("a"), turned("four")])) == [
-        RecordedAnswer(iteration=1, texts=("one", "two"), answer={"x": 1}),
-        RecordedAnswer(iteration=1, texts=("three",), answer=None),
-    ]
+    first = (begins("a"), turned("one"), turned(""), turned("two"), answered)
+    events = (STARTED, *first, begins("a", 2), turned("three"), nothing, begins("a", 3), turned("four"))
+    verdict = HeardVerdict()
+    PreviousRun(events=events).feed(verdict)
+    assert verdict.told == [(1, ("one", "two"), {"x": 1}), (2, ("three",), None)]
 
 
 def commit(root: Path, message: str) -> str:
@@ -219,7 +224,7 @@ def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> N
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
     events = (STARTED, LOST, begins("a"), turned(), LOST)
-    state = ResumedRun(events=events, started=STARTED).state
+    state = PreviousRun(events=events).state
     assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
 
 
@@ -254,5 +259,4 @@ OPENED = EffectApplied(kind=EffectKind.OPEN_PULL_REQUEST, status=EffectStatus.AP
 )
 def test_what_was_written_counts_for_the_end_that_it_was_written_for_and_no_later_one(events, iterations, done) -> None:
     """Else the commits that a run makes after it was resumed would count as pushed."""
-    resumed_run = ResumedRun(events=(STARTED, *events), started=STARTED)
-    assert resumed_run.receipts(iterations) == tuple(event.receipt for event in done)
+    assert PreviousRun(events=(STARTED, *events)).receipts(iterations) == tuple(event.receipt for event in done)

@@ -16,7 +16,8 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal.writer import JournalFile
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.resume import NewRun, ResumedRun, completed_report
+from stepflow.run.recorded import PreviousRun
+from stepflow.run.resume import completed_report
 from tests.checkout import git
 from tests.run.stopped_run import Run, same_run, tree_of
 from tests.runs.played_run import ISSUE, RUNS
@@ -49,8 +50,8 @@ def stopped(stopped_once: Run, tmp_path: Path) -> Run:
     return Run(root=tmp_path / "checkout", folder=tmp_path / "run", scenario=tmp_path / "scenario.yaml")
 
 
-def find_resumed(run: Run, **inputs: str) -> ResumedRun | NewRun:
-    """What a process would go on with."""
+def find_previous(run: Run, **inputs: str) -> PreviousRun | None:
+    """The run that a process would go on with, or that stands in the way."""
     return run.prepare(**inputs).previous
 
 
@@ -139,8 +140,8 @@ def test_a_journal_that_grew_after_it_was_read_is_not_gone_on_with(stopped: Run)
 
 
 def test_a_folder_that_fits_goes_on(stopped: Run) -> None:
-    assert isinstance(find_resumed(stopped), ResumedRun)
-    assert isinstance(find_resumed(stopped, resume=str(stopped.folder), run_id="run-2"), ResumedRun)
+    assert stopped.prepare().resumed_run
+    assert stopped.prepare(resume=str(stopped.folder), run_id="run-2").resumed_run
 
 
 def change(number: int, **fields: Any) -> Callable[[Run], None]:
@@ -274,11 +275,10 @@ def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused
 ) -> None:
     forge, reason = FORGED[name]
     forge(stopped)
-    anew = find_resumed(stopped)
-    assert isinstance(anew, NewRun)
-    assert anew.aside is not None
-    assert reason in anew.notice
-    assert "\n" not in anew.notice
+    prepared = stopped.prepare()
+    assert prepared.resumed_run is None
+    assert reason in prepared.previous.notice
+    assert "\n" not in prepared.previous.notice
     with pytest.raises(InputError, match="cannot go on"):
         stopped.prepare(resume=str(stopped.folder))
 
@@ -296,16 +296,16 @@ def test_a_run_that_does_not_go_on_is_kept_beside_the_new_one(stopped: Run, whol
 
 
 def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp_path: Path) -> None:
-    assert "never" in find_resumed(stopped, resume="never").notice
+    assert "never" in find_previous(stopped, resume="never").notice
     stopped.folder = tmp_path / "empty"
-    assert find_resumed(stopped) == NewRun()
+    assert find_previous(stopped) is None
     with pytest.raises(InputError, match="no run to resume"):
         stopped.prepare(resume=str(stopped.folder))
 
 
 def test_a_receipt_of_ours_is_no_reason_to_begin_anew(stopped: Run) -> None:
     written(detail="stepflow/demo/issue-7-2", commit="a" * 40, url="https://github.com/o/r/tree/b")(stopped)
-    assert isinstance(find_resumed(stopped), ResumedRun)
+    assert stopped.prepare().resumed_run
 
 
 @pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
@@ -314,7 +314,7 @@ def test_a_folder_without_a_journal_leads_nothing_elsewhere(stopped: Run, tmp_pa
     stopped.folder = tmp_path / "forged"
     stopped.folder.mkdir()
     (stopped.folder / name).symlink_to(elsewhere)
-    notice = find_resumed(stopped).notice
+    notice = find_previous(stopped).notice
     assert f"`{name}` is a link" in notice
     assert stopped.play(resume="auto").success
     assert not elsewhere.exists()
@@ -324,7 +324,7 @@ def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path
     stopped.folder = tmp_path / "shared"
     stopped.folder.mkdir()
     (stopped.folder / "python").symlink_to("/usr/bin/python3")
-    assert find_resumed(stopped) == NewRun()
+    assert find_previous(stopped) is None
 
 
 def test_the_prompt_has_the_issue_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
@@ -343,5 +343,5 @@ def test_a_run_without_a_snapshot_of_its_start_begins_anew(stopped: Run) -> None
         failed = {"reason": "x", "event": "snapshot_failed"}
         events[number] = {**{name: snapshot_event[name] for name in ("v", "seq", "t")}, **failed}
     stopped.write(events)
-    notice = find_resumed(stopped).notice
+    notice = find_previous(stopped).notice
     assert "snapshot" in notice
