@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import (
@@ -30,7 +30,7 @@ from stepflow.ports import Ports
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
-from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
+from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.report import AgentResult
     from stepflow.domain.state import RunState
-    from stepflow.ports import Clock, Commands, Guards, Journal, Tools
+    from stepflow.ports import Clock, Journal
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
@@ -59,69 +59,56 @@ MOST_NAMED = 5
 NAMES_LENGTH = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Workplace:
-    """The checkout, set up: what works in it, what watches it and what keeps it."""
-
-    tools: Tools
-    commands: Commands
-    guards: Guards
-    snapshotter: Snapshotter
-    clock: Clock
-
-
-def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
+def run_stages(run: Run) -> Ending:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
-    request, resumed_run = prepared.request, prepared.resumed_run
+    request, resumed_run, journal = run.request, run.resumed_run, run.journal
     if resumed_run:
         journal.append(resumed_run.resumed)
-    with cancellation.obeyed():
-        install(request, journal, Deadline(clock=clock, at=prepared.limits.deadline))
-    with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
+    with run.cancellation.obeyed():
+        install(request, journal, Deadline(clock=run.clock, at=run.facts.limits.deadline))
+
+    def warn(note: str) -> None:
+        journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
+
+    with open_sandbox(request, toolbox_options(request), run.cancellation, warn=warn) as sandbox:
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
-        facts = facts_of(prepared, base_commit=resumed_run.started.base_commit if resumed_run else tree.commit)
-        state = resumed_run.state if resumed_run else fold([_started(prepared, facts, sandbox)])
-        _begin(prepared, facts, sandbox, journal)
+        base_commit = resumed_run.started.base_commit if resumed_run else tree.commit
+        run = replace(run, facts=replace(run.facts, base_commit=base_commit))
+        state = _begin(run, sandbox)
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, journal)
             _demand_clean(request, tree)
-        workplace = _set_up(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
-        state = _check_base(prepared, state, workplace, journal)
-        ports = _ports(prepared, facts, workplace, journal)
-        ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
-        result = run_flow(prepared.agent, facts, ports, state)
-        work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
-    cancellation.check()
+        ports, snapshotter = _set_up(run, toolbox, tree)
+        state = _check_base(run, state, ports, snapshotter)
+        result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
+        work = collect_work(run, toolbox, result.closing)
+    run.cancellation.check()
 
     result = replace(result, validated=result.validated and not work.uncommitted)
-    finish = Finish(
-        prepared=prepared,
-        facts=facts,
-        work=work,
-        journal=journal,
-        cancellation=cancellation,
-        clock=clock,
-        done=resumed_run.receipts(result.iterations) if resumed_run else (),
-    )
-    return finish_run(finish, result)
+    done = resumed_run.receipts(result.iterations) if resumed_run else ()
+    return finish_run(replace(run, work=work, done=done), result)
 
 
-def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journal) -> None:
+def _begin(run: Run, sandbox: Sandbox) -> RunState:
     """Write down that the run begins, and what people should know of one that only begins: hidden text, notes, layers
-    that do not hold. Then look whether the sandbox is closed."""
-    resumed_run, toolbox = prepared.resumed_run, sandbox.toolbox
-    if resumed_run is None:
-        journal.append(_started(prepared, facts, sandbox))
+    that do not hold. Then look whether the sandbox is closed. Gives the state that the flow goes on from."""
+    prepared, journal = run.prepared, run.journal
+    if run.resumed_run:
+        state = run.resumed_run.state
+        _report_layers(run.resumed_run.started, sandbox, journal)
     else:
-        _report_layers(resumed_run.started, sandbox, journal)
+        started = _started(run, sandbox)
+        state = fold([started])
+        journal.append(started)
     if removal := removal_event(prepared.context):
         journal.append(removal)
-    for line in describe_connections(prepared.request):
+    for line in describe_connections(run.request):
         journal.append(Noted(level="info", message=f"[Network] {line}"))
-    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
+    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in sandbox.toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
-    demand_nothing_in_reach(toolbox, outside_of(prepared.request), prepared.request.inputs.isolation, journal)
+    demand_nothing_in_reach(sandbox.toolbox, outside_of(run.request), run.request.inputs.isolation, journal)
+    return state
 
 
 def _report_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
@@ -156,73 +143,76 @@ def _few(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> _Workplace:
-    """The tree, set up and kept; a run that goes on finds it as it was left."""
-    resumed_run, request = prepared.resumed_run, prepared.request
+def _set_up(run: Run, toolbox: Toolbox, tree: TreeState) -> tuple[Ports, Snapshotter]:
+    """The checkout, which is still this `tree`, set up and kept: what works in it, and what keeps it. A run that goes
+    on finds it as it was left."""
+    request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
-    snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
-    snapshotter = Snapshotter(snapshots, journal, request.root)
-    snapshotter.before_setup(recorded, is_start=resumed_run is not None and _is_start(toolbox.tree(), facts))
-    deadline = Deadline(clock=clock, at=facts.limits.deadline)
+    snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets())
+    snapshotter = Snapshotter(snapshots, run.journal, request.root)
+    # Whether the checkout itself is the tree of the run's start, as in the job that goes on with another's run.
+    is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
+    snapshotter.before_setup(recorded, is_start=is_start)
+    clock = InterruptibleClock(run.clock, run.cancellation)
+    deadline = Deadline(clock=clock, at=run.facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
-    set_up(commands, request.inputs.setup, journal)
+    set_up(commands, request.inputs.setup, run.journal)
     if request.inputs.setup and not resumed_run:
-        _warn_of_uncommitted("After setup", toolbox.tree(), journal)
+        _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
-    guards = toolbox.guards(validators_of(prepared.agent))
+    guards = toolbox.guards(validators_of(run.prepared.agent))
     snapshotter.after_setup(recorded)
-    tools = TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout)
-    return _Workplace(tools=tools, commands=commands, guards=guards, snapshotter=snapshotter, clock=clock)
+    ports = Ports(
+        model=run.prepared.model,
+        tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
+        commands=commands,
+        guards=guards,
+        schemas=LoadedSchemas(),
+        journal=run.journal,
+        clock=clock,
+        verdict=run.prepared.verdict,
+    )
+    return ports, snapshotter
 
 
-def _check_base(prepared: Prepared, state: RunState, workplace: _Workplace, journal: Journal) -> RunState:
+def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter) -> RunState:
     """The state with the validators as they are before the first call of the model (action.md, input `base-checks`);
     the tree is then put back. A run that goes on runs only those of which it does not know yet.
 
     Raises `InputError` for a validator that cannot run, and `BaseCheckError` for a red one where that is demanded.
     """
-    mode = prepared.request.inputs.base_checks
+    mode = run.request.inputs.base_checks
     if mode is BaseChecks.SKIP or state.iteration:
         return state
-    if not workplace.snapshotter.holds:
+    if not snapshotter.holds:
         message = "[Base] the checks were not tried: the tree could not be put back afterwards"
-        journal.append(Noted(level="warning", message=message))
+        run.journal.append(Noted(level="warning", message=message))
         return state
-    for check in run_on_base(prepared.agent, workplace.commands, known=state.base_checks):
-        journal.append(check)
+    for check in run_on_base(run.prepared.agent, ports.commands, known=state.base_checks):
+        run.journal.append(check)
         state = advance(state, check)
-        workplace.tools.end_step()
-        workplace.snapshotter.put_back()
+        ports.tools.end_step()
+        snapshotter.put_back()
     if mode is BaseChecks.REQUIRE:
         demand_green(state.base_checks.values())
     return state
 
 
-def _ports(prepared: Prepared, facts: RunFacts, workplace: _Workplace, journal: Journal) -> Ports:
-    """The flow's ports; a run that goes on meets its past first."""
-    resumed_run, snapshotter = prepared.resumed_run, workplace.snapshotter
-    ports = Ports(
-        model=prepared.model,
-        tools=SnapshottingTools(tools=workplace.tools, snapshotter=snapshotter),
-        commands=SnapshottingCommands(commands=workplace.commands, snapshotter=snapshotter),
-        guards=workplace.guards,
-        schemas=LoadedSchemas(),
-        journal=journal,
-        clock=workplace.clock,
-        verdict=prepared.verdict,
+def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter) -> Ports:
+    """The ports, behind which every change is kept; a run that goes on meets its past first."""
+    ports = replace(
+        ports,
+        tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
+        commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
     )
-    return replay(resumed_run.to_play(facts.structured_output), ports) if resumed_run else ports
+    if run.resumed_run:
+        ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
+    return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
 
 
-def _is_start(tree: TreeState, facts: RunFacts) -> bool:
-    """Whether the checkout itself is the tree of the run's start, as in the job that goes on with another's run."""
-    return tree.commit == facts.base_commit and not tree.uncommitted
-
-
-def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
-    """What the run is bound to; without a base commit as long as nobody has looked at the checkout."""
+def facts_of(prepared: Prepared) -> RunFacts:
+    """What the run is bound to, as far as it is known before anybody has looked at the checkout."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
-    settings = agent.github.pull_request
     return RunFacts(
         run_id=request.run_id,
         root=str(request.root),
@@ -233,25 +223,17 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         issue=prepared.issue,
         args=prepared.args,
         context_text=prepared.context.text,
-        base_commit=base_commit,
-        base_branch=settings.base or request.trigger.default_branch,
+        base_branch=agent.github.pull_request.base or request.trigger.default_branch,
         structured_output=structured_output_of(inputs),
     )
 
 
-def _credentials_noted(journal: Journal) -> Callable[[str], None]:
-    def note(state: str) -> None:
-        journal.append(LayerReported(layer="credentials", state=state, is_warning=True))
-
-    return note
-
-
-def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
-    trigger = prepared.request.trigger
+def _started(run: Run, sandbox: Sandbox) -> RunStarted:
+    request, trigger = run.request, run.request.trigger
     return replace(
-        run_started(prepared.agent, facts, sandbox.isolation),
-        options=prepared.request.inputs.options(),
-        source=str(prepared.request.source or ""),
+        run_started(run.prepared.agent, run.facts, sandbox.isolation),
+        options=request.inputs.options(),
+        source=str(request.source or ""),
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,
@@ -295,30 +277,24 @@ def drive_run(
         journal = Fanout(file, phase, log, *listeners)
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
-        ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, phase)
+        run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
+        ending = guarded(lambda: run_stages(run), journal, phase)
         if ending.unreported:
-            guarded(lambda: _report_unfinished(prepared, ending, journal, clock, cancellation), journal, phase)
+            # It came before anything could be planned or collected.
+            guarded(lambda: report_run_failure(run, ending), journal, phase)
         finished = RunFinished(
             outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
         )
         is_written = _written(journal, finished)
-    notifier = ListenerNotifier(listeners, clock)
+
+    def say(event: Event) -> None:
+        """Tell the listeners what can no longer be written down, under the number 0."""
+        for listener in listeners:
+            listener(Entry(seq=0, time=clock.now(), event=event))
+
     if not is_written:
-        notifier.say(finished)
-
-    return write_reports(prepared, ending, unwritten=log.problems, say=notifier.say)
-
-
-class ListenerNotifier:
-    """Notifies listeners of what can no longer be written down."""
-
-    def __init__(self, listeners: Sequence[Callable[[Entry], None]], clock: Clock) -> None:
-        self._listeners, self._clock = listeners, clock
-
-    def say(self, event: Event) -> None:
-        """Notify them, under the number 0."""
-        for listener in self._listeners:
-            listener(Entry(seq=0, time=self._clock.now(), event=event))
+        say(finished)
+    return write_reports(prepared, ending, unwritten=log.problems, say=say)
 
 
 class PhaseTracker:
@@ -348,26 +324,13 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
         return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
-            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{phase.words}: {_no_room(bug)}", unreported=True)
+            where = f" ({bug.filename})" if bug.filename else ""
+            problem = f"this machine cannot write{where}: {bug.strerror}."
+            reason = f"{phase.words}: {problem} Free space on its disks, then start the run again."
+            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         reason = f"{phase.words}: {BUG}: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
-
-
-def _report_unfinished(
-    prepared: Prepared, ending: Ending, journal: Journal, clock: Clock, cancellation: Cancellation
-) -> Ending:
-    """Tell the issue of an end that came before anything could be planned or collected."""
-
-    finish = Finish(
-        prepared=prepared,
-        facts=facts_of(prepared),
-        work=Work(),
-        journal=journal,
-        cancellation=cancellation,
-        clock=clock,
-    )
-    return report_run_failure(finish, ending)
 
 
 def _make_room(prepared: Prepared) -> str:
@@ -397,8 +360,3 @@ def _written(journal: Journal, event: Event) -> bool:
     except StepflowError:
         return False
     return True
-
-
-def _no_room(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    return f"this machine cannot write{where}: {error.strerror}. Free space on its disks, then start the run again."

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
@@ -32,7 +32,8 @@ from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, check_addresses
 from stepflow.run.prepare import load_requested
-from stepflow.run.reports import collect_run, comment_text, guard_warnings, journal_path, pushed_commit
+from stepflow.run.recorded import JOURNAL
+from stepflow.run.reports import collect_run, comment_text, guard_warnings, pushed_commit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock, Journal
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
+    from stepflow.run.recorded import PreviousRun
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.box import Toolbox
 
@@ -68,9 +70,43 @@ class Work:
     bundle: Path | None = None
 
 
-def collect_work(
-    prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, closing: Closing | None
-) -> Work:
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that has begun: everything that its stages work with. The `facts` are without a base commit as long as
+    nobody has looked at the checkout; `done` are receipts of an earlier try."""
+
+    prepared: Prepared
+    facts: RunFacts
+    journal: Journal
+    clock: Clock
+    cancellation: Cancellation
+    work: Work = field(default_factory=Work)
+    done: tuple[Receipt, ...] = ()
+
+    @property
+    def request(self) -> RunRequest:
+        """What was asked for."""
+        return self.prepared.request
+
+    @property
+    def resumed_run(self) -> PreviousRun | None:
+        """The earlier run that goes on; None for a new one."""
+        return self.prepared.resumed_run
+
+    @cached_property
+    def retry_policy(self) -> RetryPolicy:
+        """How long the end of this run waits for GitHub in all, counted from the first use."""
+        clock = clock_of_services(self.clock, self.cancellation)
+        return RetryPolicy.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
+
+    @cached_property
+    def cost(self) -> Spent:
+        """What this run has cost in all its parts, when no model is asked any more."""
+        state = fold(entry.event for entry in iter_journal(self.request.folder / JOURNAL))
+        return Spent(usd=state.cost_usd, at_least=state.unpriced)
+
+
+def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
     """Take the commits out of the checkout, now that nothing in it can change them any more: up to the commit of the
     `closing` that the validators saw, or without validators up to HEAD."""
     toolbox.end_step()
@@ -79,18 +115,19 @@ def collect_work(
         closing, is_checked = Closing(commit=tree.commit, tree=tree.tree, untracked=tree.uncommitted), False
     else:
         is_checked = True
-    path = prepared.request.folder / "work.bundle"
+    path = run.request.folder / "work.bundle"
     bundle = None
     problem = ""
-    if facts.base_commit and closing.commit != facts.base_commit:
+    base_commit = run.facts.base_commit
+    if base_commit and closing.commit != base_commit:
         try:
             # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
             with tempfile.TemporaryFile(buffering=0) as file:
                 bundle = toolbox.stream_bundle(
-                    facts.base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=closing.commit
+                    base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=closing.commit
                 )
                 file.seek(0)
-                problem = _unkeepable(file, prepared) if bundle else ""
+                problem = _unkeepable(file, run.request) if bundle else ""
                 if bundle and not problem:
                     file.seek(0)
                     with path.open("wb") as copy:
@@ -103,7 +140,7 @@ def collect_work(
         if problem:
             bundle = None
             path.unlink(missing_ok=True)
-            journal.append(Noted(level="warning", message=f"[Work] {problem}"))
+            run.journal.append(Noted(level="warning", message=f"[Work] {problem}"))
     work = Work(
         problem=problem,
         commits=bundle.commits if bundle else 0,
@@ -114,7 +151,7 @@ def collect_work(
         created_by_checks=closing.created,
         bundle=path if bundle else None,
     )
-    journal.append(
+    run.journal.append(
         WorkCollected(
             head_commit=closing.commit,
             commits=work.commits,
@@ -126,13 +163,13 @@ def collect_work(
     return work
 
 
-def _unkeepable(file: IO[bytes], prepared: Prepared) -> str:
+def _unkeepable(file: IO[bytes], request: RunRequest) -> str:
     """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
     from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
 
     try:
         read_bundle(file)
-        if not pack_holds_secret(file, secrets_to_find(prepared.request.secrets())):
+        if not pack_holds_secret(file, secrets_to_find(request.secrets())):
             return ""
     except (UnsearchablePack, BoundaryError) as exc:
         return f"The commits cannot be searched for secrets: {exc}."
@@ -146,91 +183,60 @@ def _unkeepable(file: IO[bytes], prepared: Prepared) -> str:
 ROUNDING = 0.00001
 
 
-def run_cost(prepared: Prepared) -> Spent:
-    """What this run has cost so far, in all its parts."""
-    state = fold(entry.event for entry in iter_journal(journal_path(prepared)))
-    return Spent(usd=state.cost_usd, at_least=state.unpriced)
-
-
-def report_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None, *, run: Spent) -> None:
-    """Write the sum down where the issue has a budget; None when nobody looked. `run` is what this
-    run has cost."""
-    budget = prepared.request.inputs.budget_usd_per_issue
+def _report_issue_cost(run: Run, spent: Spent | None) -> None:
+    """Write the sum down where the issue has a budget; None when nobody looked."""
+    budget = run.request.inputs.budget_usd_per_issue
     if budget is None or spent is None:
         return
-    journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
-    before = spent.usd - run.usd
-    if prepared.spent is not None and before > prepared.spent.usd + ROUNDING:
-        seen = f"{usd(prepared.spent.usd)} of the {usd(before)} that was spent before was seen before the flow"
+    run.journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
+    before = spent.usd - run.cost.usd
+    seen_before = run.prepared.spent
+    if seen_before is not None and before > seen_before.usd + ROUNDING:
+        seen = f"{usd(seen_before.usd)} of the {usd(before)} that was spent before was seen before the flow"
         why = (
             "read-token belongs to another account than github-token, another run ended meanwhile, or this one goes on "
             "from an older folder"
         )
-        journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))
+        run.journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finish:
-    """Everything that the end of a run works on. `done` are receipts of an earlier try."""
-
-    prepared: Prepared
-    facts: RunFacts
-    work: Work
-    journal: Journal
-    cancellation: Cancellation
-    clock: Clock
-    done: tuple[Receipt, ...] = ()
-
-    @cached_property
-    def retry_policy(self) -> RetryPolicy:
-        """How long this end of a run waits for GitHub in all, counted from the first use."""
-        clock = clock_of_services(self.clock, self.cancellation)
-        return RetryPolicy.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
-
-    @cached_property
-    def cost(self) -> Spent:
-        """What this run has cost; no model is asked any more."""
-        return run_cost(self.prepared)
-
-
-def finish_run(finish: Finish, result: FlowResult) -> Ending:
+def finish_run(run: Run, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
     ending = Ending(outcome=result.outcome, reason=result.reason)
-    writes = finish.prepared.request.inputs.boundary is BoundaryMode.GITHUB
-    if result.outcome is Outcome.COMPLETED and finish.work.problem:
-        return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {finish.work.problem}")
+    writes = run.request.inputs.boundary is BoundaryMode.GITHUB
+    if result.outcome is Outcome.COMPLETED and run.work.problem:
+        return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
     if result.outcome is Outcome.COMPLETED:
-        plan = _plan(finish, result, ending)
-        ending = _refusal(finish, plan) or (_apply(finish, plan, ending) if writes else ending)
-    return report_run_failure(finish, ending)
+        plan = _plan(run, result, ending)
+        ending = _refusal(run, plan) or (_apply(run, plan, ending) if writes else ending)
+    return report_run_failure(run, ending)
 
 
-def report_run_failure(finish: Finish, ending: Ending) -> Ending:
+def report_run_failure(run: Run, ending: Ending) -> Ending:
     """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
-    if finish.prepared.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
+    if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
         return ending
-    prepared, facts = finish.prepared, finish.facts
-    so_far = collect_run(prepared)
+    agent, so_far = run.prepared.agent, collect_run(run.prepared)
     failed = FailedRun(
-        run_id=facts.run_id,
-        agent=prepared.agent.name,
-        github=prepared.agent.github,
-        settings=boundary_settings(prepared.request),
-        issue=facts.issue,
+        run_id=run.facts.run_id,
+        agent=agent.name,
+        github=agent.github,
+        settings=boundary_settings(run.request),
+        issue=run.facts.issue,
         outcome=ending.outcome,
-        text=comment_text(so_far, ending, job_url=prepared.request.job_url),
-        redactor=prepared.request.redactor,
-        branch=branch_name(prepared.agent, facts),
+        text=comment_text(so_far, ending, job_url=run.request.job_url),
+        redactor=run.request.redactor,
+        branch=branch_name(agent, run.facts),
         pushed_commit=pushed_commit(so_far),
-        cost=finish.cost,
+        cost=run.cost,
     )
-    with closing(_writer(prepared.request, finish.retry_policy)) as writer:
-        report = report_failure(failed, writer, pusher=_pusher(finish, writer))
+    with closing(_writer(run.request, run.retry_policy)) as writer:
+        report = report_failure(failed, writer, pusher=_pusher(run, writer))
     if report is not None:
-        report_issue_cost(finish.prepared, finish.journal, report.spent, run=finish.cost)
+        _report_issue_cost(run, report.spent)
         if report.branch:
-            _note(finish, "info", f"the unfinished work is kept on the branch {report.branch}")
-        finish.journal.append(
+            _note(run, "info", f"the unfinished work is kept on the branch {report.branch}")
+        run.journal.append(
             FailureReported(detail=report.detail, url=report.url, branch=report.branch, commit=report.commit)
         )
     return ending
@@ -268,12 +274,12 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
         return report_failure(failed, writer)
 
 
-def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
-    work, prepared = finish.work, finish.prepared
+def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
+    work, prepared = run.work, run.prepared
     so_far = collect_run(prepared)
     plan = plan_effects(
         prepared.agent,
-        finish.facts,
+        run.facts,
         result,
         boundary_settings(prepared.request),
         summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
@@ -285,21 +291,21 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
             created_by_checks=work.created_by_checks,
             warnings=guard_warnings(so_far),
         ),
-        redactor=prepared.request.redactor,
-        cost=finish.cost,
+        redactor=run.request.redactor,
+        cost=run.cost,
     )
     shows = prepared.request.inputs.boundary is BoundaryMode.DRY_RUN
     for effect in plan.effects:
         text = text_of(effect) if shows else ""
-        finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
-    _note(finish, "info", f"planned {count(len(plan.effects), 'effect')}")
+        run.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
+    _note(run, "info", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
-        _note(finish, "warning", warning)
+        _note(run, "warning", warning)
     return plan
 
 
-def _refusal(finish: Finish, plan: Plan) -> Ending | None:
-    reason = plan.refusal or _unvalidated(finish.work, plan)
+def _refusal(run: Run, plan: Plan) -> Ending | None:
+    reason = plan.refusal or _unvalidated(run.work, plan)
     return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
 
 
@@ -314,39 +320,39 @@ def _unvalidated(work: Work, plan: Plan) -> str:
     )
 
 
-def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
-    with closing(_writer(finish.prepared.request, finish.retry_policy)) as writer:
+def _apply(run: Run, plan: Plan, completed: Ending) -> Ending:
+    with closing(_writer(run.request, run.retry_policy)) as writer:
         applied = apply_effects(
             plan,
             writer=writer,
-            pusher=_pusher(finish, writer),
-            record=lambda receipt: _record(finish, receipt),
-            done=_believed(finish, plan),
+            pusher=_pusher(run, writer),
+            record=lambda receipt: _record(run, receipt),
+            done=_believed(run, plan),
         )
-    report_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)
+    _report_issue_cost(run, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
-        _note(finish, "info", "applied")
+        _note(run, "info", "applied")
         return completed
-    _note(finish, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
+    _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
     return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}")
 
 
-def _believed(finish: Finish, plan: Plan) -> tuple[Receipt, ...]:
+def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:
     """The receipts that can be ours: a folder may be forged, and what they name goes into our own comment."""
     site = f"{plan.settings.repository_url}/"
     branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
     return tuple(
         receipt
-        for receipt in finish.done
+        for receipt in run.done
         if (not receipt.url or receipt.url.startswith(site))
         and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.detail))
     )
 
 
-def _record(finish: Finish, receipt: Receipt) -> None:
-    finish.journal.append(EffectApplied(**vars(receipt)))
+def _record(run: Run, receipt: Receipt) -> None:
+    run.journal.append(EffectApplied(**vars(receipt)))
     # This effect is through and written down, and the next has not begun: the moment to obey a signal.
-    finish.cancellation.check()
+    run.cancellation.check()
 
 
 def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
@@ -362,10 +368,10 @@ def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     )
 
 
-def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
+def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
     from stepflow.boundary.bundle_push import BundlePush  # noqa: PLC0415 - loads requests, as PyGithub does
 
-    request, agent, work = finish.prepared.request, finish.prepared.agent, finish.work
+    request, agent, work = run.request, run.prepared.agent, run.work
     if work.bundle is None:
         return None
     server = request.inputs.github_server_url.rstrip("/")
@@ -375,13 +381,13 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
         token=_token(request),
         bundle=work.bundle,
         folder=request.folder,
-        base_commit=finish.facts.base_commit,
+        base_commit=run.facts.base_commit,
         run_id=request.run_id,
         agent=agent.name,
-        issue=finish.facts.issue.number if finish.facts.issue else None,
+        issue=run.facts.issue.number if run.facts.issue else None,
         tree=work.tree,
         protected_paths=agent.github.protected_paths,
-        redactor=request.redactor,
+        redactor=run.request.redactor,
         connection=request.proxy_config.connection_to(server),
     )
 
@@ -391,5 +397,5 @@ def _token(request: RunRequest) -> str:
     return token.get_secret_value() if token else ""
 
 
-def _note(finish: Finish, level: str, message: str) -> None:
-    finish.journal.append(Noted(level=level, message=f"[Boundary] {message}"))
+def _note(run: Run, level: str, message: str) -> None:
+    run.journal.append(Noted(level=level, message=f"[Boundary] {message}"))
