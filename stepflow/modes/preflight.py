@@ -174,7 +174,7 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
 def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     required = request.inputs.isolation is Isolation.REQUIRED
     notes: list[str] = []
-    with open_sandbox(request, options, cancellation, warn=notes.append) as sandbox:
+    with open_sandbox(request.root, request.without_credentials(), options, cancellation, warn=notes.append) as sandbox:
         layers = sandbox.toolbox.layers
         report = try_canaries(sandbox.toolbox, outside_of(request))
     yield from (_layer(layer, required=required) for layer in layers)

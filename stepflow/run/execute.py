@@ -70,7 +70,9 @@ def run_stages(run: Run) -> Ending:
     def warn(note: str) -> None:
         journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
 
-    with open_sandbox(request, toolbox_options(request), run.cancellation, warn=warn) as sandbox:
+    with open_sandbox(
+        request.root, request.without_credentials(), toolbox_options(request), run.cancellation, warn=warn
+    ) as sandbox:
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
         base_commit = resumed_run.started.base_commit if resumed_run else tree.commit

@@ -13,7 +13,6 @@ from stepflow.run.parts import toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
-from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +43,8 @@ class RepositoryCopy:
             if not (copy / GIT).exists():
                 clone_history(self.repository, copy / GIT)
         commit = resumed_run.started.base_commit if resumed_run else "HEAD"
-        journals = request.restore_folder
         with (
-            credentials_stripped(copy, request.runner_temp, request.login_files, journals=journals),
+            request.without_credentials(),
             Toolbox.start(copy, options=toolbox_options(request)) as toolbox,
             cancellation.obeyed(),
         ):
@@ -103,8 +101,7 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
         copy_checkout(request.root, copy)
         cancellation.hold()
         # The runner's own files of credentials are away as well, as long as any tool in the copy lives.
-        journals = request.restore_folder
-        with credentials_stripped(copy, request.runner_temp, request.login_files, journals=journals):
+        with request.without_credentials(copy):
             copied = replace(request, root=copy)
             with Toolbox.start(copy, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
                 commit_everything(toolbox)

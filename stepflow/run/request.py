@@ -16,12 +16,15 @@ from stepflow.domain.secrets import Redactor, login_files
 from stepflow.errors import InputError
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH
+from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from stepflow.domain.json import JsonValue
     from stepflow.run.inputs import Inputs
+    from stepflow.sandbox.restore import CheckoutRestore
 
 #: Who may start a run with a comment, or by labeling an issue of their own.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
@@ -275,6 +278,12 @@ class RunRequest:
     def login_files(self) -> tuple[Path, ...]:
         """The files with credentials that steps before left in the checkout, relative to it."""
         return login_files_in(self.root, self.login)
+
+    def without_credentials(self, checkout: Path | None = None) -> AbstractContextManager[CheckoutRestore]:
+        """A context in which the checkout, or this copy of it, has no file with credentials."""
+        return credentials_stripped(
+            checkout or self.root, self.runner_temp, self.login_files, journals=self.restore_folder
+        )
 
     def secrets(self) -> tuple[str, ...]:
         """Every value that nothing of this run may hold."""

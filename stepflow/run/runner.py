@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.effect import EffectStatus, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
+from stepflow.domain.event import EffectApplied, EffectPlanned, LayerReported, Noted, RunFinished
 from stepflow.domain.figures import count
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
@@ -39,9 +39,8 @@ from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
-from stepflow.run.sandbox import demand_nothing_in_reach
+from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox
 from stepflow.run.subject import removal_event
-from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped
@@ -57,6 +56,10 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.ports import Clock, Commands, Guards, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
+    from stepflow.run.sandbox import Sandbox
+
+
+SANDBOX = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
 
 
 class UnguardedCommands:
@@ -69,47 +72,6 @@ class UnguardedCommands:
     def look_again(self, _validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """Nothing was found."""
         return GuardDiagnostics()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workers:
-    """The parts, and what is known of the checkout and of the sandbox's layers; empty for parts of the caller.
-
-    `toolbox` is None where both are the caller's.
-    """
-
-    tools: Tools
-    commands: Commands
-    toolbox: Toolbox | None = None
-    guards: Guards = field(default_factory=UnguardedCommands)
-    base_commit: str = ""
-    isolation: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-@contextmanager
-def open_workers(
-    agent: AgentDefinition, root: Path, tools: Tools | None, commands: Commands | None, cancellation: Cancellation
-) -> Iterator[Workers]:
-    """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
-    if tools is not None and commands is not None:
-        yield Workers(tools=tools, commands=commands)
-        return
-    with ExitStack() as opened:
-        stripped = opened.enter_context(credentials_stripped(root))
-        box = opened.enter_context(
-            Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=stripped)
-        )
-        opened.enter_context(box.interruptible(cancellation.waiting))
-        yield Workers(
-            tools=tools or box,
-            commands=commands or box,
-            toolbox=box,
-            guards=UnguardedCommands() if commands else box.guards(validators_of(agent)),
-            base_commit=box.tree().commit,
-            isolation={**box.isolation, "credentials": stripped.state},
-            warnings=box.warnings,
-        )
 
 
 class Boundary(Protocol):
@@ -236,35 +198,51 @@ class StepFlowRunner:
             for logged in log_entries(entry):
                 self._log(logged)
 
+    @contextmanager
+    def _opened(
+        self, root: Path, journal: Journal, cancellation: Cancellation
+    ) -> Iterator[tuple[Tools, Commands, Sandbox | None]]:
+        """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
+        if self._tools is not None and self._commands is not None:
+            yield self._tools, self._commands, None
+            return
+
+        def warn(note: str) -> None:
+            journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
+
+        with open_sandbox(root, credentials_stripped(root), SANDBOX, cancellation, warn=warn) as sandbox:
+            yield self._tools or sandbox.toolbox, self._commands or sandbox.toolbox, sandbox
+
     def _played(
         self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
     ) -> Ending:
         clock = InterruptibleClock(self._clock, cancellation)
         deadline = Deadline(clock=clock, at=facts.limits.deadline)
-        with open_workers(self._agent, Path(facts.root), self._tools, self._commands, cancellation) as workers:
-            facts = replace(facts, base_commit=workers.base_commit)
-            started = run_started(self._agent, facts, workers.isolation)
+        with self._opened(Path(facts.root), journal, cancellation) as (tools, commands, sandbox):
+            guards: Guards = UnguardedCommands()
+            if sandbox:
+                facts = replace(facts, base_commit=sandbox.toolbox.tree().commit)
+                guards = guards if self._commands else sandbox.toolbox.guards(validators_of(self._agent))
+            started = run_started(self._agent, facts, sandbox.isolation if sandbox else {})
             journal.append(started)
             if removal:
                 journal.append(removal)
-            for warning in workers.warnings:
-                journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
-            if workers.toolbox:
-                demand_nothing_in_reach(
-                    workers.toolbox, Outside(environment=os.environ), Isolation.BEST_EFFORT, journal
-                )
+            if sandbox:
+                for warning in sandbox.toolbox.warnings:
+                    journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
+                demand_nothing_in_reach(sandbox.toolbox, Outside(environment=os.environ), SANDBOX.isolation, journal)
             ports = Ports(
                 model=InterruptibleModel(self._model, cancellation),
-                tools=TimelyTools(tools=workers.tools, deadline=deadline, usual=ToolboxOptions().bash_timeout),
-                commands=TimelyCommands(commands=workers.commands, deadline=deadline),
-                guards=workers.guards,
+                tools=TimelyTools(tools=tools, deadline=deadline, usual=SANDBOX.bash_timeout),
+                commands=TimelyCommands(commands=commands, deadline=deadline),
+                guards=guards,
                 schemas=self._schemas,
                 journal=journal,
                 clock=clock,
                 verdict=open_verdict(self._agent, facts.args),
             )
             result = run_flow(self._agent, facts, ports, fold([started]))
-            workers.tools.end_step()
+            tools.end_step()
         cancellation.check()
         if result.outcome is not Outcome.COMPLETED:
             return Ending(outcome=result.outcome, reason=result.reason)

@@ -14,11 +14,12 @@ from stepflow.run.proxies import proxy_variables
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.packages import install_packages
-from stepflow.sandbox.restore import credentials_stripped
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from stepflow.domain.checkout import CommandResult
     from stepflow.domain.json import JsonObject
@@ -45,39 +46,36 @@ class Sandbox:
 
 @contextmanager
 def open_sandbox(
-    request: RunRequest, options: ToolboxOptions, cancellation: Cancellation, *, warn: Callable[[str], None]
+    root: Path,
+    credentials: AbstractContextManager[CheckoutRestore],
+    options: ToolboxOptions,
+    cancellation: Cancellation,
+    *,
+    warn: Callable[[str], None],
 ) -> Iterator[Sandbox]:
-    """Open it for the block, in which a signal interrupts every wait for the tools; what does not come back afterwards
-    is passed to `warn`.
+    """Open it for the block, in which a signal interrupts every wait for the tools. `credentials` takes those of the
+    checkout away; what of them does not come back afterwards is passed to `warn`.
 
     Signals stay held at the end: no signal may strike while something is given back. Raises `IsolationError` when a
     process may have survived.
     """
     cancellation.hold()
-    with (
-        _lent(request, warn) as restore,
-        Toolbox.start(request.root, options=options, restore=restore) as toolbox,
-        toolbox.interruptible(cancellation.waiting),
-    ):
-        yield Sandbox(toolbox=toolbox, credentials=restore.state)
+    restore = None
+    try:
+        with (
+            credentials as restore,
+            Toolbox.start(root, options=options, restore=restore) as toolbox,
+            toolbox.interruptible(cancellation.waiting),
+        ):
+            yield Sandbox(toolbox=toolbox, credentials=restore.state)
+    finally:
+        for note in restore.notes if restore else ():
+            warn(note)
     if not toolbox.ended_all:
         raise IsolationError(
             "A process of the tools may have survived the run.",
             hint="Nothing in the checkout was touched any more; check the repository out anew on a fresh machine.",
         )
-
-
-@contextmanager
-def _lent(request: RunRequest, warn: Callable[[str], None]) -> Iterator[CheckoutRestore]:
-    restore = None
-    try:
-        with credentials_stripped(
-            request.root, request.runner_temp, request.login_files, journals=request.restore_folder
-        ) as restore:
-            yield restore
-    finally:
-        for note in restore.notes if restore else ():
-            warn(note)
 
 
 def outside_of(request: RunRequest) -> Outside:

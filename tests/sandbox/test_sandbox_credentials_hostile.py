@@ -304,7 +304,9 @@ def test_no_credential_comes_back_to_a_daemon_whose_supervisor_the_tools_have_ki
     notes: list[str] = []
     with (
         pytest.raises(IsolationError, match="ended during"),
-        open_sandbox(request, options, Cancellation(), warn=notes.append) as sandbox,
+        open_sandbox(
+            request.root, request.without_credentials(), options, Cancellation(), warn=notes.append
+        ) as sandbox,
     ):
         Box(sandbox.toolbox, armed).bash("setsid sleep 20 > /dev/null 2>&1 & kill -9 $PPID; sleep 20")
     assert any("not certain that every process of the tools is dead" in note for note in notes)
