@@ -126,7 +126,6 @@ def report_without_run(
     outcome: Outcome,
     reason: str,
     *,
-    success: bool = False,
     requested: RequestedRun | None = None,
     problems: tuple[Problem, ...] = (),
     code: str | None = None,
@@ -144,7 +143,7 @@ def report_without_run(
         run_folder=folders[0],
         host_run_folder=folders[1],
     )
-    return replace(collect_report((), facts=facts), success=success)
+    return replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
 
 
 def run_mode(
@@ -173,20 +172,11 @@ def run_mode(
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)
     log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
-    result = drive_run(
-        prepared,
-        clock=clock,
-        cancellation=cancellation,
-        listeners=(lambda entry: job.say(*log.render(entry)),),
-    )
-
+    listeners = (lambda entry: job.say(*log.render(entry)),)
+    result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=listeners)
     # The log has just said how the run ended, and why.
     job.say(*log.close(), *final_words(result.report)[1:])
-    return ActionResult(
-        report=result.report,
-        agent=prepared.agent,
-        problems=prepared.agent.problems,
-    )
+    return ActionResult(report=result.report, agent=prepared.agent, problems=prepared.agent.problems)
 
 
 def validate_mode(runner: Runner, job: Job) -> ActionResult:
@@ -203,7 +193,6 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
     report = report_without_run(
         Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
         f"checked {', '.join(checked.inspections)}: {count_problems(problems)}",
-        success=not checked.failed,
         requested=RequestedRun(agent=inputs.agent or ""),
         problems=problems,
     )
@@ -227,7 +216,6 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     report = report_without_run(
         rehearsal.outcome,
         f"rehearsed {describe_rehearsal(rehearsal)}",
-        success=not rehearsal.failed,
         requested=requested,
         folders=(str(request.folder), request.host_folder),
     )
@@ -246,8 +234,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     preflight = run_preflight(make_request(runner, trigger, job), cancellation)
     job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
-    reason, success = preflight_reason(preflight), not preflight.failed
-    report = report_without_run(preflight.outcome, reason, success=success, requested=requested)
+    report = report_without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
     return ActionResult(report=report, summary=preflight_summary(preflight))
 
 
@@ -268,7 +255,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
         "plan-issues": compact([issue.number for issue in page.issues]),
         "plan-next": str(page.after or ""),
     }
-    report = report_without_run(Outcome.COMPLETED, reason, success=True)
+    report = report_without_run(Outcome.COMPLETED, reason)
     return ActionResult(report=report, summary=page_summary(page), outputs=outputs)
 
 
@@ -284,6 +271,6 @@ def gather_mode(runner: Runner, job: Job) -> ActionResult:
     folders = (folder,) if folder.exists() or not gather.issues else ()
     gathered = gather_results(folders, gather.issues)
     job.say(*gathered_lines(gathered))
-    report = report_without_run(Outcome.COMPLETED, describe_totals(gathered), success=True)
+    report = report_without_run(Outcome.COMPLETED, describe_totals(gathered))
     outputs = {"gathered": gathered_json(gathered)}
     return ActionResult(report=report, summary=gathered_summary(gathered), outputs=outputs)

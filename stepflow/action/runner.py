@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.errors import InputError
 from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs, successors
-from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
+from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event, read_event_file
 from stepflow.run.resume import chosen_folder
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 
@@ -77,7 +76,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         inputs=inputs,
         unknown=unknown,
         event_name=environ.get("GITHUB_EVENT_NAME", ""),
-        event=_read_event(environ.get("GITHUB_EVENT_PATH", "")),
+        event=read_event_file(environ.get("GITHUB_EVENT_PATH", ""), named_by="GITHUB_EVENT_PATH"),
         actor=environ.get("GITHUB_TRIGGERING_ACTOR") or environ.get("GITHUB_ACTOR", ""),
         repository=_repository(environ.get("GITHUB_REPOSITORY", "")),
         job_url=_job_url(environ),
@@ -136,20 +135,6 @@ def _repository(name: str) -> str:
             "GITHUB_REPOSITORY names no repository.", hint="It must be owner/name, as GitHub's runner sets it."
         )
     return name
-
-
-def _read_event(path: str) -> JsonObject:
-    if not path:
-        return {}
-    try:
-        event = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise InputError(
-            f"The event file {path} cannot be read: {exc}.", hint="GITHUB_EVENT_PATH must name a JSON file."
-        ) from exc
-    if not isinstance(event, dict):
-        raise InputError(f"The event file {path} holds no JSON object.", hint="GITHUB_EVENT_PATH must name an event.")
-    return event
 
 
 def _job_url(environ: Mapping[str, str]) -> str:

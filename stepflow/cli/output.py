@@ -1,12 +1,15 @@
-"""Output without a library, for what must answer at once: colors, width and JSON."""
+"""A terminal without a library, for what must answer at once: colors, width, JSON, and where run folders are."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.errors import InputError
 from stepflow.report.diagnostic import Style, Theme
 
 if TYPE_CHECKING:
@@ -42,3 +45,19 @@ def print_json(document: JsonObject, *, indent: int | None = None) -> None:
     """Everything but ASCII is escaped, since a text of a model or a file may be none that the terminal can encode; the
     `##[` of a text is too, since the runner of a job obeys it anywhere in a line."""
     print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
+
+
+def runs_folder() -> Path:
+    """Where runs keep their run folders unless one is named: in the runner's folder for temporary files, else in the
+    system's, which several people may share."""
+    runner_temp = os.environ.get("RUNNER_TEMP")
+    return Path(runner_temp, "stepflow") if runner_temp else Path(tempfile.gettempdir(), f"stepflow-{os.geteuid()}")
+
+
+def last_run() -> Path:
+    """The folder of the newest run of this user; raises `InputError` when there is none."""
+    journals = (path for path in runs_folder().glob("*/journal.jsonl") if path.stat().st_uid == os.getuid())
+    newest = max(journals, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        raise InputError(f"There is no run in {runs_folder()} yet.", hint="Name the run folder that a run has printed.")
+    return newest.parent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
-from stepflow.cli.output import print_json
-from stepflow.cli.runs_folder import runs_folder
+from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
@@ -25,7 +23,15 @@ from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
 from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
+from stepflow.run.request import (
+    RunRequest,
+    Trigger,
+    issue_of,
+    login_files_in,
+    read_event,
+    read_event_file,
+    restore_folder,
+)
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.programs import user_programs
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from stepflow.domain.json import JsonObject
     from stepflow.domain.report import AgentResult, RunReport
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
@@ -168,8 +173,7 @@ def _drive(prepared: Prepared, console: Console, clock: Clock, cancellation: Can
 
 def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
     """You yourself are the trigger; the issue may come from an event's file."""
-    payload = _read_json(Path(arguments.event)) if arguments.event else {}
-    event = read_event(payload)
+    event = read_event(read_event_file(arguments.event or "", named_by="--event"))
     return Trigger(
         agent=arguments.agent,
         actor=os.environ.get("GITHUB_ACTOR", ""),
@@ -179,13 +183,3 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         default_branch=event.repository.default_branch,
         private=event.repository.private,
     )
-
-
-def _read_json(path: Path) -> JsonObject:
-    try:
-        payload = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise InputError(f"The event file {path} cannot be read: {exc}.", hint="--event names a JSON file.") from exc
-    if not isinstance(payload, dict):
-        raise InputError(f"The event file {path} holds no JSON object.", hint="--event names an event's payload.")
-    return payload

@@ -8,8 +8,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.output import print_json
-from stepflow.cli.runs_folder import last_run
+from stepflow.cli.output import last_run, print_json
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.reader import JournalReader, iter_journal

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from stepflow.domain.json import JsonValue
+    from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.run.inputs import Inputs
     from stepflow.sandbox.restore import CheckoutRestore
 
@@ -108,6 +109,21 @@ class Skip:
     reason: str
 
 
+def read_event_file(path: str, *, named_by: str) -> JsonObject:
+    """The payload of an event, from the file that a variable or flag names; empty where it names none."""
+    if not path:
+        return {}
+    try:
+        event = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(
+            f"The event file {path} cannot be read: {exc}.", hint=f"{named_by} must name a JSON file."
+        ) from exc
+    if not isinstance(event, dict):
+        raise InputError(f"The event file {path} holds no JSON object.", hint=f"{named_by} must name an event.")
+    return event
+
+
 def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
     """The typed parts of an event's payload."""
     try:
@@ -137,7 +153,9 @@ def find_trigger(
         case "issues" | "issue_comment", action:
             return Skip(reason=f"the event {event_name}.{action} starts no agent")
         case _:
-            return _dispatched(event_name, event, inputs, sender)
+            if not inputs.agent:
+                return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
+            return replace(_trigger(inputs.agent, event, sender), issue_number=inputs.issue or _asked_issue(event))
 
 
 def _is_named(login: str, names: tuple[str, ...]) -> bool:
@@ -159,7 +177,7 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     own_issue = issue.user is not None and issue.user.login == sender.login
     if own_issue and issue.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, issue.author_association, "label an issue of their own"))
-    return _trigger(agent, event, issue, sender, label=label)
+    return _trigger(agent, event, sender, issue, label=label)
 
 
 def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
@@ -173,20 +191,7 @@ def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
         return Skip(reason=f'the comment does not begin with "{COMMAND} run <agent>"')
     if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
-    return _trigger(words[2], event, event.issue, sender)
-
-
-def _dispatched(event_name: str, event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    if not inputs.agent:
-        return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
-    return Trigger(
-        agent=inputs.agent,
-        actor=sender.login,
-        actor_is_bot=sender.type == "Bot",
-        issue_number=inputs.issue or _asked_issue(event),
-        default_branch=event.repository.default_branch,
-        private=event.repository.private,
-    )
+    return _trigger(words[2], event, sender, event.issue)
 
 
 def _asked_issue(event: EventPayload) -> int | None:
@@ -196,14 +201,14 @@ def _asked_issue(event: EventPayload) -> int | None:
 
 
 def _trigger(
-    agent: str, event: EventPayload, issue: IssuePayload, sender: User, *, label: str | None = None
+    agent: str, event: EventPayload, sender: User, issue: IssuePayload | None = None, *, label: str | None = None
 ) -> Trigger:
     return Trigger(
         agent=agent,
         actor=sender.login,
         actor_is_bot=sender.type == "Bot",
-        issue=issue_of(issue),
-        issue_number=issue.number,
+        issue=issue_of(issue) if issue else None,
+        issue_number=issue.number if issue else None,
         label=label,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
