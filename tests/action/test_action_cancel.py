@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,19 +13,19 @@ import pytest
 
 from stepflow.engine import model_call
 from stepflow.run import clock
+from tests.action.entry_process import EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
 from tests.world import BRANCH, COMMIT, World, answer, bash, crowd, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
-ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 MARK = "86399.25"
 
 
 def test_during_a_tool(world: World) -> None:
     hanging = bash(f"(sleep {MARK} & sleep {MARK}); echo never")
-    done = signaled(world, [understood(), hanging], when=lambda: sleepers(world) >= 2)
+    done = signaled(world, [understood(), hanging], when=lambda: len(sleepers(world)) >= 2)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["iterations"] == "2"
 
@@ -44,7 +41,7 @@ def test_during_a_validator(world: World) -> None:
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
     )
     world.runner.inputs["base-checks"] = "skip"
-    done = signaled(world, solve(), when=lambda: sleepers(world) >= 1)
+    done = signaled(world, solve(), when=lambda: len(sleepers(world)) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
 
@@ -53,14 +50,14 @@ def test_during_a_check_before_the_run(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
     )
-    done = signaled(world, [], when=lambda: sleepers(world) >= 1)
+    done = signaled(world, [], when=lambda: len(sleepers(world)) >= 1)
     assert_cancelled(world, done, where="Before the run")
     assert world.model.bodies == []
 
 
 def test_during_a_wait_for_the_model(world: World) -> None:
     down: list[Reply] = [Drop(), *solve()]
-    done = signaled(world, down, when=lambda: "waiting 5 s" in log_of(world))
+    done = signaled(world, down, when=lambda: "waiting 5 s" in (world.runner.folder / "log").read_text())
     assert_cancelled(world, done, where="Flow loop")
 
 
@@ -94,7 +91,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     last = world.events(done)[-1]
     assert (last["event"], last["outcome"]) == ("run_finished", "cancelled")
     assert (world.requests_made(), world.wrote_nothing()) == (0, True)
-    assert sleepers(world) == 0
+    assert sleepers(world) == []
     folder = Path(done.outputs["run-folder"])
     assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))
 
@@ -104,50 +101,14 @@ def signaled(
 ) -> Invocation:
     """Run the container's entry point as a process and send it a signal as soon as something is so."""
     world.play(replies)
-    environ = world.runner.prepare(label_event())
-    with (world.runner.folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-I", str(ENTRYPOINT)],
-            env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environ},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            _wait(lambda: when() or process.poll() is not None)
-            assert process.poll() is None, log_of(world)
-            process.send_signal(number)
-            sent = time.monotonic()
-            code = process.wait(timeout=60)
-            assert time.monotonic() - sent < 5 * crowd()
-        finally:
-            process.kill()
-            process.wait()
-    return world.runner.collect(environ, code, log_of(world))
-
-
-def log_of(world: World) -> str:
-    """What the process has printed so far."""
-    return (world.runner.folder / "log").read_text()
-
-
-def sleepers(world: World) -> int:
-    """How many processes of the tools sleep in this world's checkout."""
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            here = (process / "cwd").readlink() == world.checkout
-        except OSError:
-            continue
-        count += words[:2] == [b"sleep", MARK.encode()] and here
-    return count
-
-
-def _wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not until():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
+    process = EntryProcess(world, world.runner.prepare(label_event()))
+    process.wait_for(when)
+    assert process.running.poll() is None, process.log
+    process.running.send_signal(number)
+    sent = time.monotonic()
+    done = process.end()
+    assert time.monotonic() - sent < 5 * crowd()
+    return done
 
 
 @pytest.mark.parametrize("on_failure", ["push-branch", "nothing"])
@@ -172,7 +133,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
     assert "timed out after" in call["output"]
     assert call["input"] == {"command": f"sleep {MARK}"}
     assert (BRANCH in world.branches()) == (on_failure == "push-branch")
-    assert sleepers(world) == 0
+    assert sleepers(world) == []
 
 
 def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

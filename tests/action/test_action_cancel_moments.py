@@ -11,18 +11,16 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from stepflow.action.outputs import OUTPUTS
 from stepflow.journal.reader import read_journal
+from tests.action.entry_process import EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.covering import FULL
 from tests.servers.messages_api import Drop, Failure, Reply
@@ -30,7 +28,6 @@ from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_wo
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1500)]
 
-ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 MOMENTS = 10 if FULL else 2
 ALLOWED = 5.0
 FIRST = (signal.SIGTERM, signal.SIGINT)
@@ -68,43 +65,6 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@dataclass
-class Process:
-    """The action as a process, with its job log in a file."""
-
-    world: World
-    environ: dict[str, str]
-    log: Path
-    running: subprocess.Popen[bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        with self.log.open("wb") as log:
-            self.running = subprocess.Popen(
-                [sys.executable, "-I", str(ENTRYPOINT)],
-                env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **self.environ},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition() and self.running.poll() is None:
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.002)
-
-    def begun(self) -> bool:
-        """Whether the first line of the log is there."""
-        return self.log.stat().st_size > 0
-
-    def end(self, timeout: float) -> Invocation:
-        try:
-            code = self.running.wait(timeout=timeout)
-        finally:
-            self.running.kill()
-            self.running.wait()
-        return self.world.runner.collect(self.environ, code, self.log.read_text())
-
-
 def played(step: str, intent: str, **more: object) -> dict[str, object]:
     return {"output": {"stepId": step, "next_action": {"action": intent, "reason": "so it is"}, **more}}
 
@@ -121,7 +81,7 @@ def scenario() -> str:
     return json.dumps({"turns": turns})
 
 
-def begin(world: World, kind: str) -> Process:
+def begin(world: World, kind: str) -> EntryProcess:
     replies, inputs = KINDS[kind]
     world.play(replies())
     script = world.runner.folder / "scenario.yaml"
@@ -131,14 +91,14 @@ def begin(world: World, kind: str) -> Process:
     world.edit("steps_registry.json", lambda registry: registry["validators"]["greeting"].update(greeting))
     isolation = "required" if os.geteuid() == 0 else "best-effort"
     environ = world.runner.prepare(label_event(), isolation=isolation, **inputs)
-    return Process(world, environ, world.runner.folder / "log")
+    return EntryProcess(world, environ)
 
 
 def whole_seconds(folder: Path, kind: str) -> float:
     """How long the run takes from its first line on when nobody disturbs it; one that would hang counts until then."""
     with open_world(folder) as world:
         process = begin(world, kind)
-        process.wait_for(process.begun)
+        process.wait_for(lambda: process.log != "")
         began = time.monotonic()
         if kind == "silent model":
             process.wait_for(lambda: len(world.model.bodies) == 2)
@@ -182,7 +142,7 @@ def struck(folder: Path, kind: str, moment: float, chance: random.Random) -> str
 def strike(world: World, kind: str, moment: float, first: signal.Signals, second: float) -> tuple[str, str]:
     """The row, empty for a run that was refused, and the log."""
     process = begin(world, kind)
-    process.wait_for(process.begun)
+    process.wait_for(lambda: process.log != "")
     time.sleep(moment)
     over = process.running.poll() is not None
     process.running.send_signal(first)
@@ -229,19 +189,6 @@ def check_whole(world: World, done: Invocation, *, over: bool) -> str:
     return f"{done.outputs['reason'].partition(':')[0]}, after {entries[-2].event.event if entries[1:] else 'nothing'}"
 
 
-def sleepers(world: World) -> list[str]:
-    """Processes of the tools that still sleep in this world's checkout."""
-    names = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words, here = (process / "cmdline").read_bytes(), (process / "cwd").readlink()
-        except OSError:
-            continue
-        if words.startswith(b"sleep\0") and here == world.checkout:
-            names.append(process.name)
-    return names
-
-
 def test_a_signal_while_the_program_is_loaded_is_not_lost(folder: Path) -> None:
     with open_world(folder) as world:
         process = begin(world, "tools")
@@ -254,7 +201,7 @@ def test_a_signal_while_the_program_is_loaded_is_not_lost(folder: Path) -> None:
 
         process.wait_for(caught)
         process.running.send_signal(signal.SIGTERM)
-        loading = not process.begun()
+        loading = not process.log
         done = process.end(ALLOWED * 20)
         assert loading
         assert check_whole(world, done, over=False) == "before the run"

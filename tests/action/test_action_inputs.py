@@ -11,7 +11,7 @@ import yaml
 
 from stepflow.action.main import act
 from tests.checkout import Invocation, git
-from tests.world import BRANCH, COMMIT, MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
+from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -43,21 +43,9 @@ def test_max_iterations_ends_the_run(world: World) -> None:
     assert (done.outputs["outcome"], done.outputs["iterations"], done.exit_code) == ("limit_reached", "3", 1)
 
 
-def test_max_turns_per_step_ends_the_run(world: World) -> None:
-    done = world.run([bash("true") for _ in range(9)], max_turns_per_step="2")
-    assert done.outputs["outcome"] == "limit_reached"
-    assert len(world.model.bodies) == 2
-
-
 def test_budget_usd_ends_the_run_before_the_next_turn(world: World) -> None:
     done = world.run(solve(), budget_usd="0.000001")
     assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1)
-    assert len(world.model.bodies) == 1
-
-
-def test_budget_tokens_ends_the_run_before_the_next_turn(world: World) -> None:
-    done = world.run(solve(), budget_tokens="1")
-    assert done.outputs["outcome"] == "budget_exhausted"
     assert len(world.model.bodies) == 1
 
 
@@ -125,11 +113,6 @@ def test_the_agent_says_what_its_branches_begin_with_and_whether_they_are_drafts
     assert world.pulls()[0]["draft"] is False
 
 
-def test_a_pull_request_is_a_draft_unless_said_otherwise(world: World) -> None:
-    world.run(solve())
-    assert world.pulls()[0]["draft"] is True
-
-
 def test_links_lead_only_to_allowed_hosts(world: World) -> None:
     text = "See [docs](https://docs.example.org/a) and [evil](https://evil.example.net/b)."
     script = [*solve()[:-1], answer("closure.issue", "closing", comment=text)]
@@ -173,25 +156,6 @@ def test_a_bot_starts_nothing_unless_it_is_named(world: World) -> None:
     event["sender"] = {"login": "helper[bot]", "type": "Bot"}
     assert world.run(solve(), event).outputs["outcome"] == "skipped"
     assert world.run(solve(), event, allow_bots="helper[bot]").outputs["outcome"] == "completed"
-
-
-def test_a_failure_is_reported_unless_report_failures_is_off(world: World) -> None:
-    abort = [answer("initial.issue", "abort")]
-    assert world.run(abort, on_failure="nothing").outputs["outcome"] == "aborted"
-    assert world.wrote_nothing()
-    done = world.run(abort)
-    assert world.wrote_nothing(but_comments=1)
-    assert done.outputs["comment-url"].endswith("issuecomment-9000")
-
-
-def test_on_failure_push_branch_keeps_the_work(world: World) -> None:
-    script = [understood(), bash(f"echo 'hello, world' > greeting.txt && {COMMIT}")]
-    done = world.run([*script, answer("continuation.issue", "abort", summary="no")], on_failure="push-branch")
-    assert done.outputs["outcome"] == "aborted", done.log
-    assert BRANCH in world.branches()
-    assert BRANCH in world.comments()[0]
-    assert world.pulls() == []
-    assert (done.outputs["branch"], done.outputs["commit"]) == (BRANCH, world.branches()[BRANCH])
 
 
 # the sandbox

@@ -72,12 +72,6 @@ def test_a_plan_only_reads_and_only_with_the_read_token(world: World) -> None:
     assert (world.git_server.requests, world.model.requests) == ([], [])
 
 
-def test_pull_requests_which_github_lists_as_issues_are_left_out(world: World) -> None:
-    add_issues(world, range(8, 10))
-    world.github.state.issues[8]["pull_request"] = True
-    assert numbers(plan(world)) == [7, 9]
-
-
 def test_a_page_ends_at_the_limit_and_the_next_one_begins_after_it(world: World) -> None:
     add_issues(world, range(8, 13))
     first = plan(world, limit="4")

@@ -127,23 +127,6 @@ def test_a_service_that_stays_down_is_asked_five_times_with_growing_waits(
     assert "waiting 40 s for the model" in done.log
 
 
-@pytest.mark.parametrize(
-    ("faults", "slept"),
-    [
-        pytest.param([Failure(status=429, error="rate_limit_error", headers={"retry-after": "7"})], [7], id="429"),
-        pytest.param([Failure(status=529, error="overloaded_error")], [5], id="529"),
-        pytest.param([Failure(status=500)] * 4, [5, 10, 20, 40], id="500-four-times"),
-        pytest.param([Drop()], [5], id="dropped"),
-        pytest.param([says("half", reset_after=3)], [5], id="reset-in-the-middle"),
-    ],
-)
-def test_a_fault_that_passes_leaves_no_stain(world: World, faults: list[Reply], slept: list[float]) -> None:
-    done = world.run([*faults, *solve()])
-    assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "3"), done.log
-    assert world.clock.slept == slept
-    assert (len(world.pulls()), done.annotations) == (1, [])
-
-
 def test_a_closing_that_never_fits_its_schema_does_not_close(world: World) -> None:
     misfit = answers({"stepId": "closure.issue", "next_action": {"action": "closing"}, "comment": "done"})
     done = world.run([understood(), HANDED_OVER, misfit, misfit, misfit, *[HANDED_OVER, misfit, misfit, misfit] * 9])

@@ -14,7 +14,7 @@ from stepflow.report.wording import OUTCOMES, describe_reason
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
-from tests.world import BRANCH, COMMIT, FastClock, World, answer, bash, label_event, solve, understood
+from tests.world import BRANCH, COMMIT, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -117,40 +117,6 @@ def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[
     assert world.wrote_nothing(but_comments=1)
 
 
-def test_the_deadline_ends_even_a_wait_for_the_model(world: World) -> None:
-    done = world.run([understood(), *[Failure(status=529)] * 9], timeout_minutes="0.2")
-    assert_ended(world, done, "timed_out")
-    assert "timeout-minutes" in done.outputs["reason"]
-    assert sum(world.clock.slept) <= 12
-    assert world.wrote_nothing(but_comments=1)
-
-
-def test_a_wait_that_the_service_wants_beyond_the_deadline_is_not_begun(world: World) -> None:
-    slow = Failure(status=429, error="rate_limit_error", headers={"retry-after": "6000"})
-    done = world.run([understood(), slow, slow], timeout_minutes="30")
-    assert_ended(world, done, "model_failed")
-    assert "It asks for a wait of 6000 s" in done.outputs["reason"]
-    assert "timeout-minutes" in done.outputs["reason"]
-    assert world.clock.slept == []
-    assert world.wrote_nothing(but_comments=1)
-
-
-def test_a_bug_of_ours_is_told_with_a_folded_traceback_and_exit_3(world: World) -> None:
-    class BrokenClock(FastClock):
-        def sleep(self, seconds: float) -> None:
-            raise ZeroDivisionError("the clock stands still")
-
-    world.runner.clock = BrokenClock()
-    done = world.run([Failure(status=500)])
-    assert_ended(world, done, "internal_error", exit_code=3)
-    assert "ZeroDivisionError: the clock stands still" in done.outputs["reason"]
-    lines = [line.strip() for line in done.log.splitlines()]
-    traceback = lines.index("Traceback (most recent call last):")
-    assert lines[traceback - 1].startswith("::group::")
-    assert "::endgroup::" in lines[traceback:]
-    assert world.wrote_nothing(but_comments=1)
-
-
 def test_a_comment_that_github_cannot_take_fails_the_boundary_and_leaves_the_rest(world: World) -> None:
     world.github.fail("POST", r"/issues/7/comments$", 500, times=99)
     done = world.run(solve())
@@ -179,15 +145,6 @@ def test_a_comment_that_github_takes_only_later_tells_of_the_broken_boundary(wor
     assert done.outputs["comment-url"]
 
 
-def test_a_passing_fault_is_waited_out_and_leaves_no_trace_but_in_the_log(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 503)
-    done = world.run(solve())
-    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
-    assert world.clock.slept == [5.0]
-    assert "[Boundary] waiting 5 s before try 2 of 5: GitHub failed at `create_comment`" in done.log
-    assert "503" not in world.comments()[0] + done.outputs["reason"]
-
-
 def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: World) -> None:
     world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
     first = world.run(solve())
@@ -213,20 +170,12 @@ def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: Worl
         "remove_labels": "applied",
     }
     (comment,) = world.comments()
-    assert "Allow GitHub Actions to create and approve pull requests" in comment
+    for text in (comment, done.outputs["reason"]):
+        assert "Allow GitHub Actions to create and approve pull requests" in text
+        assert "Settings → Actions → General" in text
     assert f"/compare/main...{BRANCH.replace('/', '/')}?expand=1" in comment
     assert (done.outputs["branch"], done.outputs["pull-request"]) == (BRANCH, "")
     assert world.github.state.issues[7]["state"] == "open"
-
-
-def test_a_git_server_that_refuses_the_token_fails_the_boundary(world: World) -> None:
-    world.git_server.token = "another"
-    done = world.run(solve())
-    assert_ended(world, done, "boundary_failed")
-    assert effects(done)["push_branch"] == "failed"
-    assert (done.outputs["branch"], world.pulls()) == ("", [])
-    assert world.wrote_nothing(but_comments=1)
-    assert "push_branch" in world.comments()[0].replace("\\", "")
 
 
 def test_somebody_who_may_only_read_is_refused_and_nothing_is_written(world: World) -> None:
@@ -273,6 +222,7 @@ def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
     assert f"kept on the branch `{BRANCH}`" in world.comments()[0]
     assert (world.pulls(), world.labels()) == ([], {"agent:fixer", "bug"})
     assert f"the unfinished work is kept on the branch {BRANCH}" in done.log
+    assert (done.outputs["branch"], done.outputs["commit"]) == (BRANCH, world.branches()[BRANCH])
 
 
 def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:

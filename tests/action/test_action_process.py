@@ -7,20 +7,19 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.checkout import git
+from tests.action.entry_process import EntryProcess
+from tests.checkout import Invocation, git
 from tests.servers.messages_api import Drop, Reply
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
-ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 READ_TOKEN = "github_pat_readonly0123456789"
 RUNTIME = "runtime-token-of-a-test"
 OIDC = "https://oidc.example/token?sig=of-a-test-0123456789"
@@ -53,36 +52,17 @@ def armed(world: World) -> World:
     return world
 
 
-class Process:
-    """The entry point as a process of its own; `look` is called at every turn of the model."""
+def looked_at(world: World, replies: list[Reply], look: Callable[[int], None]) -> Invocation:
+    """What came of the entry point as a process; `look` is called with its id at every turn of the model."""
+    turns = iter(replies)
 
-    def __init__(self, world: World, replies: list[Reply], look: Callable[[int], None]) -> None:
-        turns = iter(replies)
+    def reply(_body: dict[str, Any]) -> Reply:
+        look(process.running.pid)
+        return next(turns)
 
-        def reply(_body: dict[str, Any]) -> Reply:
-            look(self.running.pid)
-            return next(turns)
-
-        world.play(reply)
-        self.world = world
-        self.environ = world.runner.prepare(label_event(), read_token=READ_TOKEN)
-        self.log = world.runner.folder / "log"
-        with self.log.open("wb") as log:
-            self.running = subprocess.Popen(
-                [sys.executable, "-I", str(ENTRYPOINT)],
-                env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **self.environ},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def finish(self):
-        """What came of it."""
-        try:
-            code = self.running.wait(timeout=60)
-        finally:
-            self.running.kill()
-            self.running.wait()
-        return self.world.runner.collect(self.environ, code, self.log.read_text())
+    world.play(reply)
+    process = EntryProcess(world, world.runner.prepare(label_event(), read_token=READ_TOKEN))
+    return process.end()
 
 
 def shown(text: str | bytes) -> list[str]:
@@ -134,7 +114,7 @@ def test_no_secret_is_in_a_command_line_an_environment_or_a_file_while_it_runs(a
 
     before = (armed.checkout / ".git/config").read_bytes()
     script = [bash("git config --list; cat .git/config; env; cat /proc/$PPID/environ | tr '\\0' '\\n'"), *solve()]
-    done = Process(armed, script, look).finish()
+    done = looked_at(armed, script, look)
     assert done.outputs["outcome"] == "completed", done.log
     assert max(looked) >= 2
     assert (armed.checkout / ".git/config").read_bytes() == before
@@ -176,7 +156,7 @@ def test_a_signal_in_the_middle_gives_the_credentials_back(armed: World) -> None
             os.kill(pid, signal.SIGTERM)
 
     edit = bash("git config core.fsmonitor evil; echo evil > .git/hooks/pre-push")
-    done = Process(armed, [understood(), edit, Drop(silent=20)], look).finish()
+    done = looked_at(armed, [understood(), edit, Drop(silent=20)], look)
     assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
     assert (armed.checkout / ".git/config").read_bytes() == before
     assert CHECKOUT in credentials.read_text()

@@ -10,7 +10,7 @@ import yaml
 from stepflow.boundary.comment import Marker, marked
 from tests.checkout import git
 from tests.docs.page import USE_PAGE, named_block
-from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
+from tests.world import TOKEN, World, label_event, solve
 
 pytestmark = pytest.mark.whole
 
@@ -152,14 +152,6 @@ def test_before_the_closing_only_the_read_token_is_used(reading: World) -> None:
     assert all(request.credential == "write" for request in reading.github.requests[len(before) :])
 
 
-def test_without_a_read_token_nothing_is_asked_before_the_closing(world: World) -> None:
-    world.github.state.permissions["bob"] = "read"
-    done = world.run(solve())
-    assert set(world.requests_before_turn) == {0}
-    assert (done.outputs["outcome"], done.exit_code) == ("refused", 1)
-    assert world.wrote_nothing()
-
-
 @pytest.mark.parametrize(("status", "outcome", "code"), [(401, "misconfigured", 2), (500, "refused", 1)])
 def test_a_read_that_fails_ends_before_the_flow(reading: World, status: int, outcome: str, code: int) -> None:
     reading.github.fail("GET", ".*", status, f"no {READ_TOKEN}", times=9)
@@ -242,12 +234,6 @@ def without_issue(agent: dict[str, Any]) -> None:
     """No step uses the issue's number any more."""
     for step in agent["steps"].values():
         step.pop("uvVariables", None)
-
-
-def test_neither_token_is_in_what_the_model_sees_or_in_the_run_folder(reading: World) -> None:
-    done = reading.run(solve())
-    assert all(secret not in str(reading.model.bodies) for secret in (TOKEN, READ_TOKEN, MODEL_KEY))
-    assert done.outputs["outcome"] == "completed"
 
 
 def test_an_agents_own_verdict_is_not_loaded_for_somebody_without_write_access(reading: World) -> None:

@@ -13,7 +13,7 @@ import yaml
 from stepflow.action.main import act
 from tests.checkout import Invocation
 from tests.docs.page import ROOT
-from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
+from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, understood
 
 pytestmark = pytest.mark.whole
 
@@ -34,26 +34,6 @@ def left_behind(done: Invocation, world: World) -> dict[str, str]:
     return {**files, "log": visible(done), "summary": done.summary, "outputs": str(done.outputs), "written": written}
 
 
-def test_a_secret_that_the_model_knows_from_elsewhere_is_in_nothing_that_is_left(world: World) -> None:
-    world.github.read_token = READ_TOKEN
-    text = f"keys: {MODEL_KEY} {TOKEN} {READ_TOKEN}"
-    closing = {"comment": text, "verdict": text, "pull_request": {"title": f"T {TOKEN}", "body": text}}
-    script = [
-        bash(f"echo {TOKEN} | base64 -w0; echo; echo {MODEL_KEY}"),
-        answer("initial.issue", "next", understanding=text),
-        *solve()[1:-1],
-        answer("closure.issue", "closing", **closing),
-    ]
-    world.runner.environ = {**world.runner.environ, "RUNNER_DEBUG": "1"}
-    done = world.run(script, read_token=READ_TOKEN, record="recorded.yaml")
-    assert done.outputs["outcome"] == "completed", done.log
-    left = left_behind(done, world)
-    assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json", "recorded.yaml"} <= left.keys()
-    for name, content in left.items():
-        assert [secret for secret in (MODEL_KEY, TOKEN, READ_TOKEN) if secret in content] == [], name
-    assert "***" in left["journal.jsonl"]
-
-
 def test_a_multi_line_key_is_masked_line_by_line_and_redacted(world: World) -> None:
     key = "\n".join(KEY_LINES)
     said = answer("initial.issue", "abort", understanding=f"{KEY_LINES[1]} and {KEY_LINES[2]}", why=key)
@@ -64,13 +44,6 @@ def test_a_multi_line_key_is_masked_line_by_line_and_redacted(world: World) -> N
     assert [line for line in masked if line in KEY_LINES] == list(KEY_LINES)
     for name, content in left_behind(done, world).items():
         assert [line for line in KEY_LINES[1:] if line in content] == [], name
-
-
-def test_the_masks_are_the_first_lines_of_the_log_and_none_comes_later(world: World) -> None:
-    lines = world.run(solve()).log.splitlines()
-    masks = [number for number, line in enumerate(lines) if line.startswith("::add-mask::")]
-    assert masks == list(range(len(masks)))
-    assert {f"::add-mask::{MODEL_KEY}", f"::add-mask::{TOKEN}"} <= {lines[number] for number in masks}
 
 
 def test_a_percent_sign_in_a_secret_is_masked_as_it_is(world: World) -> None:

@@ -68,43 +68,6 @@ def test_broken_json_is_told_with_its_line(runner: Runner) -> None:
     assert_refused(runner.run(labeled()), runner, "SF104", "file=.agent/fixer/steps_registry.json,line=4")
 
 
-def test_a_missing_schema_file_is_named(runner: Runner) -> None:
-    for schema in (runner.checkout / ".agent/fixer/schemas").glob("*.json"):
-        schema.unlink()
-    assert_refused(runner.run(labeled()), runner, "SF401")
-
-
-def test_an_enum_that_differs_from_the_allowed_intents_is_refused(runner: Runner) -> None:
-    edit(
-        registry(runner),
-        lambda document: document["steps"]["initial.issue"]["structuredGate"].update(allowedIntents=["next", "repeat"]),
-    )
-    assert_refused(runner.run(labeled()), runner, "SF326", "repeat")
-
-
-def test_a_dangling_transition_is_refused(runner: Runner) -> None:
-    edit(
-        registry(runner),
-        lambda document: document["steps"]["initial.issue"]["transitions"].update(next={"target": "continuation.gone"}),
-    )
-    assert_refused(runner.run(labeled()), runner, "SF343", "continuation.gone")
-
-
-def test_an_unknown_validator_is_refused(runner: Runner) -> None:
-    edit(
-        registry(runner),
-        lambda document: document["validationSteps"]["closure.issue"]["validationConditions"].append(
-            {"validator": "nope"}
-        ),
-    )
-    assert_refused(runner.run(labeled()), runner, "SF603", "nope")
-
-
-def test_a_missing_prompt_is_refused(runner: Runner) -> None:
-    (runner.checkout / ".agent/fixer/prompts/steps/initial/issue/f_default.md").unlink()
-    assert_refused(runner.run(labeled()), runner, "SF501", "initial.issue")
-
-
 def test_a_required_parameter_without_a_value_is_refused(runner: Runner) -> None:
     parameter = {"topic": {"type": "string", "cli": "--topic", "required": True, "description": "What about"}}
     edit(runner.checkout / ".agent/fixer/agent.json", lambda document: document.update(parameters=parameter))

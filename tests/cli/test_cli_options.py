@@ -21,15 +21,6 @@ def read(*words: str) -> Inputs:
     return read_flags(parser.parse_args(words), agent="fixer")
 
 
-def test_every_input_has_a_flag_of_its_name_but_those_the_command_decides() -> None:
-    parser = argparse.ArgumentParser()
-    add_input_flags(parser)
-    flags = {option for action in parser._actions for option in action.option_strings}
-    names = {name.replace("_", "-") for name in Inputs.model_fields}
-    many = {"plan", "gather"}
-    assert {name for name in names if f"--{name}" not in flags} == {"agent", "mode", "host"} | many
-
-
 def test_every_word_that_help_offers_for_an_input_is_taken() -> None:
     parser = argparse.ArgumentParser()
     add_input_flags(parser)
