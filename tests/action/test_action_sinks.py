@@ -28,59 +28,18 @@ from stepflow.report.summary import final_words
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)
 COMMANDS = (
-    "set-output name=a::b",
-    "error::x",
-    "stop-commands::t",
-    "add-mask::x",
-    "GROUP::x",
-    "endgroup::",
-    "add-path::/",
+    *("set-output name=a::b", "error::x", "stop-commands::t", "add-mask::x"),
+    *("GROUP::x", "endgroup::", "add-path::/"),
 )
 SIGNS = [
     *(f"::{command}" for command in COMMANDS),
-    *(
-        "##[error]x",
-        "##[GROUP]",
-        "##[add-path]/",
-        "##",
-        "#",
-        "[error]",
-        "::",
-        ":",
-        "error",
-        "]",
-        "%0A::error::x",
-        "%25",
-    ),
-    *("%", "%3A%3Aerror::", "\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029", "\x1c", "\x1e", "\ufeff", "\t"),
-    *(
-        " ",
-        "\u00a0",
-        "\u3000",
-        "\u2003",
-        "\u200b",
-        "\u2060",
-        "\u0591",
-        "\u034f",
-        "\u180e",
-        "\ufe0f",
-        "\U000e0041",
-        "\u00ad",
-    ),
-    *(
-        "\x1b[31m",
-        "\x1b]0;t\x07",
-        "\x9b1m",
-        "\x1b",
-        "\x00",
-        "\udc80",
-        "\uff1a\uff1a",
-        "a<<end",
-        "name=value",
-        "<<",
-        "=",
-        "end",
-    ),
+    *("##[error]x", "##[GROUP]", "##[add-path]/", "##", "[error]", "::", "error"),
+    *("%0A::error::x", "%25", "%3A%3Aerror::"),
+    # Each of these characters by itself.
+    *"#:]%\n\r\v\f\x85\u2028\u2029\x1c\x1e\ufeff\t",
+    *" \u00a0\u3000\u2003\u200b\u2060\u0591\u034f\u180e\ufe0f\U000e0041\u00ad",
+    *("\r\n", "\x1b[31m", "\x1b]0;t\x07", "\x9b1m", "\x1b", "\x00", "\udc80", "\uff1a\uff1a"),
+    *("a<<end", "name=value", "<<", "=", "end"),
 ]
 TEXT = st.lists(st.sampled_from(SIGNS) | st.text(max_size=3), max_size=12).map("".join)
 OUR_OWN = ("group", "endgroup")
