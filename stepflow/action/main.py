@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, TextIO, cast
 
-from stepflow.action.modes import ActionResult, RequestedRun, execute_mode, report_without_run
+from stepflow.action.modes import ActionResult, RequestedRun, execute_mode, without_run
 from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
@@ -72,20 +72,13 @@ def _execute(
         with cancellation.obeyed():
             return execute_mode(read_runner(environ), job, cancellation, requested, clock=clock)
     except RunCancelled as cancelled:
-        return _not_begun(requested, Outcome.CANCELLED, str(cancelled))
+        return without_run(Outcome.CANCELLED, str(cancelled), requested=requested)
     except DefinitionError as error:
         # `errors` stands below `domain` on the map and cannot name the type of its problems.
         problems = cast("tuple[Problem, ...]", error.problems)
-        return _not_begun(requested, Outcome.INVALID_DEFINITION, error.message, problems)
+        return without_run(Outcome.INVALID_DEFINITION, error.message, requested=requested, problems=problems)
     except StepflowError as error:
-        return _not_begun(requested, outcome_of(error), str(error), code=error.code)
+        return without_run(outcome_of(error), str(error), requested=requested, code=error.code)
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
         job.say(*folded_traceback(traceback.format_exc()))
-        return _not_begun(requested, Outcome.INTERNAL_ERROR, f"{BUG}: {type(bug).__name__}: {bug}")
-
-
-def _not_begun(
-    requested: RequestedRun, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = (), code: str | None = None
-) -> ActionResult:
-    report = report_without_run(outcome, reason, requested=requested, problems=problems, code=code)
-    return ActionResult(report=report, problems=problems)
+        return without_run(Outcome.INTERNAL_ERROR, f"{BUG}: {type(bug).__name__}: {bug}", requested=requested)

@@ -12,7 +12,7 @@ from stepflow.domain.problem import count_problems
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
+from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
@@ -122,7 +122,7 @@ def _mend(runner: Runner, job: Job) -> None:
         job.say(annotation("notice", message), *(annotation("warning", note) for note in notes))
 
 
-def report_without_run(
+def without_run(
     outcome: Outcome,
     reason: str,
     *,
@@ -130,8 +130,8 @@ def report_without_run(
     problems: tuple[Problem, ...] = (),
     code: str | None = None,
     folders: tuple[str, str] = ("", ""),
-) -> RunReport:
-    """The report where no run began. `folders` are where its results lie, inside the container and outside."""
+) -> ActionResult:
+    """The result where no run began. `folders` are where its files lie, inside the container and outside."""
     known = requested or RequestedRun()
     facts = ReportFacts(
         agent=known.agent,
@@ -143,7 +143,8 @@ def report_without_run(
         run_folder=folders[0],
         host_run_folder=folders[1],
     )
-    return replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
+    report = replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
+    return ActionResult(report=report, problems=problems)
 
 
 def run_mode(
@@ -152,7 +153,7 @@ def run_mode(
     """One run, if the event asks for one."""
     trigger = read_trigger(runner)
     if isinstance(trigger, Skip):
-        return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
+        return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     request = make_request(runner, trigger, job)
     if complete := completed_report(request):
@@ -164,8 +165,8 @@ def run_mode(
     except RunCancelled as cancelled:
         return ActionResult(report=write_unbegun(request, cancelled, clock))
     except StepflowError as error:
-        report = report_without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-        if commented := report_unprepared(request, report, clock_of_services(clock, cancellation)):
+        unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
+        if commented := report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation)):
             job.say(annotation("notice", commented.detail))
         raise
     if prepared.previous and prepared.previous.problem:
@@ -190,13 +191,12 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
     )
     job.say(*diagnostics(checked.inspections, rules(), Theme()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
-    report = report_without_run(
+    return without_run(
         Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
         f"checked {', '.join(checked.inspections)}: {count_problems(problems)}",
         requested=RequestedRun(agent=inputs.agent or ""),
         problems=problems,
     )
-    return ActionResult(report=report, problems=problems)
 
 
 def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
@@ -213,15 +213,14 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     request = make_request(runner, nobody, job)
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
-    report = report_without_run(
-        rehearsal.outcome,
-        f"rehearsed {describe_rehearsal(rehearsal)}",
-        requested=requested,
-        folders=(str(request.folder), request.host_folder),
+    reason, folders = f"rehearsed {describe_rehearsal(rehearsal)}", (str(request.folder), request.host_folder)
+    return replace(
+        without_run(rehearsal.outcome, reason, requested=requested, folders=folders),
+        summary=rehearsal_summary(rehearsal),
+        annotations=rehearsal_annotations(rehearsal),
+        # Each scenario has a report of its own, and there is none of them all.
+        outputs={"report": ""},
     )
-    summary, annotations = rehearsal_summary(rehearsal), rehearsal_annotations(rehearsal)
-    # Each scenario has a report of its own, and there is none of them all.
-    return ActionResult(report=report, summary=summary, annotations=annotations, outputs={"report": ""})
 
 
 def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
@@ -230,12 +229,12 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
     if isinstance(trigger, Skip) and runner.inputs.agent:
         trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
     if isinstance(trigger, Skip):
-        return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
+        return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     preflight = run_preflight(make_request(runner, trigger, job), cancellation)
     job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
-    report = report_without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
-    return ActionResult(report=report, summary=preflight_summary(preflight))
+    result = without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
+    return replace(result, summary=preflight_summary(preflight))
 
 
 def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
@@ -251,12 +250,11 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
     reason = describe_page(page)
     job.say(reason)
     outputs = {
-        "plan": compact(list(matrix_entries(page))),
+        "plan": compact([matrix_entry(issue) for issue in page.issues]),
         "plan-issues": compact([issue.number for issue in page.issues]),
         "plan-next": str(page.after or ""),
     }
-    report = report_without_run(Outcome.COMPLETED, reason)
-    return ActionResult(report=report, summary=page_summary(page), outputs=outputs)
+    return replace(without_run(Outcome.COMPLETED, reason), summary=page_summary(page), outputs=outputs)
 
 
 def gather_mode(runner: Runner, job: Job) -> ActionResult:
@@ -271,6 +269,5 @@ def gather_mode(runner: Runner, job: Job) -> ActionResult:
     folders = (folder,) if folder.exists() or not gather.issues else ()
     gathered = gather_results(folders, gather.issues)
     job.say(*gathered_lines(gathered))
-    report = report_without_run(Outcome.COMPLETED, describe_totals(gathered))
-    outputs = {"gathered": gathered_json(gathered)}
-    return ActionResult(report=report, summary=gathered_summary(gathered), outputs=outputs)
+    result = without_run(Outcome.COMPLETED, describe_totals(gathered))
+    return replace(result, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})

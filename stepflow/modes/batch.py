@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
-    from stepflow.run.inputs import Inputs
+    from stepflow.run.inputs import Inputs, PlanInput
     from stepflow.run.proxies import ProxyConfig
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
@@ -73,55 +72,41 @@ def plan_issues(
         connection=proxy_config.connection_to(inputs.github_api_url),
     )
     with closing(reader):
-        return _page_of(_read_all(reader, inputs.plan.label, inputs.plan.after or 0, inputs.plan.limit))
+        return _read_page(reader, inputs.plan)
 
 
-def matrix_entries(page: IssuePage) -> list[JsonObject]:
-    """The page as the jobs' `matrix.include`."""
-    return [_entry(issue) for issue in page.issues]
+def matrix_entry(issue: PlannedIssue) -> JsonObject:
+    """The issue as one of the jobs' `matrix.include`."""
+    return {"issue": issue.number, "text": issue.text}
 
 
-@dataclass(kw_only=True)
-class _Read:
-    """What was read so far: all numbers, and the texts of as many as a page can hold."""
-
-    label: str
-    numbers: set[int] = field(default_factory=set)
-    texts: dict[int, str] = field(default_factory=dict)
-    requests: int = 0
-
-
-def _read_all(reader: GitHubReader, label: str, after: int, limit: int) -> _Read:
-    """Every open issue behind `after`. One that a change of the list shows twice counts once."""
-    read = _Read(label=label)
-    page: Mapping[str, str] | None = {}
-    while page is not None:
-        if read.requests == MOST_REQUESTS:
+def _read_page(reader: GitHubReader, plan: PlanInput) -> IssuePage:
+    """Every open issue behind `after`, and the texts of as many as fit into a job's output together. One that a change
+    of the list shows twice counts once."""
+    numbers, texts, requests = set[int](), dict[int, str](), 0
+    listed: Mapping[str, str] | None = {}
+    while listed is not None:
+        if requests == MOST_REQUESTS:
             raise InputError(
-                f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{label}".',
+                f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{plan.label}".',
                 hint="Give the issues to take a label of their own.",
             )
-        listing = reader.issues_page(label, page)
-        read.requests += 1
-        behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > after}
-        read.numbers.update(behind)
-        read.texts = dict(sorted({**read.texts, **behind}.items())[:limit])
-        page = listing.next
-    return read
-
-
-def _page_of(read: _Read) -> IssuePage:
-    """As many of the texts as fit into a job's output together."""
+        listing = reader.issues_page(plan.label, listed)
+        requests += 1
+        behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > (plan.after or 0)}
+        numbers.update(behind)
+        texts = dict(sorted({**texts, **behind}.items())[: plan.limit])
+        listed = listing.next
     issues: list[PlannedIssue] = []
     budget = LARGEST_PAGE
-    for number, text in read.texts.items():
+    for number, text in texts.items():
         issue = PlannedIssue(number=number, text=text)
         budget -= _size(issue)
         if budget < 0:
             break
         issues.append(issue)
-    waiting = len(read.numbers) - len(issues)
-    return IssuePage(label=read.label, issues=tuple(issues), waiting=waiting, requests=read.requests)
+    waiting = len(numbers) - len(issues)
+    return IssuePage(label=plan.label, issues=tuple(issues), waiting=waiting, requests=requests)
 
 
 def _text(issue: Issue) -> str:
@@ -132,11 +117,7 @@ def _text(issue: Issue) -> str:
 
 def _size(issue: PlannedIssue) -> int:
     """Bytes in UTF-16, with the comma behind it."""
-    return len((compact(_entry(issue)) + ",").encode("utf-16-le", errors="surrogatepass"))
-
-
-def _entry(issue: PlannedIssue) -> JsonObject:
-    return {"issue": issue.number, "text": issue.text}
+    return len((compact(matrix_entry(issue)) + ",").encode("utf-16-le", errors="surrogatepass"))
 
 
 #: Bytes; the report of a run with a hundred iterations has about a hundredth of it.

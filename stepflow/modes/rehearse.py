@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import find_agents
@@ -173,21 +173,28 @@ class Played:
 
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
     """Play it through. What keeps it from beginning is an ending too, which a scenario may expect."""
-    clock, listener = RehearsalClock(), _Listener()
-    begun = clock.now()
+    clock, terminal = RehearsalClock(), TerminalLog()
+    begun, log, ran = clock.now(), list[str](), list[ValidatorRan]()
     expect: Expect | None = None
     text, run_folder = "", ""
     notes: tuple[str, ...] = ()
+
+    def listen(entry: Entry) -> None:
+        """Keep of the run what its report does not have: the log, and each validator's result in full."""
+        log.extend(terminal.render(entry))
+        if isinstance(entry.event, ValidatorRan):
+            ran.append(entry.event)
+
     try:
         # Read here, once: after the run it is a file that tools may have changed.
         text = read_scenario(listed.file, root=request.root)
         expect = parse_scenario(text, name=listed.file).expect
         prepared = prepare_run(request, now=begun)
-        report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
+        report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listen,)).report
         texts = read_files(request.root, (expect.files if expect else None) or ())
         redactor = prepared.request.redactor
         files = {path: None if content is None else redactor(content) for path, content in texts.items()}
-        came, reason = came_of(report, listener.ran, files), report.reason
+        came, reason = came_of(report, ran, files), report.reason
         run_folder = report.host_run_folder or report.run_folder
         if left := prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0:
             notes = (f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played",)
@@ -205,9 +212,9 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         seconds=clock.now() - begun,
         differences=differences(expect, came),
         notes=notes,
-        log=tuple(listener.log),
+        log=tuple(log),
         run_folder=run_folder,
-        red=red_lines(listener.ran),
+        red=red_lines(ran),
     )
     return Played(rehearsed=rehearsed, expect=expect, came=came)
 
@@ -219,21 +226,6 @@ def red_lines(ran: Sequence[ValidatorRan]) -> tuple[str, ...]:
     last = ran[-1]
     output = [line for line in last.output_tail.splitlines() if line.strip()][-RED_LINES:]
     return (f"the check {last.name} is red (exit code {last.exit_code}): {last.command}", *output)
-
-
-@dataclass(kw_only=True)
-class _Listener:
-    """Keeps of a run what its report does not have: the log, and each validator's result in full."""
-
-    log: list[str] = field(default_factory=list)
-    ran: list[ValidatorRan] = field(default_factory=list)
-    _log: TerminalLog = field(default_factory=TerminalLog)
-
-    def __call__(self, entry: Entry) -> None:
-        """Follow one entry."""
-        self.log.extend(self._log.render(entry))
-        if isinstance(entry.event, ValidatorRan):
-            self.ran.append(entry.event)
 
 
 def accept(played: Played, root: Path) -> Rehearsed:

@@ -74,19 +74,16 @@ class TimelyTools:
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one call. The other tools have short timeouts of their own."""
-        return self.tools.run_tool(self._in_time(use) if use.name == "bash" else use)
+        given = use.input.get("timeout_ms") or self.usual * 1000
+        left = self.deadline.left(GRACE) * 1000
+        # An input that is no number is for the tool itself to refuse.
+        if use.name == "bash" and isinstance(given, int | float) and given > left:
+            use = replace(use, input={**use.input, "timeout_ms": int(left)})
+        return self.tools.run_tool(use)
 
     def end_step(self) -> None:
         """Kill what is left of the step."""
         self.tools.end_step()
-
-    def _in_time(self, use: ToolUse) -> ToolUse:
-        given = use.input.get("timeout_ms") or self.usual * 1000
-        left = self.deadline.left(GRACE) * 1000
-        # An input that is no number is for the tool itself to refuse.
-        if not isinstance(given, int | float) or given <= left:
-            return use
-        return replace(use, input={**use.input, "timeout_ms": int(left)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import advance, fold
-from stepflow.domain.words import BaseChecks, Outcome
+from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutput
 from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -31,7 +31,7 @@ from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
-from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, structured_output_of, toolbox_options
+from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
@@ -215,6 +215,10 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter) -> Ports:
 def facts_of(prepared: Prepared) -> RunFacts:
     """What the run is bound to, as far as it is known before anybody has looked at the checkout."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
+    structured_output = inputs.structured_output
+    if structured_output is StructuredOutput.AUTO and inputs.provider is Provider.SCRIPTED:
+        # A scripted model heeds its scenario alone: nothing is found out.
+        structured_output = StructuredOutput.NATIVE
     return RunFacts(
         run_id=request.run_id,
         root=str(request.root),
@@ -226,7 +230,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         args=prepared.args,
         context_text=prepared.context.text,
         base_branch=agent.github.pull_request.base or request.trigger.default_branch,
-        structured_output=structured_output_of(inputs),
+        structured_output=structured_output,
     )
 
 

@@ -305,28 +305,29 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
 
 
 def _refusal(run: Run, plan: Plan) -> Ending | None:
-    reason = plan.refusal or _unvalidated(run.work, plan)
+    """The end of a run whose plan is refused, or whose commits are not what the validators saw."""
+    reason, work = plan.refusal, run.work
+    pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
+    if not reason and pushes and work.is_checked and work.uncommitted:
+        reason = (
+            f"refused: the checks ran beside files that no commit holds, so they do not speak for the commits: "
+            f"{named(work.uncommitted)}. Let the agent commit them, remove them, or name them in .gitignore."
+        )
     return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
 
 
-def _unvalidated(work: Work, plan: Plan) -> str:
-    """Why the commits are not what the validators saw, empty when they are or when nothing is pushed."""
-    pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
-    if not (pushes and work.is_checked and work.uncommitted):
-        return ""
-    return (
-        f"refused: the checks ran beside files that no commit holds, so they do not speak for the commits: "
-        f"{named(work.uncommitted)}. Let the agent commit them, remove them, or name them in .gitignore."
-    )
-
-
 def _apply(run: Run, plan: Plan, completed: Ending) -> Ending:
+    def record(receipt: Receipt) -> None:
+        run.journal.append(EffectApplied(**vars(receipt)))
+        # This effect is through and written down, and the next has not begun: the moment to obey a signal.
+        run.cancellation.check()
+
     with closing(_writer(run.request, run.retry_policy)) as writer:
         applied = apply_effects(
             plan,
             writer=writer,
             pusher=_pusher(run, writer),
-            record=lambda receipt: _record(run, receipt),
+            record=record,
             done=_believed(run, plan),
         )
     _report_issue_cost(run, applied.spent)
@@ -347,12 +348,6 @@ def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:
         if (not receipt.url or receipt.url.startswith(site))
         and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.detail))
     )
-
-
-def _record(run: Run, receipt: Receipt) -> None:
-    run.journal.append(EffectApplied(**vars(receipt)))
-    # This effect is through and written down, and the next has not begun: the moment to obey a signal.
-    run.cancellation.check()
 
 
 def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:

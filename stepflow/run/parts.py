@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.event import RunStarted
-from stepflow.domain.words import Provider, StructuredOutput, VerdictType
+from stepflow.domain.words import Provider, VerdictType
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel, address_of
@@ -59,13 +59,6 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
         base_branch=facts.base_branch,
         root=facts.root,
     )
-
-
-def structured_output_of(inputs: Inputs) -> StructuredOutput:
-    """How the model is asked for structured output. A scripted one heeds its scenario alone: nothing is found out."""
-    given = inputs.structured_output
-    is_scripted = inputs.provider is Provider.SCRIPTED
-    return StructuredOutput.NATIVE if given is StructuredOutput.AUTO and is_scripted else given
 
 
 def toolbox_options(request: RunRequest) -> ToolboxOptions:
@@ -137,28 +130,23 @@ def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
     """The agent's own verdict; None when its verdict type is another one."""
     if agent.verdict.type is not VerdictType.META_CUSTOM:
         return None
-    path = str(agent.verdict.config.get("handlerPath"))
+    path, source = str(agent.verdict.config.get("handlerPath")), agent.verdict.handler
     with _foreign_code(path, "while it was loaded"):
-        module = _module(agent, path)
+        if source is None:
+            module = importlib.import_module(path)
+        else:
+            # The text that was read at load.
+            module = ModuleType("stepflow_own_verdict")
+            exec(compile(source.text, source.file, "exec"), module.__dict__)  # noqa: S102 - the author's code, asked for by name
         build = getattr(module, "build", None)
         handler = build(agent, dict(args)) if callable(build) else None
-    missing = [name for name in ("feed", "is_finished") if not callable(getattr(handler, name, None))]
-    if missing:
+    missing = (f"`{name}`" for name in ("feed", "is_finished") if not callable(getattr(handler, name, None)))
+    if lacking := " and ".join(missing):
         raise DefinitionError(
-            f'The verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {_named(missing)}.',
+            f'The verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {lacking}.',
             hint="Define `build`; it returns an object with feed(iteration, texts, answer) and is_finished().",
         )
     return OwnVerdict(path=path, handler=cast("Handler", handler))
-
-
-def _module(agent: AgentDefinition, path: str) -> ModuleType:
-    """The handler's module: the text that was read at load, or an installed module."""
-    source = agent.verdict.handler
-    if source is None:
-        return importlib.import_module(path)
-    module = ModuleType("stepflow_own_verdict")
-    exec(compile(source.text, source.file, "exec"), module.__dict__)  # noqa: S102 - the author's code, asked for by name
-    return module
 
 
 @contextmanager
@@ -171,10 +159,6 @@ def _foreign_code(path: str, when: str) -> Iterator[None]:
             f'The verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
             hint="Mend the handler, or use another verdict type.",
         ) from exc
-
-
-def _named(names: list[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)
 
 
 def open_anthropic(request: RunRequest) -> AnthropicModel:
@@ -215,9 +199,11 @@ def check_addresses(inputs: Inputs) -> None:
         if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
             shown = url.rpartition("@")[2]
             raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
-    if not _are_one(_host(api), _host(server)):
+    api, server = _host(api), _host(server)
+    # The API is at the server's own name or below it, as `api.github.com` is; a tunnel ends on this machine.
+    if not (api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)):
         raise InputError(
-            f"GitHub's API is at {_host(api)} and its server at {_host(server)}: these are two servers.",
+            f"GitHub's API is at {api} and its server at {server}: these are two servers.",
             hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches a "
             "server that it is not for.",
         )
@@ -230,11 +216,6 @@ def describe_connections(request: RunRequest) -> Iterator[str]:
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
     yield from request.proxy_config.describe(urls)
-
-
-def _are_one(api: str, server: str) -> bool:
-    """The API is at the server's own name or below it, as `api.github.com` is; a tunnel ends on this machine."""
-    return api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)
 
 
 def _host(url: str) -> str:

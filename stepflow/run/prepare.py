@@ -86,7 +86,11 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
     with ExitStack() as opened:
-        model = _model(request, scenario, resumed_run, opened)
+        model: Model
+        if scenario:
+            model = ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
+        else:
+            model = opened.enter_context(open_anthropic(request))
         if resumed_run:
             # A resumed run keeps what the model was shown of the issue at first.
             context = SanitizedText(text=resumed_run.started.context_text)
@@ -183,14 +187,6 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     )
 
 
-def _model(
-    request: RunRequest, scenario: Scenario | None, resumed_run: PreviousRun | None, resources: ExitStack
-) -> Model:
-    if scenario:
-        return ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
-    return resources.enter_context(open_anthropic(request))
-
-
 def scenario_of(request: RunRequest) -> Scenario | None:
     """What a scripted model answers; None when a real one does."""
     if request.inputs.provider is not Provider.SCRIPTED:
@@ -223,21 +219,22 @@ def check_request(request: RunRequest) -> None:
 
 def check_boundary(request: RunRequest) -> None:
     """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
-    if request.inputs.boundary is BoundaryMode.GITHUB:
-        _check_writing(request)
-    _check_actor(request)
-
-
-def _check_writing(request: RunRequest) -> None:
-    if request.inputs.github_token is None:
+    inputs = request.inputs
+    writes = inputs.boundary is BoundaryMode.GITHUB
+    if writes and inputs.github_token is None:
         raise InputError(
             "The input github-token is empty.",
             hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
         )
-    if not request.repository:
+    if writes and not request.repository:
         raise InputError(
             "It is not known which repository to write to.",
             hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
+        )
+    if (writes or inputs.read_token is not None) and not request.trigger.actor:
+        raise InputError(
+            "It is not known who started this run, and whoever did needs write access.",
+            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
         )
 
 
@@ -258,15 +255,6 @@ def unset_variables(request: RunRequest) -> tuple[str, ...]:
     """Warnings about names in `pass-env` that nothing stands behind."""
     unset = (name for name in request.inputs.pass_env if name not in request.environment)
     return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
-
-
-def _check_actor(request: RunRequest) -> None:
-    asks = request.inputs.boundary is BoundaryMode.GITHUB or request.inputs.read_token is not None
-    if asks and not request.trigger.actor:
-        raise InputError(
-            "It is not known who started this run, and whoever did needs write access.",
-            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
-        )
 
 
 def _check_name(request: RunRequest) -> None:

@@ -72,11 +72,6 @@ def write_whole(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def journal_path(prepared: Prepared) -> Path:
-    """Where the run's journal is."""
-    return prepared.request.folder / JOURNAL
-
-
 def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     """Everything that the journal and the request know; the `ending` counts where the journal could not take it."""
     request, agent = prepared.request, prepared.agent
@@ -93,7 +88,7 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
         host_run_folder=request.host_folder,
     )
     try:
-        return collect_report(iter_journal(journal_path(prepared)), agent, facts=facts)
+        return collect_report(iter_journal(prepared.request.folder / JOURNAL), agent, facts=facts)
     except StepflowError:
         if ending is None:
             raise
@@ -281,7 +276,7 @@ def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
         return {}
     expect = None
     with suppress(StepflowError):
-        events = (entry.event for entry in iter_journal(journal_path(prepared)))
+        events = (entry.event for entry in iter_journal(prepared.request.folder / JOURNAL))
         ran = [event for event in events if isinstance(event, ValidatorRan)]
         expect = expect_of_recording(report, ran, prepared.request.inputs)
     text = prepared.recording.to_yaml(expect)
