@@ -68,7 +68,12 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", problems)
     if agent:
         yield from guarded("run arguments", lambda: _arguments(request, agent))
-        yield from model_checks(request, agent)
+        if request.inputs.provider is Provider.SCRIPTED:
+            yield from guarded("model", lambda: _scripted(request))
+        else:
+            models = _models(request, agent)
+            yield from guarded("model", lambda: _reachable(request, models))
+            yield from guarded("price", lambda: _priced(request, agent, models))
     layers = sandbox_checks(request, cancellation)
     yield from layers
     if agent and request.inputs.base_checks is not BaseChecks.SKIP:
@@ -78,7 +83,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guarded(_BASE, lambda: _base(request, agent, cancellation))
     with cancellation.obeyed():
         yield from guarded("boundary", lambda: _boundary(request))
-        yield from github_checks(request, agent)
+        yield from _github(request, agent)
 
 
 def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -225,35 +230,12 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
 
 
 _BASE = "check before the run"
-_MAY_OPEN = "Actions may create pull requests"
-_SCOPES = "scopes of github-token"
-
-
-def model_checks(request: RunRequest, agent: AgentDefinition) -> tuple[PreflightCheck, ...]:
-    """Whether the models of this agent answer, and what a turn of them costs."""
-    if request.inputs.provider is Provider.SCRIPTED:
-        return guarded("model", lambda: _scripted(request))
-    models = _models(request, agent)
-    return (
-        *guarded("model", lambda: _reachable(request, models)),
-        *guarded("price", lambda: _priced(request, agent, models)),
-    )
-
-
-def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[PreflightCheck, ...]:
-    """What `read-token` lets us know, and what no token may ask."""
-    token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
-    if token is None:
-        return tuple(_unasked(request)) if writes else ()
-    readable = guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
-    return (*readable, *(_unaskable(request) if writes else ()))
 
 
 def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
-    scenario = scenario_of(request)
-    if scenario:
-        yield ok("model", f"scripted, no key needed: {request.inputs.scenario}")
-        yield ok("price", "scripted turns cost nothing")
+    scenario_of(request)
+    yield ok("model", f"scripted, no key needed: {request.inputs.scenario}")
+    yield ok("price", "scripted turns cost nothing")
 
 
 def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
@@ -284,12 +266,21 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
         yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
 
 
-def _unasked(request: RunRequest) -> Iterator[PreflightCheck]:
-    yield unknown(
-        "actor", "whether whoever starts a run may write is asked in the boundary, or before with `read-token`"
-    )
-    yield unknown("labels", f"see {_address(request)}/labels, or give `read-token`")
-    yield from _unaskable(request)
+def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[PreflightCheck]:
+    """What `read-token` lets us know, and what no token may ask."""
+    token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
+    if token is not None:
+        yield from guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
+    elif writes:
+        when = "in the boundary, or before with `read-token`"
+        yield unknown("actor", f"whether whoever starts a run may write is asked {when}")
+        yield unknown("labels", f"see {_address(request)}/labels, or give `read-token`")
+    if writes:
+        where = f"{_address(request)}/settings/actions"
+        allows = "Allow GitHub Actions to create and approve pull requests"
+        yield unknown("Actions may create pull requests", f"see {where}, '{allows}'")
+        takes = "it takes contents, issues and pull-requests, each `write`"
+        yield unknown("scopes of github-token", f"see `permissions:` of the job: {takes}")
 
 
 def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[PreflightCheck]:
@@ -308,12 +299,6 @@ def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str])
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
     return ok("labels", f"there: {', '.join(wanted)}")
-
-
-def _unaskable(request: RunRequest) -> Iterator[PreflightCheck]:
-    where = f"{_address(request)}/settings/actions"
-    yield unknown(_MAY_OPEN, f"see {where}, 'Allow GitHub Actions to create and approve pull requests'")
-    yield unknown(_SCOPES, "see `permissions:` of the job: it takes contents, issues and pull-requests, each `write`")
 
 
 def _address(request: RunRequest) -> str:

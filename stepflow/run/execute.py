@@ -97,8 +97,12 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
     that do not hold. Then look whether the sandbox is closed. Gives the state that the flow goes on from."""
     prepared, journal = run.prepared, run.journal
     if run.resumed_run:
-        state = run.resumed_run.state
-        _report_layers(run.resumed_run.started, sandbox, journal)
+        state, before = run.resumed_run.state, run.resumed_run.started.isolation
+        for layer, holds in sandbox.isolation.items():
+            # The run may have begun on another machine.
+            if before.get(layer) != holds:
+                now = f"after the run was resumed: {holds}"
+                journal.append(LayerReported(layer=layer, state=now, is_warning=False))
     else:
         started = _started(run, sandbox)
         state = fold([started])
@@ -111,13 +115,6 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
         journal.append(Noted(level="warning", message=message))
     demand_nothing_in_reach(sandbox.toolbox, outside_of(run.request), run.request.inputs.isolation, journal)
     return state
-
-
-def _report_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
-    """What holds otherwise than it did when the run began, perhaps on another machine."""
-    for layer, state in sandbox.isolation.items():
-        if started.isolation.get(layer) != state:
-            journal.append(LayerReported(layer=layer, state=f"after the run was resumed: {state}", is_warning=False))
 
 
 def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:

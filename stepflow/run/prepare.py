@@ -207,9 +207,19 @@ AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 def check_request(request: RunRequest) -> None:
     """Everything that is known to be wrong before the agent is loaded."""
     _check_name(request)
-    _check_run_folder(request)
-    if request.inputs.record is not None:
-        _check_record(request.inputs.record)
+    folder, record = request.folder.resolve(), request.inputs.record
+    # A folder where the tools cannot write and no validator finds it.
+    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.definition_root)):
+        raise InputError(
+            f"The run folder {folder} lies inside the repository, where the tools could change it.",
+            hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
+        )
+    path = PurePath(record) if record is not None else None
+    if path and (path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES):
+        raise InputError(
+            f"record: {record!r} is no place for a scenario in the run folder.",
+            hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
+        )
     check_addresses(request.inputs)
     # Reading it is what checks proxy and certificates.
     request.proxy_config  # noqa: B018
@@ -273,25 +283,6 @@ def _check_name(request: RunRequest) -> None:
             f'"{name[:100]}" is no agent name (SF101).',
             hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
             code="SF101",
-        )
-
-
-def _check_run_folder(request: RunRequest) -> None:
-    """A folder where the tools cannot write and no validator finds it."""
-    folder = request.folder.resolve()
-    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.definition_root)):
-        raise InputError(
-            f"The run folder {folder} lies inside the repository, where the tools could change it.",
-            hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
-        )
-
-
-def _check_record(record: str) -> None:
-    path = PurePath(record)
-    if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES:
-        raise InputError(
-            f"record: {record!r} is no place for a scenario in the run folder.",
-            hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
         )
 
 
