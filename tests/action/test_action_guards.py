@@ -99,7 +99,7 @@ def test_a_definition_that_is_changed_midway_is_not_used_and_blocks_the_push(wor
     opened = [event for event in world.events(done) if event["event"] == "prompt_rendered"]
     assert len(opened) > 3
     assert "EVIL" not in "".join(str(event["blocks"]) + event["system"] for event in opened)
-    assert world.wrote_nothing()
+    assert world.wrote_nothing(but_comments=1)
 
 
 @pytest.mark.parametrize(

@@ -194,8 +194,7 @@ def test_a_protected_path_in_the_commits_stops_the_push(world: World) -> None:
     done = world.run([understood(), bash(f"echo 'hello, world' > greeting.txt && {evil} && {COMMIT}"), *solve()[2:]])
     assert_ended(world, done, "refused")
     assert "refused: protected path: .github/workflows/x.yml" in done.outputs["reason"]
-    assert world.wrote_nothing()
-    assert world.github.writes() == []
+    assert world.wrote_nothing(but_comments=1)
     assert ".github/workflows/x.yml" in done.summary
 
 
