@@ -180,7 +180,7 @@ def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout:
 
 
 def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, capsys) -> None:
-    """A key where no search for credentials looks for one; a credential of the checkout is away meanwhile."""
+    """A key in a setting that tools see; a credential of the checkout is away meanwhile."""
     config = checkout / ".git" / "config"
     before = f"{config.read_text()}[http]\n\textraheader = AUTHORIZATION: bearer ghs_ofthecheckout0123456789\n"
     config.write_text(before)
@@ -189,7 +189,7 @@ def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, c
     assert table["canary: git's configuration"] == ("ok", "kept")
     assert table["sandbox: credentials"][0] == "ok"
     assert config.read_text() == before
-    config.write_text(f"{before}[my]\n\tnote = a-key-of-no-known-form\n")
+    config.write_text(f"{before}[user]\n\tname = a-key-of-no-known-form\n")
     assert scripted(checkout, "--issue", "7", "--anthropic-api-key", "a-key-of-no-known-form") == 1
     state, detail = rows(capsys)["canary: git's configuration"]
     assert state == "failed"
