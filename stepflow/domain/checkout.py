@@ -97,9 +97,8 @@ class BaseCheck:
 class SnapshotInfo:
     """`name` is that of the snapshot before when nothing changed since, empty when there is none at all.
 
-    `files` are the paths that changed, `bytes` what the store grew by. `left_out` says of paths why they are not in it;
-    `special` counts pipes, sockets and devices, which never are. `problem` says why no snapshot could be taken, and
-    `name` is then the last one that was.
+    `files` are the paths that changed, `bytes` what the store grew by. `left_out` says of paths why they are not in it.
+    `problem` says why no snapshot could be taken, and `name` is then the last one that was.
     """
 
     name: str
@@ -107,16 +106,7 @@ class SnapshotInfo:
     bytes: int = 0
     seconds: float = 0.0
     left_out: tuple[str, ...] = ()
-    special: int = 0
     problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestoredInfo:
-    """How many paths had to be written and removed."""
-
-    written: int
-    removed: int
 
 
 LINK = 0o120000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import zlib
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, quote_plus
@@ -158,7 +160,7 @@ MOST_BYTES = 2 * 1024 * 1024 * 1024
 _CHUNK_SIZE = 1024 * 1024
 _PACK_HEADER = b"PACK\0\0\0\2"
 #: Commits, trees, blobs and tags (gitformat-pack); the other types say how an object differs from another one.
-_WHOLE_TYPES = (1, 2, 3, 4)
+_KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
 class UnsearchablePack(Exception):
@@ -173,21 +175,40 @@ def secrets_to_find(secrets: Iterable[str]) -> frozenset[bytes]:
 def pack_holds_secret(file: IO[bytes], secrets: Collection[bytes]) -> bool:
     """Whether an object of the pack that begins where `file` stands holds one of the secrets: content of a file, a
     message, a person's name, a path. The pack must have been made without deltas. Raises `UnsearchablePack`."""
+    return any(found.has_secret for found in search_pack(file, secrets))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedObject:
+    """`kind` is commit, tree, blob or tag; `name` is what git calls it."""
+
+    kind: str
+    name: str
+    has_secret: bool
+
+
+def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: str = "sha1") -> Iterator[PackedObject]:
+    """Every object of a pack that was made without deltas, read whole. Raises `UnsearchablePack`."""
     pack = _Pack(file)
     if pack.read(len(_PACK_HEADER)) != _PACK_HEADER:
         raise UnsearchablePack("it is no pack")
     left, longest = MOST_BYTES, max(map(len, secrets), default=0)
     for _ in range(int.from_bytes(pack.read(4), "big")):
-        tail = b""
+        kind, size = pack.begin()
+        digest = hashlib.new(object_format, f"{kind} {size}\0".encode(), usedforsecurity=False)
+        tail, has_secret = b"", False
         for piece in pack.content():
             left -= len(piece)
+            size -= len(piece)
             if left < 0:
                 raise UnsearchablePack(f"it unpacks to more than {MOST_BYTES} bytes")
+            digest.update(piece)
             seen = tail + piece
-            if any(secret in seen for secret in secrets):
-                return True
+            has_secret = has_secret or any(secret in seen for secret in secrets)
             tail = seen[-longest:]
-    return False
+        if size:
+            raise UnsearchablePack("an object in it has another size than it says")
+        yield PackedObject(kind=kind, name=digest.hexdigest(), has_secret=has_secret)
 
 
 class _Pack:
@@ -202,13 +223,20 @@ class _Pack:
         data, self._ahead = self._ahead[:size], self._ahead[size:]
         return data
 
-    def content(self) -> Iterator[bytes]:
-        """The content of the object that begins here, in pieces."""
-        first = byte = self.read(1)[0]
+    def begin(self) -> tuple[str, int]:
+        """Kind and size of the object that begins here."""
+        byte = self.read(1)[0]
+        kind, size, shift = _KINDS.get(byte >> 4 & 7), byte & 0x0F, 4
         while byte & 0x80:
             byte = self.read(1)[0]
-        if first >> 4 & 7 not in _WHOLE_TYPES:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        if kind is None:
             raise UnsearchablePack("it holds an object only as what differs from another one")
+        return kind, size
+
+    def content(self) -> Iterator[bytes]:
+        """The content of the object that was begun, in pieces."""
         stream = zlib.decompressobj()
         given = self._ahead
         while not stream.eof:

@@ -1,46 +1,179 @@
-"""The snapshots of a run folder: stored as they come, read back only when they are what their names say.
+"""The snapshots of a run folder: a manifest and a git pack each, read back only when they are what their names say.
 
-No path of a manifest is ever used as a path here.
+No git is ever started in the run folder, which may have come from anywhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from stepflow.errors import InputError
-from stepflow.journal.snapshot_file import HINT, name_of, read_manifest, read_sent_manifest, write_manifest
-from stepflow.journal.snapshot_incoming import Incoming, unwritable, write_whole
-from stepflow.journal.snapshot_resolved import Resolved, left_out, since, without_missing
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stepflow.domain.checkout import SnapshotInfo
+from stepflow.domain.secrets import UnsearchablePack, search_pack
+from stepflow.errors import InputError, StepflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
     from pathlib import Path
-
-    from stepflow.journal.snapshot_file import Manifest
-    from stepflow.journal.snapshot_resolved import BlobLocation
+    from typing import IO
 
 #: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
 STORE_LIMIT = 4 * 1024 * 1024 * 1024
+#: Snapshots of version 1 were no packs of git.
+VERSION: Literal[2] = 2
 _MANIFEST_LIMIT = 128 * 1024 * 1024
 _LONGEST_CHAIN = 100_000
 _PIECE = 1024 * 1024
 _NAME = re.compile(r"[0-9a-f]{64}")
-_INCOMING = "incoming"
+_PACK_HEADER = b"PACK\0\0\0\2"
+#: The empty tree, which git knows without having it.
+_EMPTY_TREES = frozenset(
+    hashlib.new(kind, b"tree 0\0", usedforsecurity=False).hexdigest() for kind in ("sha1", "sha256")
+)
+_HOLDERS = {
+    "blob": "A file of the working tree",
+    "tree": "A name in the working tree",
+    "commit": "A commit",
+    "tag": "A commit",
+}
+HINT = "The run folder was changed or damaged; start a new run, or restore the folder from its artifact."
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+ObjectName = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
+NoName = Literal[""]
+Why = Literal["large", "many", "missing", "secret"]
+
+
+class _Tree(BaseModel):
+    """The commit that a fresh clone has (`base`, empty without one), the tree of the files, HEAD's branch (empty when
+    it is detached) and commit (empty when there is none), the tree of the index (empty when it is as HEAD). Why what
+    was left out, with the bytes of paths as Latin-1; and of old contents that are not kept the size, and why."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    base: ObjectName | NoName
+    tree: ObjectName
+    head: str
+    commit: ObjectName | NoName
+    index: ObjectName | NoName
+    left_out: dict[str, str]
+    bare: dict[ObjectName, tuple[int, Why]]
+
+
+class SentSnapshot(_Tree):
+    """What the toolbox says of a snapshot; so many `files` differ from the one before."""
+
+    files: int
+
+
+class Manifest(_Tree):
+    """What is stored: `parent` is the snapshot that this one builds on, `pack` the digest of its own pack, if any."""
+
+    v: Literal[2]
+    parent: Digest | None
+    pack: Digest | None
+
+    @property
+    def place(self) -> dict[str, str]:
+        """What the toolbox must know of it to put it back, or to say what is new since."""
+        return {name: getattr(self, name) for name in ("base", "tree", "head", "commit", "index")}
+
+    @property
+    def told_left_out(self) -> tuple[str, ...]:
+        """Why which paths are not in it. Names are the tools' own: no line break and no control character gets
+        further."""
+        return tuple(f"{_printable(path)}: {why}" for path, why in sorted(self.left_out.items()))
+
+
+class IncomingPack:
+    """A pack on its way into the store, in a file without a name: what holds a secret never stands in the folder.
+
+    What goes wrong on the disk is told at the end: it must not strike the toolbox's answer, which is to be read whole.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._problem: OSError | None = None
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of it."""
+        self._hash.update(data)
+        self.size += len(data)
+        try:
+            if not self._problem:
+                self._file.write(data)
+        except OSError as exc:
+            self._problem = exc
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of what came, if anything came."""
+        return self._hash.hexdigest() if self.size else None
+
+    def objects(self, secrets: Collection[bytes], object_format: str) -> tuple[set[str], dict[str, str]]:
+        """The names of all objects in it, and the kinds of those that hold a secret by their names. Raises
+        `UnsearchablePack` for what is no whole pack, and OSError."""
+        if self._problem:
+            raise self._problem
+        names, secret = set[str](), dict[str, str]()
+        self._file.seek(0)
+        for packed in search_pack(self._file, secrets, object_format=object_format) if self.size else ():
+            names.add(packed.name)
+            if packed.has_secret:
+                secret[packed.name] = packed.kind
+        return names, secret
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it."""
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE):
+            yield piece
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """`files` are the paths that changed, `bytes` what the folder grew by."""
+class Resolved:
+    """Snapshots by their names with all that they build on, and their packs, the oldest first."""
 
-    name: str
-    files: int
-    bytes: int
-    left_out: tuple[str, ...]
+    manifests: Mapping[str, Manifest]
+    packs: tuple[Path, ...]
+    object_format: str
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all packs as one."""
+        overhead = len(_PACK_HEADER) + 4 + hashlib.new(self.object_format, usedforsecurity=False).digest_size
+        content = sum(pack.stat().st_size - overhead for pack in self.packs)
+        return content + overhead if self.packs else 0
+
+    def pack(self) -> Iterator[bytes]:
+        """All packs as one. They have no deltas, so that one may follow the other as it is."""
+        if not self.packs:
+            return
+        digest = hashlib.new(self.object_format, usedforsecurity=False)
+        start = len(_PACK_HEADER)
+        number = sum(int.from_bytes(_read(pack, start, 4), "big") for pack in self.packs)
+        header = _PACK_HEADER + number.to_bytes(4, "big")
+        digest.update(header)
+        yield header
+        for pack in self.packs:
+            left = pack.stat().st_size - start - 4 - digest.digest_size
+            with pack.open("rb") as file:
+                file.seek(start + 4)
+                while left > 0 and (piece := file.read(min(left, _PIECE))):
+                    left -= len(piece)
+                    digest.update(piece)
+                    yield piece
+        yield digest.digest()
 
 
 class SnapshotStore:
@@ -49,7 +182,9 @@ class SnapshotStore:
     def __init__(self, folder: Path, *, limit: int = STORE_LIMIT, secrets: Collection[bytes] = ()) -> None:
         self._folder, self._secrets = folder, secrets
         self.last = ""
-        self._resolved: Resolved | None = None
+        self.manifest: Manifest | None = None
+        #: What came in packs since this process began.
+        self._names: set[str] = set()
         self._free = limit - _size_of(folder)
 
     @property
@@ -58,96 +193,78 @@ class SnapshotStore:
         return max(self._free, 0)
 
     @contextlib.contextmanager
-    def incoming(self) -> Iterator[Incoming]:
-        """Takes the blobs of one snapshot; what is not stored by `store` is gone afterwards."""
-        known = self._resolved.places if self._resolved else {}
-        coming = Incoming(self._folder / _INCOMING, known, self._secrets)
-        try:
-            yield coming
-        finally:
-            coming.close()
+    def incoming(self) -> Iterator[IncomingPack]:
+        """Takes the pack of one snapshot; what is not stored by `store` is gone afterwards."""
+        with tempfile.TemporaryFile() as file:
+            yield IncomingPack(file)
 
-    def store(self, coming: Incoming, data: bytes) -> Stored:
-        """Make a snapshot of what came, complete or not at all. Raises `StepflowError`, `InputError` for nonsense."""
-        sent = read_sent_manifest(data)
-        now = self._resolved
-        if not sent.whole and not now:
-            raise InputError("A snapshot builds on one that is not there.", hint=HINT)
-        if sent.whole and now:
-            sent = since(now, sent)
-        files = len(sent.set) + len(sent.drop)
-        if now and not files and "git" not in sent.model_fields_set:
-            return Stored(name=self.last, files=0, bytes=0, left_out=left_out(now))
-        blobs = coming.finish()
-        coming.check_packs(sent.packs)
-        sent = without_missing(sent, (dict(blobs), now.places if now else {}))
-        content = write_manifest(sent, parent=self.last or None, blobs=blobs)
-        coming.check_names(content)
-        name = name_of(content)
-        whole = now or Resolved(base=sent.base, modes=sent.modes)
-        whole.add(name, read_manifest(content, name=name, location="The new snapshot"))
-        if missing := [digest for digest in whole.digests() if digest not in whole.places]:
-            self._resolved = None
-            raise InputError(f"The toolbox's manifest names a blob that did not come: {missing[0][:12]}.", hint=HINT)
+    def store(
+        self, coming: IncomingPack, answer: Mapping[str, object], *, withheld: Collection[str] = ()
+    ) -> SnapshotInfo | tuple[str, ...]:
+        """Make a snapshot of what came, complete or not at all; or give the objects with a secret in them that shall be
+        withheld if only old contents: the snapshot is then to be asked for again. Raises `StepflowError`, `InputError`
+        for nonsense."""
+        sent = _read_answer(answer)
+        last = self.manifest
+        if last and not coming.size and _same(sent, last):
+            return SnapshotInfo(name=self.last, left_out=last.told_left_out)
         try:
-            coming.keep(self._folder / f"{name}.blobs")
-            write_whole(self._folder / f"{name}.json", content)
+            names, secret = coming.objects(self._secrets, _object_format(sent.tree))
+        except UnsearchablePack as exc:
+            raise InputError(f"The toolbox sent a pack that cannot be read: {exc}.", hint=HINT) from exc
         except OSError as exc:
-            self.forget()
-            raise unwritable(self._folder, exc) from exc
-        self.last, self._resolved = name, whole
-        size = len(content) + sum(size for _, size in blobs)
+            raise _unwritable(self._folder, exc) from exc
+        if secret and (withheld or set(secret.values()) != {"blob"}):
+            raise _holds_secret(_HOLDERS[next(iter(secret.values()))])
+        if secret:
+            return tuple(secret)
+        if sent.tree not in self._names | names | _EMPTY_TREES | {last.tree if last else ""}:
+            raise InputError(f"The toolbox's snapshot has the tree {sent.tree[:12]}, which did not come.", hint=HINT)
+        fields = sent.model_dump(mode="json", exclude={"files"})
+        manifest = Manifest(**fields, v=VERSION, parent=self.last or None, pack=coming.digest)
+        content = manifest.model_dump_json().encode()
+        if any(json.dumps(secret.decode("latin-1"))[1:-1].encode() in content for secret in self._secrets):
+            raise _holds_secret("A name in the working tree")
+        name = hashlib.sha256(content).hexdigest()
+        try:
+            if coming.size:
+                _write_whole(self._folder / f"{name}.pack", coming.pieces())
+            _write_whole(self._folder / f"{name}.json", [content])
+        except OSError as exc:
+            raise _unwritable(self._folder, exc) from exc
+        self.last, self.manifest = name, manifest
+        self._names |= names
+        size = len(content) + coming.size
         self._free -= size
-        return Stored(name=name, files=files, bytes=size, left_out=left_out(whole))
+        return SnapshotInfo(name=name, files=sent.files, bytes=size, left_out=manifest.told_left_out)
 
-    def forget(self) -> None:
-        """Let the next snapshot build on none."""
-        self.last, self._resolved = "", None
+    def resolve(self, *names: str) -> Resolved:
+        """The snapshots with all that they build on, read from the folder. Raises `InputError` for any damage."""
+        manifests: dict[str, Manifest] = {}
+        for name in names:
+            manifests |= self._chain(name, manifests)
+        formats = {_object_format(manifest.tree) for manifest in manifests.values()}
+        if len(formats) != 1:
+            raise InputError("The snapshots are of repositories with different formats.", hint=HINT)
+        packs = tuple(self._pack_of(one, manifest.pack) for one, manifest in manifests.items() if manifest.pack)
+        return Resolved(manifests=manifests, packs=packs, object_format=formats.pop())
 
-    def resolve(self, name: str) -> Resolved:
-        """The snapshot with all that it builds on, read from the folder. Raises `InputError` for any damage."""
-        chain = self.chain(name)
-        first = chain[0][1]
-        whole = Resolved(base=first.base, modes=first.modes)
-        for one, manifest in chain:
-            whole.add(one, manifest)
-        for digest in whole.digests():
-            if digest not in whole.places:
-                raise InputError(f"The snapshot {name[:12]} lacks the blob {digest[:12]}.", hint=HINT)
-            self._verify(digest, whole.places[digest])
-        return whole
-
-    def build_on(self, name: str, whole: Resolved) -> None:
+    def build_on(self, name: str, manifest: Manifest) -> None:
         """The next snapshot builds on this one, which is how the tree stands."""
-        self.last, self._resolved = name, whole
+        self.last, self.manifest = name, manifest
 
-    def blobs(self, whole: Resolved) -> tuple[tuple[int, Iterator[bytes]], ...]:
-        """Every blob of the snapshot: its size, and its bytes in pieces that are read when they are asked for."""
-        places = (whole.places[digest] for digest in whole.digests())
-        return tuple((location.size, self._pieces(location)) for location in places)
-
-    def chain(self, name: str, *, after: str | None = None) -> list[tuple[str, Manifest]]:
-        """From the whole snapshot at the beginning to this one, or from the one `after` that, where this one builds on
-        it. A name is a digest of what names the one before, so there can be no ring. Raises `InputError`."""
+    def _chain(self, name: str, known: Container[str]) -> dict[str, Manifest]:
+        """From the first snapshot, or a known one, to this one. A name is a digest of what names the one before, so
+        there can be no ring."""
         chain: list[tuple[str, Manifest]] = []
         wanted: str | None = name
-        while wanted is not None and wanted != after:
+        while wanted is not None and wanted not in known:
             if not _NAME.fullmatch(wanted) or len(chain) > _LONGEST_CHAIN:
                 raise InputError(f"There is no snapshot {wanted!r}.", hint=HINT)
             manifest = self._read(wanted)
             chain.append((wanted, manifest))
             wanted = manifest.parent
-        return chain[::-1]
-
-    def content(self, digest: str, size: int, places: Mapping[str, BlobLocation]) -> bytes:
-        """The bytes of one blob. Raises `InputError` when they are not what the digest and the size say."""
-        location = places.get(digest)
-        if location is None:
-            raise InputError(f"The snapshots in {self._folder} lack the blob {digest[:12]}.", hint=HINT)
-        data = b"".join(self._pieces(location)) if location.size == size else b""
-        if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
-            raise self._damaged(location)
-        return data
+        return dict(reversed(chain))
 
     def _read(self, name: str) -> Manifest:
         path = self._folder / f"{name}.json"
@@ -159,31 +276,97 @@ class SnapshotStore:
             raise InputError(f"The snapshot {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
         return read_manifest(data, name=name, location=f"The snapshot {path}")
 
-    def _verify(self, digest: str, location: BlobLocation) -> None:
-        seen, total = hashlib.sha256(), 0
-        for piece in self._pieces(location):
-            seen.update(piece)
-            total += len(piece)
-        if total != location.size or seen.hexdigest() != digest:
-            raise self._damaged(location)
-
-    def _damaged(self, location: BlobLocation) -> InputError:
-        path = self._folder / f"{location.file}.blobs"
-        return InputError(f"The snapshot's file {path} is damaged at byte {location.offset}.", hint=HINT)
-
-    def _pieces(self, location: BlobLocation) -> Iterator[bytes]:
-        path = self._folder / f"{location.file}.blobs"
-        left = location.size
-        if not left:
-            return
+    def _pack_of(self, name: str, digest: str) -> Path:
+        path = self._folder / f"{name}.pack"
         try:
             with path.open("rb") as file:
-                file.seek(location.offset)
-                while left and (piece := file.read(min(left, _PIECE))):
-                    left -= len(piece)
-                    yield piece
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return path
         except OSError as exc:
             raise InputError(f"The snapshot's file {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
+        raise InputError(f"The snapshot's file {path} is damaged.", hint=HINT)
+
+
+def read_manifest(data: bytes, *, name: str, location: str) -> Manifest:
+    """What is in a file of the store. Raises `InputError` when it is not what its name says."""
+    if hashlib.sha256(data).hexdigest() != name:
+        raise InputError(f"{location} is damaged: its content is not what its name says.", hint=HINT)
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as exc:
+        error = _no_snapshot(location, exc)
+    with contextlib.suppress(ValueError, AttributeError):
+        if (version := json.loads(data).get("v")) != VERSION:
+            raise InputError(
+                f"{location} has version {version!r}; this stepflow reads version {VERSION}.",
+                hint="Start a new run, or go on with the version that began this one.",
+            )
+    raise error
+
+
+def _holds_secret(what: str) -> StepflowError:
+    return StepflowError(
+        f"{what} holds a secret of this run, so no snapshot of it is kept.",
+        hint="Keep secrets out of the checkout, or name such files in .gitignore; else the run cannot be resumed.",
+    )
+
+
+def _read_answer(answer: Mapping[str, object]) -> SentSnapshot:
+    try:
+        return SentSnapshot.model_validate(answer)
+    except ValidationError as exc:
+        raise _no_snapshot("The toolbox's answer", exc) from exc
+
+
+def _no_snapshot(location: str, exc: ValidationError) -> InputError:
+    first = exc.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "manifest"
+    return InputError(f"{location} is no snapshot: {where}: {first['msg']}.", hint=HINT)
+
+
+def _object_format(name: str) -> str:
+    return "sha256" if len(name) == 64 else "sha1"
+
+
+def _same(sent: SentSnapshot, last: Manifest) -> bool:
+    names = ("base", "tree", "head", "commit", "index", "left_out")
+    return all(getattr(sent, name) == getattr(last, name) for name in names)
+
+
+def _printable(path: str) -> str:
+    text = path.encode("latin-1", "replace").decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _read(path: Path, start: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(size)
+
+
+def _write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """There with all of its bytes or not at all, also when the machine dies."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(fd)
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _unwritable(folder: Path, exc: OSError) -> StepflowError:
+    """What a person can do about it."""
+    return StepflowError(
+        f"A snapshot cannot be written to {folder}: {exc.strerror}.",
+        hint="Free space on the disk of the run folder, or choose another one with the input run-folder.",
+    )
 
 
 def _size_of(folder: Path) -> int:

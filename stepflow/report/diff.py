@@ -255,18 +255,13 @@ def step_diff(
     """The diff of one iteration; `look` gives what became of a path. What the budget does not allow is counted
     in a note and not looked at."""
     files: list[FileDiff] = []
-    nested = left_out = size = 0
+    left_out = size = 0
     for path in paths:
-        if "/.git/" in f"/{path}":
-            nested += 1
-        elif len(files) >= MOST_FILES or size >= STEP_LIMIT or not budget.is_left:
+        if len(files) >= MOST_FILES or size >= STEP_LIMIT or not budget.is_left:
             left_out += 1
         elif diff := file_diff(change := look(path), redact):
             files.append(diff)
             size += len(diff.text)
             budget.spend(change, diff)
-    notes = (
-        f"… {count(left_out, 'more file')} left out" if left_out else "",
-        f"{count(nested, 'file')} left out in `.git` of a repository in the repository" if nested else "",
-    )
-    return StepDiff(files=tuple(files), notes=tuple(filter(None, notes)))
+    notes = (f"… {count(left_out, 'more file')} left out",) if left_out else ()
+    return StepDiff(files=tuple(files), notes=notes)

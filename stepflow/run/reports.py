@@ -7,10 +7,8 @@ import os
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from stepflow.domain.checkout import FileChange
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import (
     Entry,
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.report import RunReport
     from stepflow.errors import RunCancelled
-    from stepflow.journal.snapshot_file import EntryValue
+    from stepflow.journal.snapshot_history import Entry as SnapshotEntry
     from stepflow.ports import Clock
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
@@ -322,12 +320,12 @@ class Stretches:
 def diffs_of(stretches: Stretches, folder: Path, redact: Callable[[str], str]) -> Diffs:
     """The diffs of a run folder's iterations, or why there are none. A folder that is damaged or was forged takes
     nothing but the diffs from the page."""
-    if not any(stretch.names for stretch in stretches.all):
+    names = [name for stretch in stretches.all for name in stretch.names]
+    if not names:
         return Diffs()
     try:
-        history = SnapshotHistory(folder / FOLDER)
-        steps = _changed_steps(stretches, history)
-        return _shown(steps, history, redact)
+        with SnapshotHistory(folder / FOLDER, names) as history:
+            return _shown(_changed_steps(stretches, history), _whole_run(stretches, history), history, redact)
     except StepflowError as error:
         return Diffs(note=f"The steps are shown without what they changed. {redact(str(error))}")
 
@@ -337,38 +335,50 @@ class _Step:
     """What each path was before and after one iteration, or before and after all of them: `iteration` is 0 then."""
 
     iteration: int
-    paths: dict[str, tuple[EntryValue | None, EntryValue | None]]
+    paths: dict[str, tuple[SnapshotEntry, SnapshotEntry]]
     notes: tuple[str, ...] = ()
 
 
 def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step]:
     steps: list[_Step] = []
+    before = ""
     for stretch in stretches.all:
+        after = stretch.names[-1] if stretch.names else before
+        start = before or next(iter(stretch.names), "")
         notes = (FAILED,) if stretch.failed else ()
-        if stretch.iteration and stretch.names and not history.name:
+        if stretch.iteration and stretch.names and not before:
             notes = (*notes, UNKNOWN_START)
-        before: dict[str, EntryValue | None] = {}
-        for name in stretch.names:
-            for path, was in history.move(name).items():
-                before.setdefault(path, was)
-        paths = {path: (was, history.entry(path)) for path, was in sorted(before.items())}
-        paths = {path: both for path, both in paths.items() if both[0] != both[1]}
+        paths = history.changes(start, after) if start != after else {}
         if stretch.iteration and (paths or notes):
             steps.append(_Step(iteration=stretch.iteration, paths=paths, notes=notes))
+        before = after
     return steps
 
 
-def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:
+def _whole_run(stretches: Stretches, history: SnapshotHistory) -> _Step:
+    """What each path was before the first iteration and after the last one."""
+    start, *work = stretches.all
+    names = [name for stretch in work for name in stretch.names]
+    before = start.names[-1] if start.names else next(iter(names), "")
+    after = names[-1] if names else before
+    paths = history.changes(before, after) if before != after else {}
+    return _Step(iteration=0, paths=paths, notes=() if start.names or not names else (UNKNOWN_START,))
+
+
+def _shown(steps: list[_Step], whole: _Step, history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:
     """The whole run, then the last step and the first one have their diffs first, those in the middle when there is
     room for them."""
+
+    def diff_of(step: _Step) -> StepDiff:
+        return step_diff(step.paths, lambda path: history.change(path, *step.paths[path]), budget, redact)
+
     budget, shown, left_out = Budget(), dict[int, StepDiff](), 0
-    whole = _whole_run(steps)
-    run = step_diff(whole.paths, partial(_change, history, whole), budget, redact)
+    run = diff_of(whole)
     waiting = deque(steps)
     while waiting:
         step = waiting.popleft() if len(shown) % 2 else waiting.pop()
         if budget.is_left:
-            diff = step_diff(step.paths, partial(_change, history, step), budget, redact)
+            diff = diff_of(step)
         else:
             diff = StepDiff(notes=(TOO_MUCH,) if step.paths else ())
             left_out += bool(step.paths)
@@ -380,22 +390,3 @@ def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str],
         run=replace(run, notes=(*run.notes, *whole.notes)),
         note=note,
     )
-
-
-def _whole_run(steps: list[_Step]) -> _Step:
-    """What each path was before the first iteration that changed it and after the last one."""
-    before: dict[str, EntryValue | None] = {}
-    after: dict[str, EntryValue | None] = {}
-    for step in steps:
-        for path, (was, now) in step.paths.items():
-            before.setdefault(path, was)
-            after[path] = now
-    paths = {path: (was, after[path]) for path, was in sorted(before.items()) if was != after[path]}
-    unknown = (UNKNOWN_START,) if any(UNKNOWN_START in step.notes for step in steps) else ()
-    return _Step(iteration=0, paths=paths, notes=unknown)
-
-
-def _change(history: SnapshotHistory, step: _Step, path: str) -> FileChange:
-    before, after = step.paths[path]
-    name = path.encode("latin-1", "replace").decode("utf-8", "backslashreplace")
-    return FileChange(path=name, before=history.side(path, before), after=history.side(path, after))

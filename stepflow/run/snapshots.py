@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.checkout import RestoredInfo, SnapshotInfo
+from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken, ToolStarted
 from stepflow.domain.secrets import secrets_to_find
 from stepflow.errors import StepflowError
@@ -44,46 +44,42 @@ class Snapshots:
         """Keep the tree as it is now. What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
         begun = time.monotonic()
         try:
-            with self._store.incoming() as coming:
-                came = self._port.take(
-                    coming,
-                    base=self._base,
-                    free_bytes=self._store.free_bytes,
-                    exclude=self._exclude,
-                    builds=bool(self._store.last),
-                )
-                if came.manifest is None:
-                    return SnapshotInfo(
-                        name=self._store.last,
-                        special=came.special,
-                        problem=came.problem,
-                        seconds=time.monotonic() - begun,
-                    )
-                stored = self._store.store(coming, came.manifest)
+            info = self._take()
+            if isinstance(info, tuple):
+                # What a file held before is only ever shown: without that, the tree can be kept all the same.
+                info = self._take(withhold=info)
+            assert not isinstance(info, tuple)  # noqa: S101 - nothing is withheld twice
         except StepflowError as error:
             if not self._port.alive:
                 raise
-            return SnapshotInfo(name=self._store.last, problem=str(error), seconds=time.monotonic() - begun)
-        self._port.keep()
-        return SnapshotInfo(
-            name=stored.name,
-            files=stored.files,
-            bytes=stored.bytes,
-            left_out=stored.left_out,
-            special=came.special,
-            seconds=time.monotonic() - begun,
-        )
+            info = SnapshotInfo(name=self._store.last, problem=str(error))
+        return replace(info, seconds=time.monotonic() - begun)
 
-    def restore(self, name: str) -> RestoredInfo:
+    def _take(self, withhold: tuple[str, ...] = ()) -> SnapshotInfo | tuple[str, ...]:
+        last = self._store.manifest
+        with self._store.incoming() as coming:
+            answer = self._port.take(
+                coming.feed,
+                base=self._base,
+                previous=last.place if last else None,
+                withhold=withhold,
+                free_bytes=self._store.free_bytes,
+                exclude=self._exclude,
+            )
+            return self._store.store(coming, answer, withheld=withhold)
+
+    def restore(self, name: str) -> None:
         """Bring the checkout to what it was; the next snapshot builds on this one.
 
         Raises `InputError` for a store that is damaged, `StepflowError` for a checkout that it does not fit.
         """
-        whole = self._store.resolve(name)
-        restored = self._port.restore(whole.as_message(), self._store.blobs(whole), exclude=self._exclude)
-        self._base = whole.base
-        self._store.build_on(name, whole)
-        return restored
+        resolved = self._store.resolve(name)
+        manifest = resolved.manifests[name]
+        self._port.restore(
+            manifest.place, left_out=manifest.left_out, size=resolved.size, pack=resolved.pack(), exclude=self._exclude
+        )
+        self._base = manifest.base
+        self._store.build_on(name, manifest)
 
 
 def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:

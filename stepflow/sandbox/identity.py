@@ -148,8 +148,8 @@ def private_place(options: ToolboxOptions) -> Path:
 
 
 def make_private_folder(private: Path, identity: Identity | None) -> None:
-    """A folder of the tools' user with `home` and `tmp` in it."""
-    for folder in (private, private / "home", private / "tmp"):
+    """A folder of the tools' user with `home`, `tmp` and `snapshots` in it."""
+    for folder in (private, private / "home", private / "tmp", private / "snapshots"):
         folder.mkdir(mode=0o700)
         if identity:
             shutil.chown(folder, identity.uid, identity.gid)

@@ -60,7 +60,12 @@ def sandbox_config(
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
         guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
         **vars(options.limits),
-        write=_names((checkout, private / "home", private / "tmp", _SHARED_MEMORY, *git_folders_outside(checkout))),
+        write=_names(
+            (
+                *(checkout, private / "home", private / "tmp", private / "snapshots", _SHARED_MEMORY),
+                *git_folders_outside(checkout),
+            )
+        ),
         # An interpreter in the root would open everything.
         read=_names(folder for folder in read if folder.is_absolute() and folder != Path("/")),
         devices=_names((*_DEVICES, *terminals)),

@@ -4,80 +4,118 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
+from tests.journal.sent_snapshots import SentSnapshots
+
+SECRET = b"ghs_0123456789"
 
 
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "snapshots"
 
 
-def sent(files: dict[str, bytes], **fields: object) -> bytes:
-    entries = {path: ["file", 0o644, digest(data), len(data)] for path, data in files.items()}
-    whole = {"base": "", "modes": [0o644, 0o755, 0o755], "whole": True, "set": entries, "drop": [], "packs": []}
-    return json.dumps({**whole, **fields}).encode()
+@pytest.fixture
+def sent(folder: Path, tmp_path: Path) -> SentSnapshots:
+    return SentSnapshots(SnapshotStore(folder, secrets=(SECRET,)), tmp_path / "sent")
 
 
-def keep(store: SnapshotStore, blobs: list[bytes], manifest: bytes) -> str:
-    with store.incoming() as coming:
-        for blob in blobs:
-            coming.begin_blob(len(blob))
-            for byte in range(0, len(blob), 3):
-                coming.feed(blob[byte : byte + 3])
-        return store.store(coming, manifest).name
+def read(folder: Path, name: str, at: Path) -> dict[str, bytes]:
+    """The files of a snapshot, unpacked by another process from the one pack that a toolbox is sent."""
+    resolved = SnapshotStore(folder).resolve(name)
+    pack, words = b"".join(resolved.pack()), ["git", f"--git-dir={at}"]
+    assert len(pack) == resolved.size
+    subprocess.run(["git", "init", "-q", "--bare", str(at)], check=True)
+    subprocess.run([*words, "index-pack", "--stdin", "--strict"], input=pack, capture_output=True, check=True)
+    listed = subprocess.check_output([*words, "ls-tree", resolved.manifests[name].tree], text=True)
+    files = {line.split("\t")[1]: line.split()[2] for line in listed.splitlines()}
+    return {path: subprocess.check_output([*words, "cat-file", "blob", blob]) for path, blob in files.items()}
 
 
-def read(folder: Path, name: str) -> list[bytes]:
-    store = SnapshotStore(folder)
-    return [b"".join(pieces) for _, pieces in store.blobs(store.resolve(name))]
+def test_what_came_can_be_read_back_by_another_process(sent: SentSnapshots, folder: Path, tmp_path: Path) -> None:
+    first = sent.add({"a": b"one", "b": b""})
+    second = sent.add({"a": b"one", "b": b"two", "c": b"three"})
+    assert read(folder, second, tmp_path / "2") == {"a": b"one", "b": b"two", "c": b"three"}
+    assert read(folder, first, tmp_path / "1") == {"a": b"one", "b": b""}
 
 
-def test_what_came_can_be_read_back_by_another_process(tmp_path):
-    name = keep(SnapshotStore(tmp_path / "s"), [b"", b"one", b"three"], sent({"a": b"one", "b": b"three", "c": b""}))
-    assert read(tmp_path / "s", name) == [b"one", b"three", b""]
-
-
-def test_a_whole_snapshot_after_a_resume_is_stored_as_what_changed(tmp_path):
-    store = SnapshotStore(tmp_path)
-    first = keep(store, [b"one"], sent({"a": b"one"}))
-    assert keep(store, [b"one"], sent({"a": b"one"})) == first
-    second = keep(store, [b"one", b"two"], sent({"a": b"one", "b": b"two"}))
-    assert (tmp_path / f"{second}.blobs").read_bytes() == b"two"
-    assert read(tmp_path, second) == [b"one", b"two"]
-    assert read(tmp_path, first) == [b"one"]
+def test_a_tree_in_which_nothing_changed_keeps_its_name(sent: SentSnapshots, folder: Path) -> None:
+    first = sent.add({"a": b"one"})
+    assert sent.add({"a": b"one"}) == first
+    assert sent.add({"a": b"one"}, head="refs/heads/other") != first
+    assert len(list(folder.glob("*.pack"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("manifest", "said"),
+    ("fields", "said"),
     [
-        (sent({"a": b"never came"}), "did not come"),
-        (b"{}", "is no snapshot"),
-        (b"\xff", "is no snapshot"),
-        (sent({}, set={"a": ["file", 0o4755, digest(b"one"), 3]}), "is no snapshot"),
-        (sent({}, set={"a": ["file", 0o644, "../../journal.jsonl", 3]}), "is no snapshot"),
-        (sent({}, more=1), "is no snapshot"),
-        (sent({"a": b"one"}, whole=False), "builds on one that is not there"),
+        ({"tree": "1" * 40}, "did not come"),
+        ({"tree": "../../journal.jsonl"}, "is no snapshot"),
+        ({"commit": "--all"}, "is no snapshot"),
+        ({"bare": {"x": [1, "large"]}}, "is no snapshot"),
+        ({"more": 1}, "is no snapshot"),
     ],
 )
-def test_nonsense_leaves_nothing_behind(tmp_path, manifest, said):
+def test_nonsense_leaves_nothing_behind(
+    sent: SentSnapshots, folder: Path, fields: dict[str, object], said: str
+) -> None:
     with pytest.raises(InputError, match=said):
-        keep(SnapshotStore(tmp_path), [b"one"], manifest)
-    assert list(tmp_path.iterdir()) == []
+        sent.add({"a": b"one"}, **fields)
+    assert list(folder.glob("*")) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told_when_everything_was_read(tmp_path):
+@pytest.mark.parametrize("pack", [b"no pack", b"PACK\0\0\0\2\0\0\0\1", b"PACK\0\0\0\2\0\0\0\1\x33x"])
+def test_what_is_no_pack_leaves_nothing_behind(folder: Path, pack: bytes) -> None:
+    store = SnapshotStore(folder)
+    answer = {"base": "", "tree": "1" * 40, "head": "", "commit": "", "index": "", "left_out": {}, "bare": {}}
+    with store.incoming() as coming, pytest.raises(InputError, match="cannot be read"):
+        coming.feed(pack)
+        store.store(coming, {**answer, "files": 1})
+    assert list(folder.glob("*")) == []
+
+
+def test_a_content_with_a_secret_may_be_withheld_and_is_never_kept(sent: SentSnapshots, folder: Path) -> None:
+    name = hashlib.sha1(b"blob %d\0" % len(SECRET) + SECRET, usedforsecurity=False).hexdigest()
+    assert sent.send({"a": SECRET, "b": b"two"}) == (name,)
+    with pytest.raises(StepflowError, match="A file of the working tree holds a secret"):
+        # It is not an old content, so it comes again.
+        SentSnapshots(sent.store, folder.parent / "again").send({"a": b"x" + SECRET}, withheld=(name,))
+    assert list(folder.glob("*")) == []
+
+
+def test_a_name_with_a_secret_is_not_kept(sent: SentSnapshots, folder: Path) -> None:
+    with pytest.raises(StepflowError, match="A name in the working tree holds a secret"):
+        sent.send({SECRET.decode(): b"x"})
+    with pytest.raises(StepflowError, match="A name in the working tree holds a secret"):
+        sent.send({"a": b"x"}, head=f"refs/heads/{SECRET.decode()}")
+    assert list(folder.glob("*")) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_when_everything_was_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    sent = SentSnapshots(SnapshotStore(tmp_path / "file"), tmp_path / "sent")
     with pytest.raises(StepflowError, match="cannot be written"):
-        keep(SnapshotStore(tmp_path / "file"), [b"one"], sent({"a": b"one"}))
+        sent.add({"a": b"one"})
 
 
-def test_a_store_has_a_limit_and_says_what_room_is_left(tmp_path):
-    store = SnapshotStore(tmp_path, limit=2000)
-    keep(store, [b"x" * 1000], sent({"a": b"x" * 1000}))
-    assert 0 < store.free_bytes < 1000
-    assert SnapshotStore(tmp_path, limit=2000).free_bytes == store.free_bytes
-    assert SnapshotStore(tmp_path, limit=10).free_bytes == 0
+def test_a_store_has_a_limit_and_says_what_room_is_left(folder: Path, tmp_path: Path) -> None:
+    store = SnapshotStore(folder, limit=2000)
+    SentSnapshots(store, tmp_path).add({"a": b"x"})
+    assert 0 < store.free_bytes < 1800
+    assert SnapshotStore(folder, limit=2000).free_bytes == store.free_bytes
+    assert SnapshotStore(folder, limit=10).free_bytes == 0
+
+
+def test_a_snapshot_of_another_version_is_refused_with_what_to_do(folder: Path) -> None:
+    data = json.dumps({"v": 1, "base": "", "set": {}}).encode()
+    folder.mkdir()
+    (folder / f"{hashlib.sha256(data).hexdigest()}.json").write_bytes(data)
+    with pytest.raises(InputError, match="has version 1; this stepflow reads version 2") as raised:
+        SnapshotStore(folder).resolve(hashlib.sha256(data).hexdigest())
+    assert "Start a new run" in raised.value.hint

@@ -231,9 +231,3 @@ def test_a_page_has_room_for_so_many_bytes_of_files():
     assert budget.bytes == BYTES_LIMIT - 2000
     assert budget.characters < Budget().characters
     assert budget.pairs == Budget().pairs - 1
-
-
-def test_what_git_keeps_in_a_nested_repository_is_only_counted():
-    made = step(changed(None, b"\0", "sub/.git/objects/ab"), changed(None, "x", "sub/a"))
-    assert [file.path for file in made.files] == ["sub/a"]
-    assert made.notes == ("1 file left out in `.git` of a repository in the repository",)

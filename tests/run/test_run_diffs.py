@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import shutil
@@ -19,6 +18,7 @@ from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff
 from stepflow.run import reports
 from stepflow.run.reports import Stretches, diffs_of, write_page
+from tests.journal.sent_snapshots import SentSnapshots
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
 
@@ -162,8 +162,8 @@ def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tm
     page = tmp_path / "page.html"
     assert main(["show", str(played.folder), "--html", str(page)]) == 0
     assert shown(page) == shown(played.folder / "report.html")
-    for blobs in (played.folder / "snapshots").glob("*.blobs"):
-        blobs.write_bytes(blobs.read_bytes()[::-1])
+    for pack in (played.folder / "snapshots").glob("*.pack"):
+        pack.write_bytes(pack.read_bytes()[::-1])
     assert main(["show", str(played.folder), "--html", str(page)]) == 0
     assert shown(page) == {}
     assert "The steps are shown without what they changed. The snapshot" in page.read_text("utf-8")
@@ -173,10 +173,10 @@ def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tm
 
 
 def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_room_for_all(tmp_path: Path) -> None:
-    store, numbers = SnapshotStore(tmp_path / "snapshots"), range(1, 401)
+    sent, numbers = SentSnapshots(SnapshotStore(tmp_path / "snapshots"), tmp_path / "sent"), range(1, 401)
     entries = [
-        snapshot_taken(store, 0),
-        *(one for number in numbers for one in (began(number), snapshot_taken(store, number))),
+        snapshot_taken(sent, 0),
+        *(one for number in numbers for one in (began(number), snapshot_taken(sent, number))),
     ]
     stretches = Stretches()
     assert list(stretches.watch(entries)) == entries
@@ -198,22 +198,9 @@ def began(number: int) -> Entry:
     return Entry(seq=2 * number, time=0.0, event=event)
 
 
-def snapshot_taken(store: SnapshotStore, number: int) -> Entry:
+def snapshot_taken(sent: SentSnapshots, number: int) -> Entry:
     """A snapshot with another long file than the one before."""
-    data = f"{number}\n".encode() * 5000
-    manifest = {
-        "base": "",
-        "modes": [0o644, 0o755, 0o755],
-        "whole": not store.last,
-        "set": {"a": ["file", 0o644, hashlib.sha256(data).hexdigest(), len(data)]},
-        "drop": [],
-        "packs": [],
-        **({"origins": {}} if store.last else {}),
-    }
-    with store.incoming() as coming:
-        coming.begin_blob(len(data))
-        coming.feed(data)
-        name = store.store(coming, json.dumps(manifest).encode()).name
+    name = sent.add({"a": f"{number}\n".encode() * 5000})
     return Entry(seq=2 * number + 1, time=0.0, event=SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0))
 
 

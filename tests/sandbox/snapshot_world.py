@@ -32,32 +32,27 @@ def git_bytes(folder: Path, *words: str, given: bytes = b"") -> bytes:
     return done.stdout + (b"" if done.returncode in (0, 1) else b"failed: " + done.stderr)
 
 
-def listing(folder: Path, *, raw_index: bool = True) -> dict[bytes, object]:
-    """Each path that git does not ignore with kind, mode and content, and what git says of the whole."""
-    top = folder / ".git"
-    paths = [path for path in folder.rglob("*") if path != top and top not in path.parents]
-    names = {os.fsencode(path.relative_to(folder)): path for path in paths}
-    nested = [path.parent for path in paths if path.name == ".git"]
+def listing(folder: Path) -> dict[bytes, object]:
+    """Each file that git does not ignore with kind, right to run and content, and what git says of the whole. What is
+    in repositories inside the repository is no part of it, nor are folders and other rights.
+    """
+    paths = [path for path in folder.rglob("*") if not is_folder(path)]
+    nested = [path.parent for path in folder.rglob(".git")]
+    paths = [path for path in paths if not any(one in path.parents for one in nested if one != folder)]
+    names = {os.fsencode(path.relative_to(folder)): path for path in paths if folder / ".git" not in path.parents}
     known = set(git_bytes(folder, "ls-files", "-z").split(b"\0"))
-    inside = {name: one for name, path in names.items() for one in nested if one in path.parents}
-    known |= inside.keys()
     given = b"".join(b"./%s\0" % name for name in names if name not in known)
     ignored = {name[2:] for name in git_bytes(folder, "check-ignore", "-z", "--stdin", given=given).split(b"\0")}
-    ignored |= {name for name, one in inside.items() if os.fsencode(one.relative_to(folder)) in ignored}
-    compared = {path for name, path in names.items() if name not in ignored}
-    # A folder with nothing in it is kept, one that holds only what git ignores is not.
-    bare = {path for path in compared if is_folder(path) and any(path.iterdir())}
-    bare -= {above for path in compared - bare for above in path.parents}
-    states: dict[bytes, object] = {name: entry(path) for name, path in names.items() if path in compared - bare}
-    index = folder / ".git/index"
+    states: dict[bytes, object] = {name: entry(path) for name, path in names.items() if name not in ignored}
+    outer = "--ignore-submodules=all"
+    status = git_bytes(folder, "status", "--porcelain=v2", "-z", "--untracked-files=all", outer).split(b"\0")
     return {
         **states,
         b"> HEAD": git_bytes(folder, "symbolic-ref", "HEAD") + git_bytes(folder, "rev-parse", "HEAD"),
-        b"> status": git_bytes(folder, "status", "--porcelain=v2", "-z", "--untracked-files=all"),
+        b"> status": [line for line in status if not (line.startswith(b"? ") and line.endswith(b"/"))],
         b"> staged": git_bytes(folder, "diff", "--cached", "--binary"),
-        b"> unstaged": git_bytes(folder, "diff", "--binary"),
+        b"> unstaged": git_bytes(folder, "diff", "--binary", outer),
         b"> log": git_bytes(folder, "log", "--format=raw", "--stat"),
-        b"> index": index.read_bytes() if raw_index and index.exists() else b"",
     }
 
 
@@ -66,14 +61,11 @@ def is_folder(path: Path) -> bool:
 
 
 def entry(path: Path) -> tuple[object, ...]:
-    """Kind, mode, content."""
+    """Kind, right to run, content."""
     info = path.lstat()
     if stat.S_ISLNK(info.st_mode):
         return "link", os.fsencode(path.readlink())
-    mode = oct(stat.S_IMODE(info.st_mode))
-    if stat.S_ISDIR(info.st_mode):
-        return "folder", mode
-    return "file", mode, path.read_bytes() if stat.S_ISREG(info.st_mode) else "special"
+    return "file", bool(info.st_mode & 0o100), path.read_bytes() if stat.S_ISREG(info.st_mode) else "special"
 
 
 @dataclass

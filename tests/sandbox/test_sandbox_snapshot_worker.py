@@ -1,22 +1,27 @@
-"""The worker that takes a step's snapshots: it may die or hang, and only a snapshot is lost by it."""
+"""The workers that take snapshots: one may die or hang, and only a snapshot is lost by it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 
 import pytest
 from snapshot_world import worked
-from toolbox_world import Box, alive, gone_within, root_only, stays_root
+from toolbox_world import gone_within, stays_root
 
 from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
 from stepflow.run.snapshots import Snapshots
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has started")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has started"),
+]
 
 
 @pytest.fixture
@@ -25,136 +30,102 @@ def one(checkout, open_folder):
         yield opened
 
 
-def children(supervisor: int) -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()}
+def children(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
 
 
-def worker_of(one) -> int:
-    """Takes a snapshot; gives the process that has taken it, which is the supervisor's only child beside the shell."""
-    supervisor, shell = (int(word) for word in one.box.bash("echo $PPID $$").text.split())
-    one.snapshots.take()
-    (worker,) = children(supervisor) - {shell}
-    return worker
+class Hung:
+    """A snapshot that waits for a rule file that is a pipe."""
+
+    def __init__(self, one) -> None:
+        one.sh("mkfifo .gitignore; echo n > n")
+        self._one, self.info = one, None
+        self.supervisor, shell = (int(word) for word in one.box.bash("echo $PPID $$").text.split())
+        self._thread = Thread(target=self._take)
+        self._thread.start()
+        deadline = time.monotonic() + 20
+        gits: set[int] = set()
+        # Those before the one that hangs end at once.
+        while not gits or children(self.worker) != gits:
+            assert time.monotonic() < deadline
+            found = children(self.supervisor) - {shell}
+            self.worker = min(found, default=0)
+            gits = children(self.worker) if found else set()
+            time.sleep(0.5)
+        (self.git,) = gits
+
+    def _take(self) -> None:
+        with contextlib.suppress(IsolationError):
+            self.info = self._one.snapshots.take()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def problem(self) -> str:
+        self.join()
+        assert self.info
+        return self.info.problem
+
+    def mend(self) -> None:
+        """What is left of it is gone, and the next one works."""
+        assert gone_within(10, self.worker, self.git)
+        self._one.box.bash("rm .gitignore")
+        info = self._one.snapshots.take()
+        assert (info.problem, info.files) == ("", 1)
 
 
-def end(worker: int) -> None:
-    os.kill(worker, signal.SIGKILL)
-    assert gone_within(10, worker)
-
-
-def test_one_worker_takes_all_snapshots_of_a_step_and_is_dead_after_it(one):
-    worker = worker_of(one)
-    one.box.bash("echo n > n")
-    assert one.snapshots.take().files == 1
-    assert worker_of(one) == worker
-    one.box.toolbox.end_step()
-    assert not alive(worker)
-    one.snapshots.take()
-    assert worker_of(one) != worker
-
-
-def test_a_worker_that_was_killed_is_replaced_by_one_that_remembers(one):
-    before = one.snapshots.take().name
-    end(worker_of(one))
-    assert one.snapshots.take().name == before
-    end(worker_of(one))
-    one.box.bash("echo n > n")
-    info = one.snapshots.take()
-    assert (info.problem, info.files) == ("", 1)
-
-
-@pytest.mark.whole
 def test_a_worker_that_is_killed_at_work_costs_one_snapshot(one):
-    worker = worker_of(one)
-    os.kill(worker, signal.SIGSTOP)
-    one.box.bash("echo n > n")
-    Timer(0.3, os.kill, (worker, signal.SIGKILL)).start()
-    assert "ended without an answer" in one.snapshots.take().problem
-    info = one.snapshots.take()
-    assert (info.problem, info.files) == ("", 1)
+    hung = Hung(one)
+    os.kill(hung.worker, signal.SIGKILL)
+    assert "ended without an answer" in hung.problem()
+    hung.mend()
 
 
-@pytest.mark.whole
-def test_a_worker_that_hangs_is_ended_and_the_next_one_works(one, monkeypatch):
-    worker = worker_of(one)
-    os.kill(worker, signal.SIGSTOP)
-    one.box.bash("echo n > n")
-    monkeypatch.setattr("stepflow.sandbox.snapshots._SECONDS", 0.3)
-    begun = time.monotonic()
-    assert one.snapshots.take().problem == "it took longer than 0.3 s"
-    assert time.monotonic() - begun < 15
-    assert gone_within(10, worker)
+def test_a_git_that_is_killed_at_work_costs_one_snapshot(one):
+    hung = Hung(one)
+    while hung.is_alive():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for git in children(hung.worker):
+                os.kill(git, signal.SIGKILL)
+        time.sleep(0.1)
+    assert "git ls-files failed" in hung.problem()
+    hung.mend()
+
+
+def test_a_worker_that_hangs_is_ended_with_its_git_and_the_next_one_works(one, monkeypatch):
+    monkeypatch.setattr("stepflow.sandbox.snapshots._SECONDS", 2.0)
+    hung = Hung(one)
+    assert hung.problem() == "it took longer than 2 s"
     monkeypatch.undo()
-    info = one.snapshots.take()
-    assert (info.problem, info.files) == ("", 1)
+    hung.mend()
 
 
-def test_a_tree_of_which_no_snapshot_can_be_taken_ends_the_worker_and_not_the_run(one):
-    worker = worker_of(one)
+def test_a_worker_dies_with_its_supervisor(checkout, open_folder):
+    with contextlib.suppress(IsolationError), worked(checkout, open_folder / "run") as one:
+        hung = Hung(one)
+        os.kill(hung.supervisor, signal.SIGKILL)
+        hung.join()
+    assert gone_within(10, hung.worker, hung.git)
+
+
+def test_a_tree_of_which_no_snapshot_can_be_taken_ends_no_run(one):
     one.box.bash("echo .away > .git/info/exclude; mv .git .away; touch .git; echo n > n")
     assert "outside the checkout" in one.snapshots.take().problem
-    assert gone_within(10, worker)
     one.box.bash("rm .git; mv .away .git")
     info = one.snapshots.take()
     assert (info.problem, info.files) == ("", 1)
 
 
-@root_only
-def test_the_worker_holds_nothing_but_its_own_two_pipes(one):
-    """Else the parent would wait for the answers of a supervisor that is dead."""
-    worker = worker_of(one)
-    supervisor = one.box.supervisor
-    ours, theirs = (
-        {fd.name: str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()} for pid in (worker, supervisor)
-    )
-    assert ours["0"] == ours["1"] == "/dev/null"
-    assert len(ours) == 5
-    pipes = {name for name in ours.values() if name.startswith("pipe:")}
-    assert len(pipes) == 2
-    assert not pipes & {theirs["0"], theirs["1"]}
-
-
-@pytest.mark.whole
-@root_only
-def test_the_worker_dies_with_its_supervisor(one):
-    worker, supervisor = worker_of(one), one.box.supervisor
-    os.kill(worker, signal.SIGSTOP)
-    os.kill(supervisor, signal.SIGKILL)
-    assert gone_within(10, worker)
-
-
-@root_only
-def test_the_tools_cannot_end_stop_or_read_the_worker(one):
-    worker = worker_of(one)
-    attempts = [f"kill -{name} {worker}" for name in ("KILL", "STOP", "TERM", "CHLD")]
-    attempts += [f"head -c 1 /proc/{worker}/{file}" for file in ("environ", "mem", "maps", "fd/3")]
-    for attempt in [*attempts, f"ls /proc/{worker}/fd/", f"echo x > /proc/{worker}/fd/3"]:
-        assert one.box.bash(attempt).exit_code != 0, attempt
-    one.box.bash("kill -KILL -1; true")
-    assert worker_of(one) == worker
-
-
-@pytest.mark.whole
-def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than_its_worker(
-    start, checkout, open_folder
-):
-    box = start(**stays_root(checkout))
-    one = _Session(box, open_folder)
-    worker = worker_of(one)
-    box.bash(f"kill -9 {worker}; sleep 0.1; echo n > n")
-    info = one.snapshots.take()
+@pytest.mark.parametrize("keeps_user", [False, True], ids=["no life", "as ourselves"])
+def test_snapshots_are_taken_where_a_layer_does_not_hold(start, checkout, open_folder, keeps_user):
+    without_life = {"isolation": Isolation.BEST_EFFORT, "disabled_layers": frozenset({"life"})}
+    box = start(**(stays_root(checkout) if keeps_user else without_life))
+    snapshots = Snapshots(box.toolbox, open_folder / "run")
+    snapshots.take()
+    box.bash("echo n > n")
+    info = snapshots.take()
     assert (info.problem, info.files) == ("", 1)
-
-
-@pytest.mark.whole
-def test_the_worker_ends_with_the_step_also_where_nothing_else_must(start, open_folder):
-    one = _Session(start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"life"})), open_folder)
-    worker = worker_of(one)
-    one.box.toolbox.end_step()
-    assert gone_within(10, worker)
-    assert one.snapshots.take().problem == ""
-
-
-class _Session:
-    def __init__(self, box: Box, folder: Path) -> None:
-        self.box, self.snapshots = box, Snapshots(box.toolbox, folder / "run")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from snapshot_world import git_bytes, worked
+from snapshot_world import Worked, git_bytes, worked
 from toolbox_world import root_only
 
 from stepflow.errors import StepflowError
@@ -14,7 +17,6 @@ from stepflow.errors import StepflowError
 pytestmark = pytest.mark.whole
 
 BLOB = b"planted\n"
-DIGEST = hashlib.sha256(BLOB).hexdigest()
 
 
 @pytest.fixture
@@ -23,15 +25,46 @@ def one(checkout, open_folder):
         yield opened
 
 
-def forged(one, *, blobs: tuple[bytes, ...] = (BLOB,), **fields: object) -> None:
-    """Put back what no store has seen."""
-    base = git_bytes(one.folder, "rev-parse", "HEAD").decode().strip()
-    manifest = {"base": base, "modes": [0o644, 0o755, 0o755], "set": {}, "git": None, "packs": [], **fields}
-    stream = [(len(blob), iter([blob])) for blob in blobs]
-    one.box.toolbox.snapshots.restore(json.dumps(manifest).encode(), stream, exclude=())
+@dataclass(frozen=True, kw_only=True)
+class Forger:
+    """Makes objects that no git of the checkout has, and puts them back as if a store had kept them."""
+
+    one: Worked
+    git_dir: Path
+
+    def write(self, kind: str, data: bytes) -> str:
+        return self._git("hash-object", "-t", kind, "-w", "--literally", "--stdin", given=data)
+
+    def tree(self, *entries: tuple[str, str, str]) -> str:
+        """A tree of entries by mode, name and object, however odd they are."""
+        return self.write(
+            "tree", b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for mode, name, oid in entries)
+        )
+
+    def put_back(self, **fields: str) -> None:
+        names = self._git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+        pack = self._run("pack-objects", "--stdout", "-q", "--window=0", given=names.encode() + b"\n") if names else b""
+        base = git_bytes(self.one.folder, "rev-parse", "HEAD").decode().strip()
+        tree = git_bytes(self.one.folder, "rev-parse", "HEAD^{tree}").decode().strip()
+        place = {"base": base, "tree": tree, "head": "refs/heads/main", "commit": base, "index": "", **fields}
+        port = self.one.box.toolbox.snapshots
+        port.restore(place, left_out={}, size=len(pack), pack=[pack] if pack else [], exclude=())
+
+    def _git(self, *words: str, given: bytes = b"") -> str:
+        return self._run(*words, given=given).decode().strip()
+
+    def _run(self, *words: str, given: bytes) -> bytes:
+        env = {"PATH": os.environ["PATH"], "GIT_DIR": str(self.git_dir), "HOME": "/nonexistent"}
+        return subprocess.run(["git", *words], env=env, input=given, capture_output=True, check=True).stdout
 
 
-def tree_of(folder) -> dict[str, bytes]:
+@pytest.fixture
+def forger(one, tmp_path):
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "forged.git")], check=True)
+    return Forger(one=one, git_dir=tmp_path / "forged.git")
+
+
+def files_of(folder) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -39,60 +72,74 @@ def tree_of(folder) -> dict[str, bytes]:
     }
 
 
-class TestForgedManifests:
-    @pytest.mark.parametrize(
-        "path",
-        [
-            *("../out", "/etc/out", "a/../../out", "a//b", "", ".", "a/.", ".git/hooks/post-checkout", ".git/config"),
-            *(".git", "a\0b"),
-        ],
-    )
-    def test_a_path_that_leads_elsewhere_is_refused_before_anything_is_changed(self, one, path):
-        before = tree_of(one.folder.parent)
-        with pytest.raises(StepflowError, match="which no snapshot holds"):
-            forged(one, set={"hello.txt": ["gone"], path: ["file", 0o755, DIGEST, len(BLOB)]})
-        assert tree_of(one.folder.parent) == before
+def kept_of(folder) -> dict[str, bytes]:
+    """The same without git's objects, which nothing refers to."""
+    return {name: data for name, data in files_of(folder).items() if ".git/objects/" not in name}
 
-    def test_a_path_through_a_link_of_the_same_snapshot_is_refused(self, one, open_folder):
-        with pytest.raises(StepflowError, match="which is no folder"):
-            forged(one, set={"l": ["link", str(open_folder)], "l/out": ["file", 0o644, DIGEST, len(BLOB)]})
+
+class TestForgedSnapshots:
+    @pytest.mark.parametrize("name", ["..", "/etc/out", "a/../../out", ".", ".git", ".GIT/../x", "a//b"])
+    def test_a_path_that_leads_elsewhere_is_refused_before_anything_is_changed(self, forger, one, name):
+        blob = forger.write("blob", BLOB)
+        inner = forger.tree(("100644", "out", blob))
+        before = kept_of(one.folder.parent)
+        with pytest.raises(StepflowError, match="could not be put back"):
+            forger.put_back(tree=forger.tree(("40000", name, inner)))
+        with pytest.raises(StepflowError, match="could not be put back"):
+            forger.put_back(tree=forger.tree(("100644", name, blob)))
+        assert kept_of(one.folder.parent) == before
+
+    def test_a_path_through_a_link_of_the_same_snapshot_writes_nothing_elsewhere(self, forger, open_folder):
+        """The first of two entries of one name is a link, the second a folder."""
+        link = forger.write("blob", str(open_folder).encode())
+        inner = forger.tree(("100644", "out", forger.write("blob", BLOB)))
+        with contextlib.suppress(StepflowError):
+            forger.put_back(tree=forger.tree(("120000", "l", link), ("40000", "l", inner)))
         assert not (open_folder / "out").exists()
 
-    def test_a_link_that_stands_in_the_way_is_replaced_not_followed(self, one, open_folder):
+    def test_a_link_that_stands_in_the_way_is_replaced_not_followed(self, forger, one, open_folder):
         (open_folder / "outside").mkdir()
         (open_folder / "outside").chmod(0o777)
         one.sh(f"ln -s {open_folder}/outside l")
-        forged(one, set={"l/out": ["file", 0o644, DIGEST, len(BLOB)]})
+        inner = forger.tree(("100644", "out", forger.write("blob", BLOB)))
+        forger.put_back(tree=forger.tree(("40000", "l", inner)))
         assert list((open_folder / "outside").iterdir()) == []
         assert (one.folder / "l/out").read_bytes() == BLOB
 
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({"set": {"a": ["file", 0o644, "0" * 64, 3]}}, "lacks the blob 000000000000"),
-            ({"set": {"a": ["file", 0o644, "../../x", 3]}}, "lacks the blob"),
-            ({"set": {"a": ["device", 1]}}, "nothing sound"),
-            ({"set": {"a": ["base", 0o644]}}, "not in the base"),
+            ({"tree": "1" * 40}, "rev-list failed"),
+            ({"tree": ""}, "no name of an object"),
+            ({"tree": "--help"}, "no name of an object"),
             ({"base": "0" * 40}, "does not have the commit"),
-            ({"base": "--all"}, "no commit id"),
-            ({"set": 3}, "cannot be read"),
-            ({"modes": []}, "cannot be read"),
-            ({"git": {"head": "refs/heads/../../hooks/x", "commit": "", "index": None}}, "check-ref-format"),
-            ({"git": {"head": "HEAD", "commit": "", "index": None}}, "stands on no branch"),
-            ({"git": {"head": "", "commit": "--help", "index": None}}, "no commit id"),
-            ({"git": {"head": "", "commit": "", "index": None}}, "stands nowhere"),
-            ({"git": {"head": "refs/heads/x", "commit": "1" * 40, "index": None}}, "rev-list failed"),
-            ({"git": {"head": "refs/heads/x", "commit": "", "index": ["ab"]}}, "lacks the blob"),
-            ({"git": {"head": "", "commit": "1" * 40, "index": None}, "packs": [DIGEST]}, "index-pack failed"),
+            ({"base": "--all"}, "no name of an object"),
+            ({"index": "2" * 40}, "rev-list failed"),
+            ({"head": "refs/heads/../../hooks/x"}, "check-ref-format"),
+            ({"head": "HEAD"}, "stands on no branch"),
+            ({"head": "", "commit": "--help"}, "no name of an object"),
+            ({"head": "", "commit": ""}, "stands nowhere"),
+            ({"commit": "1" * 40}, "rev-list failed"),
         ],
     )
-    def test_nonsense_is_refused_before_a_file_is_touched(self, one, fields, said):
-        before = {name: data for name, data in tree_of(one.folder).items() if not name.startswith(".git/objects")}
+    def test_nonsense_is_refused_before_a_file_is_touched(self, forger, one, fields, said):
+        one.sh("echo mine > mine")
+        before = kept_of(one.folder)
         with pytest.raises(StepflowError, match=said):
-            forged(one, **fields)
-        after = {name: data for name, data in tree_of(one.folder).items() if not name.startswith(".git/objects")}
-        assert after == before
+            forger.put_back(**fields)
+        assert kept_of(one.folder) == before
         assert one.box.bash("echo fine").text == "fine\n"
+
+    def test_a_tree_that_lacks_an_object_is_refused(self, forger, one):
+        with pytest.raises(StepflowError, match="rev-list failed"):
+            forger.put_back(tree=forger.tree(("100644", "a", "3" * 40)))
+
+    def test_what_is_no_pack_is_refused(self, one):
+        port = one.box.toolbox.snapshots
+        place = dict.fromkeys(("base", "head", "commit", "index"), "")
+        head = git_bytes(one.folder, "rev-parse", "HEAD").decode().strip()
+        with pytest.raises(StepflowError, match="index-pack failed"):
+            port.restore({**place, "tree": head, "commit": head}, left_out={}, size=4, pack=[b"PACK"], exclude=())
 
     def test_a_hook_of_the_checkout_is_not_started_and_stays(self, one):
         hook = "printf '#!/bin/sh\\ntouch ran\\n' > .git/hooks/$h; chmod +x .git/hooks/$h"
@@ -108,16 +155,16 @@ class TestForgedManifests:
 class TestWhatIsLeftAlone:
     def test_taking_one_changes_nothing_in_the_repository(self, one):
         one.sh("echo s > s; git add s; git stash -q; echo t > t; git add t; echo u > u")
-        before = tree_of(one.folder)
+        before = files_of(one.folder)
         one.snapshots.take()
-        assert tree_of(one.folder) == before
+        assert files_of(one.folder) == before
 
     def test_ignored_files_stay_and_others_go(self, one):
         one.sh("echo '*.log' > .gitignore; echo a > a.log")
         name = one.snapshots.take().name
         one.sh("mkdir d; echo b > b.log; echo c > c.txt; echo d > d/d.log; echo e > d/e.txt; echo '' > d/.gitignore")
         one.snapshots.restore(name)
-        left = {path for path in tree_of(one.folder) if not path.startswith(".git/")}
+        left = {path for path in files_of(one.folder) if not path.startswith(".git/")}
         assert left == {".gitignore", "hello.txt", "a.log", "b.log", "d/d.log"}
 
     def test_a_run_folder_inside_the_checkout_is_no_part_of_it(self, checkout):
@@ -129,12 +176,13 @@ class TestWhatIsLeftAlone:
 
 
 class TestHostileTrees:
-    def test_pipes_and_sockets_are_counted_and_links_are_not_followed(self, one):
+    def test_pipes_and_links_are_not_followed(self, one):
         one.sh("mkfifo pipe; ln -s /etc/passwd l; ln -s . loop")
         info = one.snapshots.take()
-        assert (info.special, info.left_out, info.problem) == (1, (), "")
-        stored = b"".join(path.read_bytes() for path in (one.run_folder / "snapshots").iterdir())
-        assert b"root:" not in stored
+        assert (info.left_out, info.problem) == ((), "")
+        one.sh("rm l")
+        one.snapshots.restore(info.name)
+        assert (one.folder / "l").readlink() == Path("/etc/passwd")
 
     @root_only
     def test_a_file_that_cannot_be_read_is_told_and_left_alone(self, one):
@@ -153,11 +201,60 @@ class TestHostileTrees:
         assert info.left_out == (f"huge: has more than {100 * 1024 * 1024} bytes",)
         assert info.bytes < 5000
 
-    def test_a_folder_that_goes_down_without_end_is_cut_and_told(self, one):
-        one.sh("i=0; while [ $i -lt 260 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > x")
+    def test_a_folder_that_goes_down_without_end_does_no_harm(self, one):
+        folder = os.open(one.folder, os.O_RDONLY)
+        for _ in range(50):
+            os.mkdir("d" * 200, dir_fd=folder)
+            os.chown("d" * 200, one.box.toolbox.uid, one.box.toolbox.gid, dir_fd=folder)
+            folder, above = os.open("d" * 200, os.O_RDONLY, dir_fd=folder), folder
+            os.close(above)
+        os.close(folder)
+        one.sh("echo n > n")
         info = one.snapshots.take()
-        assert len(info.left_out) == 1
-        assert "200 folders deep" in info.left_out[0]
+        assert info.problem == ""
+        one.sh("rm n")
+        one.snapshots.restore(info.name)
+        assert (one.folder / "n").exists()
+
+    def test_filters_of_the_checkout_are_not_started(self, one):
+        one.sh("git config filter.f.clean 'touch ran; cat'; git config filter.f.smudge 'touch ran; cat'")
+        one.sh("git config filter.f.process 'touch ran'; echo '* filter=f ident text eol=crlf' > .gitattributes")
+        one.sh("printf '$Id$\\r\\n' > new")
+        name = one.snapshots.take().name
+        one.sh("rm new")
+        one.snapshots.restore(name)
+        assert (one.folder / "new").read_bytes() == b"$Id$\r\n"
+        assert not (one.folder / "ran").exists()
+
+    def test_a_rule_file_that_is_a_pipe_ends_one_snapshot_in_time(self, one, monkeypatch):
+        before = one.snapshots.take()
+        one.sh("mkfifo .gitignore; echo n > n")
+        monkeypatch.setattr("stepflow.sandbox.snapshots._SECONDS", 1.0)
+        info = one.snapshots.take()
+        assert info.problem == "it took longer than 1 s"
+        assert info.name == before.name
+        monkeypatch.undo()
+        one.sh("rm .gitignore")
+        assert one.snapshots.take().problem == ""
+
+    @pytest.mark.parametrize("damage", ["echo x > .git/index", "rm .git/index", "chmod 000 .git/index"])
+    def test_a_damaged_index_costs_no_more_than_what_was_staged(self, one, damage):
+        one.sh("echo n > n; git add n")
+        one.sh(damage)
+        info = one.snapshots.take()
+        assert info.problem == ""
+        one.sh("rm n")
+        one.snapshots.restore(info.name)
+        assert (one.folder / "n").read_bytes() == b"n\n"
+
+    def test_a_private_repository_that_the_tools_damage_is_made_anew(self, one):
+        first = one.snapshots.take()
+        place = '$(dirname "$TMPDIR")/snapshots'
+        for damage in (f'rm -rf "{place}"/*', f'echo x > "{place}/index"', f'echo x > "{place}/config"'):
+            one.sh(f"{damage}; date +%N >> n")
+            infos = [one.snapshots.take() for _ in range(2)]
+            assert infos[-1].problem == ""
+            assert infos[-1].name != first.name
 
     def test_a_repository_that_was_put_somewhere_else_is_a_problem_not_an_end(self, one):
         one.sh("mv .git ../moved 2>/dev/null || mv .git d; ln -s d .git")
@@ -187,7 +284,7 @@ class TestDamagedStores:
         one.sh("echo second > f")
         return one, one.snapshots.take().name, one.run_folder / "snapshots"
 
-    @pytest.mark.parametrize("kind", ["blobs", "json"])
+    @pytest.mark.parametrize("kind", ["pack", "json"])
     @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
     def test_is_told_before_anything_is_put_back(self, stored, kind, damage):
         one, name, folder = stored

@@ -1,341 +1,239 @@
-"""Takes snapshots, and serves them and their restoring to the parent by a worker that may hang or die without harm."""
+"""Takes snapshots of the working tree as trees of a private repository, and hands on what is new in one pack."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import tempfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
-from .git import COMMIT
-from .paths import Refusal, below, read_regular, reason
-from .snapshot_git import (
-    Git,
-    Standing,
-    digest_of,
-    has_repository,
-    is_sure,
-    list_index,
-    list_tree,
-    look,
-    pack_new,
-    pieces_of,
-    read_index,
-    rules_mark,
-)
-from .snapshot_restore import Restoring
-from .snapshot_state import (
-    LINK,
-    Known,
-    Memory,
-    Scan,
-    object_id,
-    overlay_of,
-    scan,
-    send_origins,
-    unsent_origins,
-    usual_modes,
-)
-from .wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, pack_record
-from .workers import LastingWorker
+from .paths import Refusal
+from .snapshot_git import EMPTY_TREES, SnapshotGit, Standing
+from .snapshot_restore import restore
+from .work_tree import WorkTree
+from .workers import WorkLimits, run_streaming_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .child_processes import ChildProcesses
-    from .paths import Below, Key
-    from .snapshot_state import Entry, ScannedEntry
+    from .snapshot_git import Marks
+    from .workers import Work
+
+#: git, which maps whole packs, lives within the same limits; what is read of it is bounded there.
+_LIMITS = WorkLimits(
+    memory=None,
+    starts_programs=True,
+    no_memory="it needs more memory than a snapshot may use",
+    too_slow="it took longer than {:g} s",
+    no_answer="it ended without an answer; it ran into one of its limits",
+)
+#: Of what files held before a snapshot: bytes of one, and of all that one snapshot brings. Nobody reads a longer diff.
+OLD_FILE_LIMIT = 256 * 1024
+_OLD_TOTAL_LIMIT = 4 * 1024 * 1024
+#: Without deltas: what it holds is searched for secrets.
+_PLAIN_PACK = ("-q", "--window=0", "--depth=0", "--no-reuse-delta")
+_FOLDER, _REPOSITORY = b"040000", b"160000"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bytes: of one file, of all that is sent, of a pack of objects."""
+class Memory:
+    """What makes the next snapshot cheap: the last one's `tree`, what was left out of it, HEAD and the index as they
+    were, with their marks. `sent` are the objects that were handed on. Without a `base`, not even that of a repository
+    without a commit, nothing is known."""
 
-    file: int
-    total: int
-    pack: int
+    base: str | None = None
+    tree: str = ""
+    left_out: dict[str, str] = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
+    standing_mark: str = ""
+    rules_mark: str = ""
+    sent: frozenset[str] = frozenset()
+
+    @property
+    def place(self) -> dict[str, str]:
+        """What the parent stores of it, and names to say from where the next snapshot goes on."""
+        standing = self.standing
+        names = {"head": standing.head, "commit": standing.commit, "index": standing.index}
+        return {"base": self.base or "", "tree": self.tree, **names}
 
 
 class Taking:
-    """One snapshot."""
+    """One snapshot. `previous` is the one that the parent has stored last."""
 
-    def __init__(self, root: str, git: Git, request: Mapping[str, object], hand_on: Callable[[bytes], object]) -> None:
-        self._root, self._git, self._hand_on = root, git, hand_on
+    def __init__(
+        self, git: SnapshotGit, request: Mapping[str, object], memory: Memory, hand_on: Callable[[bytes], object]
+    ) -> None:
+        self._git, self._memory, self._hand_on = git, memory, hand_on
+        self._tree = WorkTree(git, request)
+        self._previous = cast("Mapping[str, str]", request["previous"] or {})
+        self._total = int(str(request["total"]))
+        self._withheld = frozenset(cast("list[str]", request["withhold"]))
         self._base = str(request["base"])
-        self._exclude = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["exclude"]))
-        limits = cast("Mapping[str, int]", request["limits"])
-        self._limits = Limits(file=int(limits["file"]), total=int(limits["total"]), pack=int(limits["pack"]))
-        self._builds = bool(request["builds"])
-        self._free_bytes = self._limits.total
-        self._packs: list[str] = []
 
-    def take(self, before: Memory | None) -> tuple[dict[str, object], Memory | None]:
-        """The answer, and what to remember; None when that is as `before`, which stays untouched. Raises `Refusal`."""
-        now = self._begin(before)
-        objects: set[str] | None = None
-        if has_repository(self._root):
-            now.standing, objects = self._look_at_git(now)
-        seen = self._scan(now)
-        if before and self._is_same(before, now, seen):
-            return {"same": True, "special": len(seen.special)}, None
-        self._read(now, seen)
-        if not before:
-            now.modes = usual_modes(now)
-        now.overlay = overlay_of(now)
-        if before and now.overlay == before.overlay and _git_part(now) == _git_part(before):
-            now.sent = before.sent
-            return {"same": True, "special": len(seen.special)}, now
-        if objects is not None:
-            wanted = objects - {oid for _, oid in now.tree.values()}
-            self._pack(now, wanted)
-        self._send_manifest(before, now)
-        return {"same": False, "special": len(seen.special)}, now
-
-    def _begin(self, before: Memory | None) -> Memory:
-        if before:
-            return Memory(**{**vars(before), "sent": set(before.sent), "origins_sent": set(before.origins_sent)})
-        base = self._base
-        if has_repository(self._root):
-            base = (
-                base or self._git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}", fine=(0, 1)).decode().strip()
-            )
-            if base and not COMMIT.fullmatch(base):
-                raise Refusal(f"{base!r} is no commit id")
-            return Memory(base=base, tree=list_tree(self._git, base))
-        return Memory()
-
-    def _look_at_git(self, now: Memory) -> tuple[Standing, set[str] | None]:
-        """The standing with the index; the ids of staged contents when the index is another one."""
-        before, standing = now.standing, look(self._root, self._git, now.standing)
-        if standing is before:
-            return before, None
-        read = read_index(self._root)
-        if read is None:
-            return standing, set()
-        data, standing.index_mtime = read
-        pieces = [(digest_of(piece), piece) for piece in pieces_of(data)]
-        standing.index = [digest for digest, _ in pieces]
-        if standing.index == before.index:
-            standing.tracked = before.tracked
-            return standing, set() if standing.commit != before.commit else None
-        standing.tracked, objects = list_index(self._git, data)
-        if not all(self._send(now, BLOB, digest, piece) for digest, piece in pieces):
-            raise Refusal(f"the index alone has more than the {self._limits.total} bytes that a snapshot may have")
-        return standing, objects
-
-    def _scan(self, now: Memory) -> Scan:
-        known = now.known
-        rules = rules_mark(self._root, now.excludes)
-        if rules != now.rules or not is_sure(rules) or known.tracked != now.standing.tracked:
-            known = Known(tracked=now.standing.tracked)
-            now.excludes = self._configured_excludes() if has_repository(self._root) else b""
-            now.rules = rules_mark(self._root, now.excludes)
-        ask = self._git.ignored if has_repository(self._root) else lambda _: set()
-        seen = scan(self._root, known, ask, self._exclude)
-        now.known = Known(
-            tracked=known.tracked, examined=frozenset(seen.examined), ignored=frozenset(seen.ignored), rules=seen.rules
-        )
-        return seen
-
-    def _configured_excludes(self) -> bytes:
-        return self._git.ask("config", "--type=path", "--get", "core.excludesFile", fine=(0, 1)).rstrip(b"\n")
-
-    def _is_same(self, before: Memory, now: Memory, seen: Scan) -> bool:
-        """Whether nothing at all moved, so that not even what is remembered changes."""
-        if now.standing is not before.standing or seen.left or seen.entries.keys() != before.entries.keys():
-            return False
-        entries = before.entries
-        return all(entries[path][0] == one.key and one.key is not None for path, one in seen.entries.items())
-
-    def _read(self, now: Memory, seen: Scan) -> None:
-        before = now.entries
-        entries: dict[bytes, tuple[Key, Entry]] = {}
-        changed: list[bytes] = []
-        for path, scanned in seen.entries.items():
-            known = before.get(path)
-            if known and known[0] == scanned.key and scanned.key is not None:
-                entries[path] = known
-            else:
-                changed.append(path)
-        # The small ones first: when there is no room for all, one large file is left out, not many small ones.
-        changed.sort(key=lambda path: seen.entries[path].size)
-        in_order = sorted(changed) if sum(seen.entries[path].size for path in changed) < self._free_bytes else changed
-        with below(self._root) as tree:
-            for path in in_order:
-                with contextlib.suppress(FileNotFoundError):
-                    entries[path] = (seen.entries[path].key, self._entry(now, tree, path, seen.entries[path]))
-        entries.update({path: (None, ("left out", why)) for path, why in seen.left.items()})
-        now.entries = entries
-
-    def _entry(self, now: Memory, tree: Below, path: bytes, entry: ScannedEntry) -> Entry:
-        if entry.kind == "folder":
-            return ("folder", entry.mode)
-        try:
-            return _link(now, tree, path) if entry.kind == "link" else self._file(now, tree, path, entry.size)
-        except FileNotFoundError:
-            raise
-        except OSError as exc:
-            return ("left out", reason(exc))
-
-    def _file(self, now: Memory, tree: Below, path: bytes, size: int) -> Entry:
-        read = read_regular(tree, path, self._limits.file) if size <= self._limits.file else None
-        if read is None:
-            return ("left out", f"has more than {self._limits.file} bytes")
-        data, info = read
-        mode = info.st_mode & 0o777
-        if path in now.tree and now.tree[path][0] != LINK and object_id(now.base, data) == now.tree[path][1]:
-            return ("base", mode)
-        digest = digest_of(data)
-        if not self._send(now, BLOB, digest, data):
-            return ("left out", f"the snapshot would have more than {self._limits.total} bytes")
-        return ("file", mode, digest, len(data))
-
-    def _send(self, now: Memory, kind: bytes, digest: str, data: bytes) -> bool:
-        """False when the snapshot has no room for it."""
-        if digest in now.sent:
-            return True
-        if len(data) + RECORD_HEADER.size > self._free_bytes:
-            return False
-        self._free_bytes -= len(data) + RECORD_HEADER.size
-        pack_record(kind, data, self._hand_on)
-        if kind == BLOB:
-            # An origin is not among those that were sent: the parent keeps none with a secret in it.
-            now.sent.add(digest)
-        return True
-
-    def _pack(self, now: Memory, objects: set[str]) -> None:
-        now.standing, pack = pack_new(
-            self._git, now.base, now.standing, objects, limit=min(self._limits.pack, self._free_bytes)
-        )
-        if pack:
-            digest = digest_of(pack)
-            if not self._send(now, BLOB, digest, pack):
-                raise Refusal(f"the snapshot would have more than {self._limits.total} bytes")
-            self._packs.append(digest)
-
-    def _send_manifest(self, before: Memory | None, now: Memory) -> None:
-        old = before.overlay if before else {}
-        manifest: dict[str, object] = {
-            "base": now.base,
-            "modes": list(now.modes),
-            "whole": before is None,
-            "set": {path.decode("latin-1"): entry for path, entry in now.overlay.items() if old.get(path) != entry},
-            "drop": [path.decode("latin-1") for path in old.keys() - now.overlay.keys()],
-            "packs": self._packs,
+    def take(self) -> dict[str, object]:
+        """What the snapshot is, after its pack was handed on; and what to remember. Raises `Refusal`."""
+        is_new = self._memory.base is None or not self._git.is_made
+        if is_new:
+            self._memory = Memory(base=self._git.make(self._base))
+        # Where what was told last is not what is stored, the parent may lack any of it.
+        keeps = self._memory.place == self._previous
+        if not keeps:
+            self._memory = replace(self._memory, sent=frozenset())
+        marks = self._git.marks()
+        memory = self._look(marks)
+        files, bare = 0, dict[str, tuple[int, str]]()
+        before = "" if is_new else self._previous.get("tree", "")
+        before = before or self._git.tree_of(memory.base or "")
+        wanted: set[str] = set()
+        if memory.tree != before or not self._previous:
+            files, new, old = self._differences(before, memory.tree)
+            bare = self._bare(old - new - memory.sent)
+            wanted |= {memory.tree, before, *new, *(old - bare.keys())}
+        wanted |= self._new_of_standing(memory)
+        wanted -= {*memory.sent, *EMPTY_TREES.values()}
+        if wanted:
+            names = "".join(f"{name}\n" for name in sorted(wanted)).encode()
+            self._git.ask("pack-objects", "--stdout", *_PLAIN_PACK, given=names, limit=self._total, feed=self._hand_on)
+        return {
+            **memory.place,
+            "left_out": memory.left_out,
+            "bare": bare,
+            "files": files,
+            "memory": {**asdict(replace(memory, sent=frozenset())), "sent": sorted(wanted), "keeps": keeps},
         }
-        if before or self._builds:
-            manifest["origins"] = self._send_origins(now, old)
-        if not before or _git_part(now) != _git_part(before):
-            manifest["git"] = _git_part(now)
-        data = json.dumps(manifest, separators=(",", ":")).encode()
-        pack_record(MANIFEST, data, self._hand_on)
 
-    def _send_origins(self, now: Memory, old: dict[bytes, Entry]) -> dict[str, tuple[str | int, ...]] | None:
-        """What the base holds where the tree has just left it or come back to it; None when git cannot tell, for no
-        snapshot shall fail because of that."""
+    def _look(self, marks: Marks) -> Memory:
+        """The same memory with what is there now."""
+        memory = self._memory
+        if not marks.rules or marks.rules != memory.rules_mark:
+            self._git.take_rules()
+        standing = memory.standing
+        if not marks.standing or marks.standing != memory.standing_mark:
+            standing = self._git.look_at_standing()
+        paths, left = self._tree.changed()
+        if standing.forced != memory.standing.forced:
+            paths += [path.encode("latin-1") for path in standing.forced]
+        left |= self._tree.take_in(paths, self._total)
+        left_out = {path.decode("latin-1"): why for path, why in sorted(left.items())}
+        dropped = [path for path in left if path.decode("latin-1") not in memory.left_out]
+        self._tree.drop(dropped)
+        tree = memory.tree
+        if not tree or dropped or not left.keys() >= set(paths):
+            tree = self._git.ask("write-tree", "--missing-ok").decode().strip()
+        return replace(
+            memory,
+            tree=tree,
+            left_out=left_out,
+            standing=standing,
+            standing_mark=marks.standing,
+            rules_mark=marks.rules,
+        )
 
-        paths = unsent_origins(now.tree, now.origins_sent, old, now.overlay)
-        try:
-            origins = send_origins(
-                self._git, now.tree, paths, lambda digest, data: self._send(now, ORIGIN, digest, data)
-            )
-        except Refusal:
-            return None
-        now.origins_sent.update(paths)
-        return origins
+    def _differences(self, before: str, after: str) -> tuple[int, set[str], set[str]]:
+        """How many files differ between two trees, the objects that came, and those that went; submodules are no
+        objects of this repository."""
+        said = self._git.ask("diff-tree", "-r", "-t", "-z", "--no-renames", before, after)
+        files, new, old = 0, set[str](), set[str]()
+        for record in said.split(b"\0")[:-1:2]:
+            mode_before, mode_after, went, came, _ = record[1:].split(b" ")
+            files += _FOLDER not in (mode_before, mode_after)
+            if mode_before != _REPOSITORY:
+                old.add(went.decode())
+            if mode_after != _REPOSITORY:
+                new.add(came.decode())
+        nothing = {"0" * len(after)}
+        return files, new - nothing, old - nothing
 
+    def _bare(self, objects: set[str]) -> dict[str, tuple[int, str]]:
+        """Of files that are no more: the size of those whose content is not handed on, and why it is not."""
+        bare: dict[str, tuple[int, str]] = {}
+        if not objects:
+            return bare
+        query = "".join(f"{name}\n" for name in sorted(objects)).encode()
+        said = self._git.ask("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", given=query)
+        room = _OLD_TOTAL_LIMIT
+        for line in said.decode().splitlines():
+            name, kind, *facts = line.split(" ")
+            size = int(facts[0]) if facts else 0
+            if kind == "tree":
+                continue
+            why = "missing" if not facts else "secret" if name in self._withheld else ""
+            if not why and size > OLD_FILE_LIMIT:
+                why = "large"
+            elif not why and size > room:
+                why = "many"
+            if why:
+                bare[name] = (size, why)
+            else:
+                room -= size
+        return bare
 
-def _git_part(memory: Memory) -> dict[str, object] | None:
-    return memory.standing.as_message() if memory.standing.mark else None
-
-
-def _link(now: Memory, tree: Below, path: bytes) -> Entry:
-    folder, name = tree.holder(path)
-    target = os.readlink(name, dir_fd=folder)
-    if path in now.tree and now.tree[path] == (LINK, object_id(now.base, target)):
-        return ("base", 0)
-    return ("link", target.decode("latin-1"))
+    def _new_of_standing(self, memory: Memory) -> set[str]:
+        """The objects of HEAD's commits and of the index that neither the base nor the snapshot before has."""
+        now, known = memory.standing, self._previous
+        if (now.commit, now.index) == (known.get("commit", ""), known.get("index", "")):
+            return set()
+        there = [name for name in (memory.tree, known.get("tree"), known.get("index")) if name]
+        # The trees are named beside their commits, whose trees git leaves out of account where no other is new.
+        for commit in filter(None, (memory.base, known.get("commit"))):
+            there += [commit, f"{commit}^{{tree}}"]
+        names = [name for name in (now.commit, now.index) if name]
+        if not names:
+            return set()
+        said = self._git.ask("rev-list", "--objects", "--no-object-names", "--ignore-missing", *names, "--not", *there)
+        return set(said.decode().split())
 
 
 class Snapshots:
-    """The checkout's snapshots. `token` names what is remembered; whoever does not know it gets a whole snapshot."""
+    """The checkout's snapshots, each taken and restored by a worker of its own. The private repository is in
+    `folder`."""
 
-    def __init__(self, children: ChildProcesses, checkout: str) -> None:
-        self._children, self._checkout = children, checkout
-        self._token = 0
-        self._packed_memory = b""
-        self._worker: LastingWorker | None = None
+    def __init__(self, children: ChildProcesses, checkout: str, folder: str) -> None:
+        self._children, self._checkout, self._folder = children, checkout, folder
+        self._memory = Memory()
 
     def take(self, request: Mapping[str, object], hand_on: Callable[[bytes], None]) -> dict[str, object]:
-        """Hand on the records of a snapshot. Raises `Refusal` when none can be taken."""
-        with_whole = {**request, "whole": request["token"] != self._token}
-        worker = self._living_worker()
-        answer, memory = worker.ask(with_whole, float(str(request["timeout"])), hand_on)
-        if memory:
-            self._packed_memory, self._token = memory, self._token + 1
-        return {**answer, "token": self._token}
+        """Hand on the pack of a snapshot, and say what it is. Raises `Refusal` when none can be taken."""
+        memory = self._memory
+
+        def work(feed: Callable[[bytes], object]) -> dict[str, object]:
+            git = SnapshotGit(self._checkout, self._folder)
+            return Taking(git, request, memory, feed).take()
+
+        # After a failure nothing is believed of what the worker may have left half done.
+        self._memory = Memory()
+        answer = self._run(work, request, hand_on)
+        now = cast("dict[str, Any]", answer.pop("memory"))
+        sent = frozenset(now["sent"]) | (memory.sent if now.pop("keeps") else frozenset())
+        self._memory = Memory(**{**now, "standing": Standing(**now["standing"]), "sent": sent})
+        return answer
 
     def restore(self, request: Mapping[str, object], wait: Callable[[], bytes]) -> dict[str, object]:
-        """Put a snapshot back, whose records `wait` gives. Raises `Refusal` when it does not fit the checkout."""
-        self._drop_worker()
-        self._packed_memory = b""
-        self._token += 1
+        """Put a snapshot back, whose pack `wait` gives. Raises `Refusal` when it does not fit the checkout."""
+        self._memory = Memory()
         with tempfile.TemporaryFile() as spool:
             missing = int(str(request["bytes"]))
             while missing > 0:
                 piece = wait()
                 missing -= len(piece)
                 spool.write(piece)
-            spool.flush()
             self._children.end()
 
-            def work(request: Mapping[str, object], _: object) -> tuple[dict[str, object], bytes]:
+            def work(_: object) -> dict[str, object]:
                 spool.seek(0)
-                return Restoring(self._checkout, Git(self._children), request, spool).restore(), b""
+                restore(SnapshotGit(self._checkout, self._folder), request, spool)
+                return {}
 
-            worker = LastingWorker(self._children, work, holds=(spool.fileno(),))
-            try:
-                return worker.ask(request, float(str(request["timeout"])), _refuse)[0]
-            finally:
-                worker.close()
+            answer = self._run(work, request, _refuse, holds=(spool.fileno(),))
+        snapshot = cast("Mapping[str, object]", request["snapshot"])
+        self._memory = Memory(base=str(snapshot["base"]))
+        return answer
 
-    def _living_worker(self) -> LastingWorker:
-        """The worker of the call before, or a new one that begins with what that one remembered."""
-        self._children.reap()
-        if self._worker and not self._worker.alive:
-            self._drop_worker()
-        if not self._worker:
-            self._worker = LastingWorker(
-                self._children, _Taker(self._children, self._checkout, self._packed_memory).take
-            )
-        return self._worker
-
-    def _drop_worker(self) -> None:
-        if self._worker:
-            self._worker.close()
-            self._worker = None
-
-
-class _Taker:
-    """The worker's part: what was remembered stays at hand from call to call."""
-
-    def __init__(self, children: ChildProcesses, checkout: str, packed_memory: bytes) -> None:
-        self._children, self._checkout = children, checkout
-        self._packed_memory = packed_memory
-        self._memory: Memory | None = None
-
-    def take(self, request: Mapping[str, object], feed: Callable[[bytes], object]) -> tuple[dict[str, object], bytes]:
-        """One snapshot. Gives no bytes to keep where they are what they were."""
-        if self._packed_memory:
-            self._memory, self._packed_memory = Memory.of(self._packed_memory), b""
-        before = None if request["whole"] else self._memory
-        answer, now = Taking(self._checkout, Git(self._children), request, feed).take(before)
-        if now is None:
-            return answer, b""
-        self._memory = now
-        return answer, now.pack()
+    def _run(
+        self, work: Work, request: Mapping[str, object], hand_on: Callable[[bytes], object], holds: tuple[int, ...] = ()
+    ) -> dict[str, object]:
+        timeout = float(str(request["timeout"]))
+        return run_streaming_worker(self._children, work, timeout, hand_on, limits=_LIMITS, holds=holds)
 
 
 def _refuse(_: bytes) -> None:

@@ -94,7 +94,8 @@ class _Supervisor:
         self._watch = TreeWatch(self._children, self._repository, self._fingerprint) if self._repository else None
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
-        self._snapshots = Snapshots(self._children, settings.checkout)
+        private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
+        self._snapshots = Snapshots(self._children, settings.checkout, private)
         #: What the engine asks, beside tools; each may raise `Refusal` or `OSError` with the reason.
         self._operations: Mapping[str, Callable[[dict[str, Any]], dict[str, object]]] = {
             "command": self._command,
