@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.event import ValidatorRan
+from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
@@ -36,7 +36,7 @@ from stepflow.run.scenarios import (
 from stepflow.sandbox.copies import copy_checkout, copy_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from stepflow.domain.event import Entry
@@ -174,7 +174,7 @@ class Played:
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
     """Play it through. What keeps it from beginning is an ending too, which a scenario may expect."""
     clock, terminal = RehearsalClock(), TerminalLog()
-    begun, log, ran = clock.now(), list[str](), list[ValidatorRan]()
+    begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), set[str]()
     expect: Expect | None = None
     text, run_folder = "", ""
     notes: tuple[str, ...] = ()
@@ -184,6 +184,8 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         log.extend(terminal.render(entry))
         if isinstance(entry.event, ValidatorRan):
             ran.append(entry.event)
+        elif isinstance(entry.event, BaseChecked) and not entry.event.passed:
+            red_before.add(entry.event.name)
 
     try:
         # Read here, once: after the run it is a file that tools may have changed.
@@ -214,18 +216,22 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         notes=notes,
         log=tuple(log),
         run_folder=run_folder,
-        red=red_lines(ran),
+        red=red_lines(ran, red_before),
     )
     return Played(rehearsed=rehearsed, expect=expect, came=came)
 
 
-def red_lines(ran: Sequence[ValidatorRan]) -> tuple[str, ...]:
-    """The last check and the end of its output, where it was red: a scenario often ends for want of an answer to it."""
+def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple[str, ...]:
+    """The last check and the end of its output, where it was red: a scenario often ends for want of an answer to it.
+
+    What was red before the run is no mistake of the scenario.
+    """
     if not ran or ran[-1].passed:
         return ()
     last = ran[-1]
     output = [line for line in last.output_tail.splitlines() if line.strip()][-RED_LINES:]
-    return (f"the check {last.name} is red (exit code {last.exit_code}): {last.command}", *output)
+    before = ", as it was before the run" if last.name in red_before else ""
+    return (f"the check {last.name} is red (exit code {last.exit_code}){before}: {last.command}", *output)
 
 
 def accept(played: Played, root: Path) -> Rehearsed:
@@ -234,7 +240,7 @@ def accept(played: Played, root: Path) -> Rehearsed:
     if expect is not None and not rehearsed.differences:
         return rehearsed
     if rehearsed.outcome in NOT_PLAYED and not (expect and expect.outcome is rehearsed.outcome):
-        said = f"a run that ends {rehearsed.outcome} was not played through; mend the scenario or the agent first"
+        said = f"a run that ends {rehearsed.outcome} was not played through; fix the scenario or the agent first"
         return replace(rehearsed, refusal=said)
     file = root / rehearsed.file
     try:

@@ -167,6 +167,13 @@ def test_a_run_that_does_not_fit_its_scenario_differs_and_is_not_accepted(checko
     assert file.read_text(encoding="utf-8") == text
 
 
+def test_a_check_that_was_red_before_the_run_is_no_mistake_of_the_scenario(checkout: Path, capsys) -> None:
+    put(checkout, text=TURNS.replace("echo 'hello, world' > greeting.txt && git commit -qam 'Greet the world'", "true"))
+    code, output = rehearse(capsys)
+    assert code == 1
+    assert "the check greeting is red (exit code 1), as it was before the run: grep" in output
+
+
 @pytest.mark.whole
 def test_turns_that_are_left_are_a_note(checkout: Path, capsys) -> None:
     put(checkout, text=f"{TURNS}  - repeat: 2\n{EXPECT}")
