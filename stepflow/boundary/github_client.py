@@ -44,7 +44,7 @@ _HINTS = {
     404: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of the "
     "job.",
     GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
-    UNPROCESSABLE: "GitHub did not accept what was to be written: mend what it names, then start the run again.",
+    UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
 #: Words of GitHub's that say more than the status.

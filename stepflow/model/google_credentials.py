@@ -101,7 +101,7 @@ def _credentials(info: JsonObject) -> Any:  # noqa: ANN401 - google-auth's class
     except (GoogleAuthError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"The file of GOOGLE_APPLICATION_CREDENTIALS is no whole {kind}: {error}.",
-            hint="Let the login step write it anew.",
+            hint="Let the login step write it again.",
         ) from error
 
 

@@ -99,13 +99,13 @@ def describe_reason(reason: str) -> str:
 
 
 ADVICE: dict[Outcome, str] = {
-    Outcome.COMPLETED: "Nothing is left to do but to read the result.",
+    Outcome.COMPLETED: "Read the result; nothing else is left to do.",
     Outcome.BASE_FAILED: (
         "The checks were red before the agent began, and `base-checks: require` asks for green ones. Fix the branch "
         "that the run starts from, then {again}; or set `base-checks: tell`, and the agent works on it."
     ),
     Outcome.VALIDATION_FAILED: (
-        "Read the failing validator's output, run its command in the repository yourself, and mend the cause or the "
+        "Read the failing validator's output, run its command in the repository yourself, and fix the cause or the "
         "command. Then {again}, or raise `maxAttempts` of the validation entry first."
     ),
     Outcome.ROUTING_FAILED: (
@@ -113,14 +113,14 @@ ADVICE: dict[Outcome, str] = {
         "steps_registry.json; the prompt must name the allowed intents. `stepflow validate` and `stepflow graph` help."
     ),
     Outcome.SCHEMA_FAILED: (
-        "Mend the step's `outputSchemaRef`: the schema could not be resolved twice in a row. "
+        "Fix the step's `outputSchemaRef`: the schema could not be resolved twice in a row. "
         "`stepflow validate` names the file and the place."
     ),
     Outcome.ABORTED: (
         "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then {again}."
     ),
     Outcome.LIMIT_REACHED: (
-        "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
+        "See in the step table where the run went in circles. Split the issue or sharpen that step's prompt; "
         "or raise `max-iterations`, `max-turns-per-step`, or `maxVisitsPerStep` in agent.json. Then {again}."
     ),
     Outcome.BUDGET_EXHAUSTED: (
@@ -130,7 +130,7 @@ ADVICE: dict[Outcome, str] = {
         "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
     ),
     Outcome.CANCELLED: (
-        "The run was stopped from outside; the journal in its run folder tells how far it was. To start anew, {again}."
+        "The run was stopped from outside; the journal in its run folder shows how far it came. To start over, {again}."
     ),
     Outcome.MODEL_FAILED: (
         "Check the API key, the model's name and the service's status. When the model answers, {again}."
@@ -173,12 +173,12 @@ ELSEWHERE = "start it again"
 SCRIPTED = "scripted"
 OF_SCENARIO = (
     "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
-    "transition that made the run ask for others. `stepflow show` on the run folder tells what led there."
+    "transition that made the run ask for others. `stepflow show` on the run folder shows what led there."
 )
 #: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
 BUG = "an error of stepflow itself"
 MACHINE = (
-    "Do what the reason says, then {again} to start anew; what was written down until then is in the "
+    "Do what the reason says, then {again} to start over; what was written down until then is in the "
     "run folder's journal."
 )
 
@@ -201,5 +201,5 @@ def next_step(report: RunReport) -> str:
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
         return f"This was a dry run: nothing was written. Run it with `{setting}` to write the effects above."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
-        return "Review the pull request. If it is a draft, mark it ready when you are content; merging is yours."
+        return "Review the pull request. If it is a draft, mark it ready when you are satisfied; merging is up to you."
     return "Review what was written to GitHub; the effects above lead there."

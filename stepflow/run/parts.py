@@ -157,7 +157,7 @@ def _foreign_code(path: str, when: str) -> Iterator[None]:
     except Exception as exc:
         raise DefinitionError(
             f'The verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
-            hint="Mend the handler, or use another verdict type.",
+            hint="Fix the handler, or use another verdict type.",
         ) from exc
 
 

@@ -74,7 +74,7 @@ def open_sandbox(
     if not toolbox.ended_all:
         raise IsolationError(
             "A process of the tools may have survived the run.",
-            hint="Nothing in the checkout was touched any more; check the repository out anew on a fresh machine.",
+            hint="Nothing in the checkout was touched any more; check the repository out again on a fresh machine.",
         )
 
 

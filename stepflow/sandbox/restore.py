@@ -203,7 +203,7 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
                 raise
             raise InputError(
                 f"Another version of stepflow wrote down what a run that was killed took: {journal.path}.",
-                hint="Check the repository out anew and remove this file.",
+                hint="Check the repository out again and remove this file.",
             ) from exc
         restore.give_back(all_dead=True)
         yield f"A run that was killed had left {named} as it was then; what it took is given back.", restore.notes

@@ -85,7 +85,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     assert done.outputs["reason"] == f"{where}: the run received {number.name}"
     assert "## ⏹️ fixer on issue #7: canceled" in done.summary
     assert "**What to do next:** The run was stopped from outside" in done.summary
-    assert "To start anew, put the label on again." in done.summary
+    assert "To start over, put the label on again." in done.summary
     assert [line.split(" ")[0] for line in done.annotations] == ["::error"]
     assert "Traceback" not in done.log
     last = world.events(done)[-1]

@@ -72,7 +72,7 @@ def texts(world: World, done: Invocation) -> str:
     """All of them, one below the other. Of the summary what stands above the picture of the steps."""
     parts = [f"# Comment\n\n{body}" for body in world.comments()]
     parts += [f"# Pull request: {pull['title']}\n\n{pull['body']}" for pull in world.pulls()]
-    parts += [f"# Summary\n\n{done.summary.partition('### The way it took')[0].strip()}"]
+    parts += [f"# Summary\n\n{done.summary.partition('### The path it took')[0].strip()}"]
     last = re.search(r"^(?:[✓✗].*\n(?:  .*\n)+)?(?:::(?:error|notice).*\n)?\Z", done.log, re.M)
     parts += [f"# Last lines of the log\n\n{last[0].strip()}" if last and last[0].strip() else "# No last lines"]
     return "\n\n".join(parts) + "\n"

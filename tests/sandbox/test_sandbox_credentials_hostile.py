@@ -99,7 +99,7 @@ def test_where_git_itself_was_replaced_no_credential_comes_back_and_it_is_said(a
     note, *_ = after(armed, temp, "cd ..", script)
     assert str(armed / ".git") in note
     assert "not given back" in note
-    assert "Check the repository out anew" in note
+    assert "Check the repository out again" in note
     for secret in (PAYLOAD, TOKEN):
         assert files_holding(secret, armed, temp) == []
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
 NOT_RUNNABLE = {
     126: "A file that it starts cannot be executed: give it the right to be, and commit that",
-    127: "A program that it starts is not there: install it with the input setup or apt-packages, or mend the command",
+    127: "A program that it starts is not there: install it with the input setup or apt-packages, or fix the command",
 }
 NO_PERMISSION = ("EACCES", "Permission denied")
 

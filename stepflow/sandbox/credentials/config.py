@@ -81,7 +81,7 @@ def unknown_credential(location: str, reason: str) -> IsolationError:
     """Why a file cannot be shown to tools."""
     return IsolationError(
         f"It cannot be known whether {location} holds a credential: {reason}.",
-        hint="Correct the file or its rights, or check the repository out anew, and install git.",
+        hint="Correct the file or its rights, or check the repository out again, and install git.",
     )
 
 

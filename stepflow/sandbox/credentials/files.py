@@ -65,7 +65,7 @@ class Budget:
         if self._size < 0 or self._files < 0:
             raise IsolationError(
                 f"{path} cannot be remembered: git's configuration, hooks and logs are too large to be given back.",
-                hint="Remove what does not belong into .git, or check the repository out anew.",
+                hint="Remove what does not belong into .git, or check the repository out again.",
             )
 
 

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
-    "Check the repository out anew before a later step needs them."
+    "Check the repository out again before a later step needs them."
 )
-_LEFT = "so what git does there is not certain to be what it did before. Check the repository out anew for later steps."
+_LEFT = (
+    "so what git does there is not certain to be what it did before. Check the repository out again for later steps."
+)
 _MOST_SHOWN = 5
 
 
