@@ -256,8 +256,10 @@ class ValidationBuilder:
         if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
             address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
             for pattern in {one.validator.pattern.name: one.validator.pattern for one in conditions}.values():
-                found = [one.validator for one in conditions if one.validator.pattern.name == pattern.name]
-                prompt = self._retry_prompt(self.prompts, replace(address, edition=pattern.edition), pattern, found, at)
+                served = [one.validator for one in conditions if one.validator.pattern.name == pattern.name]
+                prompt = self._retry_prompt(
+                    self.prompts, replace(address, edition=pattern.edition), pattern, served, at
+                )
                 if prompt is not None:
                     retry_prompts[pattern.name] = prompt
             every = [one.validator for one in conditions]

@@ -175,7 +175,7 @@ def secrets_to_find(secrets: Iterable[str]) -> frozenset[bytes]:
 def pack_holds_secret(file: IO[bytes], secrets: Collection[bytes]) -> bool:
     """Whether an object of the pack that begins where `file` stands holds one of the secrets: content of a file, a
     message, a person's name, a path. The pack must have been made without deltas. Raises `UnsearchablePack`."""
-    return any(found.has_secret for found in search_pack(file, secrets))
+    return any(entry.has_secret for entry in search_pack(file, secrets))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ class Manifest(_Tree):
         return {name: getattr(self, name) for name in ("base", "tree", "head", "commit", "index")}
 
     @property
-    def told_left_out(self) -> tuple[str, ...]:
+    def described_left_out(self) -> tuple[str, ...]:
         """Why which paths are not in it. Names are the tools' own: no line break and no control character gets
         further."""
         return tuple(f"{_printable(path)}: {why}" for path, why in sorted(self.left_out.items()))
@@ -207,7 +207,7 @@ class SnapshotStore:
         sent = _read_answer(answer)
         last = self.manifest
         if last and not coming.size and _same(sent, last):
-            return SnapshotInfo(name=self.last, left_out=last.told_left_out)
+            return SnapshotInfo(name=self.last, left_out=last.described_left_out)
         try:
             names, secret = coming.objects(self._secrets, _object_format(sent.tree))
         except UnsearchablePack as exc:
@@ -236,7 +236,7 @@ class SnapshotStore:
         self._names |= names
         size = len(content) + coming.size
         self._free -= size
-        return SnapshotInfo(name=name, files=sent.files, bytes=size, left_out=manifest.told_left_out)
+        return SnapshotInfo(name=name, files=sent.files, bytes=size, left_out=manifest.described_left_out)
 
     def resolve(self, *names: str) -> Resolved:
         """The snapshots with all that they build on, read from the folder. Raises `InputError` for any damage."""

@@ -94,8 +94,11 @@ def describe_outcome(outcome: Outcome) -> str:
 
 def describe_reason(reason: str) -> str:
     """The reason for people, without where it arose and without the code of its outcome (flow.md §11)."""
-    told = next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
-    return next((told.removeprefix(f"{code}: ") for code in CODE_OF_OUTCOME.values() if told.startswith(code)), told)
+    described = next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
+    return next(
+        (described.removeprefix(f"{code}: ") for code in CODE_OF_OUTCOME.values() if described.startswith(code)),
+        described,
+    )
 
 
 ADVICE: dict[Outcome, str] = {

@@ -243,7 +243,7 @@ def report_run_failure(run: Run, ending: Ending) -> Ending:
 
 
 #: Seconds that GitHub is waited for when no run has begun.
-UNPREPARED_PATIENCE = 60.0
+UNPREPARED_SECONDS = 60.0
 
 
 def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReport | None:
@@ -269,7 +269,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
         text=comment_summary(report, run_url=request.job_url),
         redactor=request.redactor,
     )
-    policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_PATIENCE, lambda _: None)
+    policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(_writer(request, policy)) as writer:
         return report_failure(failed, writer)
 

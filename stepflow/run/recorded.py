@@ -66,9 +66,9 @@ class PreviousRun:
 
     @property
     def notice(self) -> str:
-        """What people are told where a new run begins in its folder; empty where it goes on."""
-        told = "A new run begins; the earlier one in the run folder does not go on"
-        return f"{told}: {self.problem}." if self.problem else ""
+        """What people are notice where a new run begins in its folder; empty where it goes on."""
+        notice = "A new run begins; the earlier one in the run folder does not go on"
+        return f"{notice}: {self.problem}." if self.problem else ""
 
     @property
     def started(self) -> RunStarted:
@@ -203,7 +203,7 @@ class PreviousRun:
         return tuple(turns)
 
     def feed(self, verdict: CustomVerdict) -> None:
-        """Tell the agent's own verdict what it has been told before: each iteration that ended with an answer."""
+        """Tell the agent's own verdict what it has been notice before: each iteration that ended with an answer."""
         iteration, texts = 0, list[str]()
         for event in self.events[: self.safe]:
             match event:

@@ -91,7 +91,7 @@ def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
 #: The tools that change files.
 CHANGING = frozenset({"bash", "write", "edit"})
 #: Of the paths that are in no snapshot so many are named.
-MOST_TOLD = 10
+MOST_NAMED = 10
 
 
 class Snapshotter:
@@ -130,7 +130,7 @@ class Snapshotter:
         self._problem = info.problem
         if info.left_out != self._left_out:
             self._left_out = info.left_out
-            self._warn(f"not kept: {'; '.join(info.left_out[:MOST_TOLD])}" if info.left_out else "all is kept again")
+            self._warn(f"not kept: {'; '.join(info.left_out[:MOST_NAMED])}" if info.left_out else "all is kept again")
 
     def _warn(self, message: str) -> None:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))

@@ -207,8 +207,8 @@ def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
     validator, result = run.validator, run.result
 
     def current_branch() -> str | None:
-        asked = CommandRequest(argv=("git", "branch", "--show-current"), timeout=30)
-        return commands.run_command(asked).stdout.strip() or None
+        request = CommandRequest(argv=("git", "branch", "--show-current"), timeout=30)
+        return commands.run_command(request).stdout.strip() or None
 
     return ValidatorFailure(
         validator=validator.name,
@@ -329,9 +329,9 @@ def demand_green(checks: Iterable[BaseChecked]) -> None:
 
 def _missing_program(result: CommandResult) -> str:
     """What a command said of a program that is not there or cannot be started; empty where it says nothing of it."""
-    found = MISSING.search(result.stderr)
-    if found:
-        return found[0].strip()
+    match = MISSING.search(result.stderr)
+    if match:
+        return match[0].strip()
     if result.exit_code in NOT_RUNNABLE:
         return next((line.strip() for line in reversed(error_text(result).splitlines()) if line.strip()), "no output")
     return ""

@@ -235,16 +235,15 @@ class Shell:
         os.set_blocking(self._output, True)
 
     def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
-        fresh = "the next call gets a fresh shell in the repository root"
+        restart = "the next call gets a fresh shell in the repository root"
         note = ""
         if not in_time:
             code = None
-            note = (
-                f"timed out after {timeout:g} s: the command and everything this step had started were killed; {fresh}"
-            )
+            killed = "the command and everything this step had started were killed"
+            note = f"timed out after {timeout:g} s: {killed}; {restart}"
         elif code is None:
             code = shell_exit_code(self._bash.returncode)
-            note = f"the shell ended with exit code {code}; {fresh}"
+            note = f"the shell ended with exit code {code}; {restart}"
         elif code != 0:
             note = f"exit code {code}"
         if not note:

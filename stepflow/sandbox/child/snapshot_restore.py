@@ -82,7 +82,7 @@ def _restore_files(git: SnapshotGit, request: Mapping[str, object], tree: str, l
     for _ in range(_ROUNDS):
         paths, left = work_tree.changed()
         paths = [path for path in paths if not _is_in(path, left_out)]
-        left |= work_tree.take_in(paths, _NO_LIMIT)
+        left |= work_tree.add(paths, _NO_LIMIT)
         waiting = [path for path in paths if path not in left]
         if is_put and not waiting:
             return

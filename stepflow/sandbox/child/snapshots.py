@@ -113,7 +113,7 @@ class Taking:
         paths, left = self._tree.changed()
         if standing.forced != memory.standing.forced:
             paths += [path.encode("latin-1") for path in standing.forced]
-        left |= self._tree.take_in(paths, self._total)
+        left |= self._tree.add(paths, self._total)
         left_out = {path.decode("latin-1"): why for path, why in sorted(left.items())}
         dropped = [path for path in left if path.decode("latin-1") not in memory.left_out]
         self._tree.drop(dropped)

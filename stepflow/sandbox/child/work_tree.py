@@ -47,7 +47,7 @@ class WorkTree:
             raise Refusal(f"there are more than {MOST_CHANGED} files that changed and that git does not ignore")
         return sorted(paths - nested), {**left, **{path.rstrip(b"/"): _NESTED for path in nested}}
 
-    def take_in(self, paths: list[bytes], total: int) -> dict[bytes, str]:
+    def add(self, paths: list[bytes], total: int) -> dict[bytes, str]:
         """Let the private index say of these paths what is there. Gives why others are left out: those that are too
         large or cannot be read, or for which there is no room in so many bytes."""
         left: dict[bytes, str] = {}

@@ -45,7 +45,7 @@ def find_credentials(checkout: Path, runner_temp: Path | None = None, login_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class OriginalCheckout:
     """All that is known of a checkout whose credentials are away. `entry` is the `.git` that git finds; `pointers` are
     those that are files or links."""
 
@@ -58,9 +58,9 @@ class Taken:
 class StrippedCredentials:
     """The credentials of one checkout while they are away, and git's files there as they were."""
 
-    def __init__(self, checkout: Path, taken: Taken) -> None:
+    def __init__(self, checkout: Path, original: OriginalCheckout) -> None:
         self._checkout = checkout.resolve()
-        self._taken = taken
+        self._original = original
         #: Git folders are held open, so that no other one in the place of one has its number.
         self._held = ExitStack()
 
@@ -68,7 +68,7 @@ class StrippedCredentials:
     def find(cls, survey: Survey) -> Self:
         """Remember what will come back; nothing is changed yet."""
         budget = Budget()
-        taken = Taken(
+        original = OriginalCheckout(
             entry=survey.entries[0],
             pointers={
                 str(entry): _tree_at(entry, budget)
@@ -78,13 +78,13 @@ class StrippedCredentials:
             folders=tuple(GitFolder.remember(path, survey, budget) for path in survey.folders),
             changes=tuple(survey.changes.values()),
         )
-        return cls(survey.checkout, taken)
+        return cls(survey.checkout, original)
 
     def take(self) -> None:
         """Take away what was found."""
-        for folder in self._taken.folders:
+        for folder in self._original.folders:
             self._held.callback(os.close, os.open(folder.path, FOLDER_FLAGS))
-        for change in self._taken.changes:
+        for change in self._original.changes:
             try:
                 with opened_folder(change.path.parent) as parent:
                     put_tree(parent, change.path.name, _shown(change), Aside(parent))
@@ -96,26 +96,26 @@ class StrippedCredentials:
 
     def record(self) -> dict[str, object]:
         """All that `of_record` needs, as JSON but for its paths."""
-        return asdict(self._taken)
+        return asdict(self._original)
 
     @classmethod
     def of_record(cls, checkout: Path, record: Any) -> Self:  # noqa: ANN401 - JSON of our own
         """What a run has taken away that could not give it back. Raises `KeyError` or `TypeError` for a record of
         another form."""
-        taken = Taken(
+        original = OriginalCheckout(
             entry=Path(record["entry"]),
             pointers={path: tree_of(nodes) for path, nodes in record["pointers"].items()},
             folders=tuple(map(GitFolder.of_record, record["folders"])),
             changes=tuple(map(Change.of_record, record["changes"])),
         )
-        return cls(checkout, taken)
+        return cls(checkout, original)
 
     def give_back(self) -> tuple[str, ...]:
         """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
         act, then the credentials. Nothing of the tools may be alive. Gives what people must know."""
         if not self._checkout.is_dir():
             # Only what lies outside can come back, and nothing can use it there.
-            said = [_put_back(change, None, comes_back=True) for change in self._taken.changes]
+            said = [_put_back(change, None, comes_back=True) for change in self._original.changes]
             return tuple(problem for problem in said if problem)
         with self._aside_folder() as parent:
             aside = Aside(parent)
@@ -136,7 +136,7 @@ class StrippedCredentials:
     @contextmanager
     def _aside_folder(self) -> Iterator[int]:
         """Where to put aside what is removed later: in git's own folder, where nobody looks, or in the checkout."""
-        entry = self._taken.entry
+        entry = self._original.entry
         if entry.is_dir() and not entry.is_symlink():
             with opened_folder(entry.parent) as parent, folder_below(parent, entry.name) as folder:
                 yield folder
@@ -145,22 +145,22 @@ class StrippedCredentials:
                 yield folder
 
     def _give_back(self, aside: Aside) -> list[str]:
-        folders = self._taken.folders
+        folders = self._original.folders
         changed = self._changed_entry()
         # Looked at before anything is removed, which may be what leads to the next one.
         replaced = {folder.path: folder.replaced() for folder in folders}
         problems = {each.path: replaced[each.path] or each.restore(aside, replaced.keys()) for each in folders}
         same = {folder.number for folder in folders if not replaced[folder.path]}
-        removed, left = disarm_new_git(self._checkout, self._taken.pointers, same, aside)
+        removed, left = disarm_new_git(self._checkout, self._original.pointers, same, aside)
         unseen = f"{'; '.join(left[:3])}: it could not be looked at whole" if left else ""
         # A nested repository without credentials may come and go; that is the run's own work.
-        matter = {path for change in self._taken.changes if change.had_credential for path in change.folders}
+        matter = {path for change in self._original.changes if change.had_credential for path in change.folders}
         fate = _NOT_RETURNED if matter else _LEFT
         matter |= {folder.path for folder in folders[:1]}
         said = [changed, *(problem for path, problem in problems.items() if path in matter), unseen]
         blocked = changed or unseen or (folders and problems[folders[0].path])
         lost = {path for path, problem in problems.items() if problem}
-        for change in self._taken.changes:
+        for change in self._original.changes:
             comes_back = not blocked and lost.isdisjoint(change.folders)
             said.append(_put_back(change, aside, comes_back=comes_back))
         notes = [f"{problem}; {fate}" for problem in said if problem]
@@ -172,13 +172,13 @@ class StrippedCredentials:
 
     def _changed_entry(self) -> str:
         """Whether the checkout's `.git`, when it is a file or a link, is not what it was."""
-        entry = self._taken.entry
-        was = self._taken.pointers.get(str(entry), ())
+        entry = self._original.entry
+        was = self._original.pointers.get(str(entry), ())
         now: Tree = ()
         with suppress(OSError, IsolationError):
             now = _tree_at(entry, Budget()) if was else ()
         kinds = [[(stat.S_IFMT(node.mode), node.content) for node in tree] for tree in (was, now)]
-        return "" if kinds[0] == kinds[1] or not self._taken.folders else f"{entry} was replaced"
+        return "" if kinds[0] == kinds[1] or not self._original.folders else f"{entry} was replaced"
 
 
 def _tree_at(path: Path, budget: Budget) -> Tree:
