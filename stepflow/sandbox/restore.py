@@ -30,7 +30,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _ALIVE = (
     "it is not certain that every process of the tools is dead, so nothing in the checkout is touched: git's "
     "configuration, the credentials and the owners of files stay as the tools left them. Run nothing in this checkout, "
-    "and check the repository out anew before a later step needs it."
+    "and check the repository out again before a later step needs it."
 )
 #: Seconds in which the tools of a run that was killed end by themselves.
 _FAREWELL = 5.0
@@ -195,7 +195,7 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
         restore = CheckoutRestore(Path(named), journal)
         try:
             restore.recall(records)
-        except (InputError, KeyError, TypeError) as exc:
+        except (InputError, KeyError, TypeError, ValueError) as exc:
             journal.close()
             if journal.path != own:
                 continue
