@@ -189,10 +189,12 @@ def test_a_comment_that_is_no_command_is_skipped_without_a_single_request(new_wo
     assert (world.model_bodies(), world.requests_made()) == ([], 0)
 
 
-def test_a_label_that_names_no_agent_is_bad_input_and_asks_nothing_of_anybody(new_world: Callable[[], World]) -> None:
+def test_a_label_that_names_no_agent_costs_nothing_and_is_told_on_the_issue(new_world: Callable[[], World]) -> None:
     world = new_world()
     job = world.run([], labeled("agent:fixr", secret=EVENT_CANARY))
     assert (job.exit_code, job.outputs["outcome"]) == (2, "invalid_definition"), job.everything
-    assert {kind for kind, _ in job.annotations} == {"error"}
-    assert 'did you mean "fixer"' in job.annotations[0][1]
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)
+    assert {kind for kind, _ in job.annotations} == {"error", "notice"}
+    assert any('did you mean "fixer"' in text for _, text in job.annotations)
+    assert world.model_bodies() == []
+    (comment,) = world.comments()
+    assert 'did you mean "fixer"' in comment["body"]
