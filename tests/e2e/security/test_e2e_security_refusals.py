@@ -42,7 +42,7 @@ def test_without_landlock_a_run_that_requires_isolation_is_refused_with_the_reas
     assert ended.outputs["outcome"] == "refused", ended.log
     assert "landlock" in ended.outputs["reason"].lower()
     assert "Function not implemented" in ended.outputs["reason"]
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)
+    assert (world.model_bodies(), world.pulls(), len(world.comments())) == ([], [], 1)
 
 
 def test_without_landlock_and_with_best_effort_it_runs_and_says_what_is_open(new_world: Callable[[], World]) -> None:
@@ -71,4 +71,4 @@ def test_a_socket_that_lets_everybody_in_refuses_the_run_before_a_token_is_spent
         ended = run(world, options=(volume,))
     assert ended.outputs["outcome"] == "refused", ended.log
     assert "/run/helpful.sock" in ended.log
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)
+    assert (world.model_bodies(), world.pulls(), len(world.comments())) == ([], [], 1)
