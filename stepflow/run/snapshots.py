@@ -105,6 +105,8 @@ class Snapshotter:
         self._git = find_git_folders(root)
         self._latest = self._problem = ""
         self._left_out: tuple[str, ...] = ()
+        #: Whether a tool that changes files has run in this step.
+        self._is_step_changing = False
 
     def keep(self, *, mark: bool = False) -> None:
         """Keep the tree; with `mark` it is written down even where nothing has changed.
@@ -162,7 +164,15 @@ class Snapshotter:
 
     def begin(self, use: ToolUse) -> None:
         """A tool call begins."""
+        self._is_step_changing |= use.name in CHANGING
         self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
+
+    def end_step(self) -> None:
+        """Keep what the step's processes did until they were ended. Without a call that changes files there were none:
+        nothing of an earlier step is alive."""
+        if self._is_step_changing or not self.holds:
+            self.keep()
+        self._is_step_changing = False
 
     def _restore(self, name: str) -> None:
         self._snapshots.restore(name)
@@ -187,7 +197,7 @@ class SnapshottingTools:
     def end_step(self) -> None:
         """End the step's processes; what they did until then counts."""
         self.tools.end_step()
-        self.snapshotter.keep()
+        self.snapshotter.end_step()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
+from stepflow.domain.conversation import ToolUse
 from stepflow.run.recorded import RunSnapshots
 from stepflow.run.snapshots import Snapshots, Snapshotter
 from tests.fakes import ListJournal
@@ -19,10 +20,11 @@ class CountedSnapshots:
     """Takes and puts back nothing, and remembers that it was asked."""
 
     done: list[str] = field(default_factory=list)
+    problem: str = ""
 
     def take(self) -> SnapshotInfo:
         self.done.append("take")
-        return SnapshotInfo(name="new", files=0, bytes=0, seconds=0.0)
+        return SnapshotInfo(name="new", files=0, bytes=0, seconds=0.0, problem=self.problem)
 
     def restore(self, name: str) -> None:
         self.done.append(f"restore {name}")
@@ -50,3 +52,28 @@ def test_the_set_up_runs_in_the_tree_of_the_start(
     snapshots.done.append("set-up")
     snapshotter.after_setup(run_snapshots)
     assert snapshots.done == done
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem", "takes"),
+    [
+        (("read", "grep"), "", 0),
+        (("read", "bash"), "", 1),
+        ((), "the disk is full", 1),
+    ],
+    ids=["nothing that changes files", "a shell whose children ended with the step", "none was kept so far"],
+)
+def test_the_end_of_a_step_is_kept_where_the_tree_may_have_changed(
+    tools: tuple[str, ...], problem: str, takes: int, tmp_path: Path
+) -> None:
+    snapshots = CountedSnapshots(problem=problem)
+    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal(), tmp_path)
+    snapshotter.before_setup(RunSnapshots(), is_start=True)
+    snapshots.done.clear()
+    for tool in tools:
+        snapshotter.begin(ToolUse(id="1", name=tool, input={}))
+    snapshotter.end_step()
+    assert snapshots.done == ["take"] * takes
+    if not problem:
+        snapshotter.end_step()
+        assert snapshots.done == ["take"] * takes, "nothing of the step before is alive"
