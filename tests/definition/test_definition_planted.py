@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +25,12 @@ AGENTS = {
     "checks": DEFINITIONS / "valid/check-flow/.agent",
 }
 PLANTED = yaml.safe_load((Path(__file__).parent / "planted.yaml").read_text(encoding="utf-8"))
+
+
+#: What a message may say so exactly that a program can do it.
+MEANT = re.compile(r'did you mean "([^"]+)"')
+EXAMPLE = re.compile(r'Write ("\w+": "[^"]+"), for example\.')
+WRITE = re.compile(r'Write "([^"]+)"')
 
 
 def folder_name(agent: str) -> str:
@@ -77,6 +86,15 @@ def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
     assert len(texts) == len(set(texts)) > 40
 
 
+def test_more_than_forty_messages_say_exactly_what_to_write(tmp_path: Path) -> None:
+    applied = 0
+    for number, mistake in enumerate(PLANTED):
+        folder = plant(mistake, tmp_path / str(number))
+        problem = next(each for each in problems(folder) if each.code == mistake["code"])
+        applied += apply_fix(problem, mistake, folder)
+    assert applied > 40
+
+
 @pytest.mark.parametrize("mistake", PLANTED, ids=name_of)
 def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path) -> None:
     folder = plant(mistake, tmp_path)
@@ -86,9 +104,9 @@ def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path
     problem = next(each for each in new if each.code == mistake["code"])
     assert_location(problem, mistake, folder)
     assert problem.fix.endswith(".")
-    if "by_hand" not in mistake:
+    if not apply_fix(problem, mistake, folder):
         return
-    mend_by_hand(problem, mistake["by_hand"], folder / mistake.get("file", ""), folder)
+
     after = problems(folder)
     assert (problem.code, problem.message) not in [(each.code, each.message) for each in after]
     assert errors(after) <= errors(before)
@@ -104,6 +122,41 @@ def assert_location(problem: Problem, mistake: dict, folder: Path) -> None:
     line = (folder / file).read_text(encoding="utf-8").split("\n")[problem.line - 1]
     assert (mistake.get("at") or mistake["new"]) in line
     assert 1 <= problem.column < problem.end_column <= len(line) + 1
+
+
+def apply_fix(problem: Problem, mistake: dict, folder: Path) -> bool:
+    """Do what the message says; False where it leaves to the author what to write."""
+    if "by_hand" in mistake:
+        mend_by_hand(problem, mistake["by_hand"], folder / mistake.get("file", ""), folder)
+    elif meant := MEANT.search(f"{problem.message}. {problem.fix}"):
+        write_at(problem, folder, lambda shown: closest_replaced(shown, meant[1]))
+    elif example := EXAMPLE.fullmatch(problem.fix):
+        write_at(problem, folder, lambda shown: shown.replace("{", f"{{ {example[1]},", 1))
+    elif "is missing or empty" in problem.message and (path := WRITE.match(problem.fix)):
+        file = folder / path[1]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("Do it.\n", encoding="utf-8")
+    else:
+        return False
+    return True
+
+
+def write_at(problem: Problem, folder: Path, change_text: Callable[[str], str]) -> None:
+    """Change the file from where the problem is shown on."""
+    assert problem.line is not None
+    assert problem.column is not None
+    file = folder.parents[1] / problem.file
+    lines = file.read_text(encoding="utf-8").split("\n")
+    before, shown = "\n".join(lines[: problem.line - 1]), "\n".join(lines[problem.line - 1 :])
+    at = problem.column - 1
+    file.write_text(f"{before}\n{shown[:at]}{change_text(shown[at:])}", encoding="utf-8")
+
+
+def closest_replaced(shown: str, meant: str) -> str:
+    """The word closest to what was meant, replaced in the first line and where the next one repeats it."""
+    line, following, rest = (*shown.split("\n", 2), "", "")[:3]
+    (wrong,) = get_close_matches(meant, re.findall(r"[\w./#:-]+", line), n=1, cutoff=0.1)
+    return "\n".join((line.replace(wrong, meant, 1), following.replace(f'"{wrong}"', f'"{meant}"'), rest))
 
 
 def mend_by_hand(problem: Problem, by_hand: dict, file: Path, folder: Path) -> None:
