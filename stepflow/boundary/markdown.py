@@ -29,7 +29,7 @@ _LINK_START = re.compile(r"\](?=[(:])")
 _LINK = re.compile(r"\](?:\([ \t\n]*+(?P<link>[^ \t\n()]++)[ \t\n]*+\)|:[ \t\n]*+(?P<definition>[^ \t\n]++))")
 _RELATIVE = re.compile(r"(?!//)[\w#./-][\w#./?=&%+~-]*", re.ASCII)
 _URL = re.compile(
-    r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)(?:(?!\]\()[^ \t\n<`|])*+", re.IGNORECASE
+    r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)(?>(?:(?!\]\()[^ \t\n<`|])*)", re.IGNORECASE
 )
 #: The links that are left when foreign ones are broken: a URL in one ends with it.
 _LINK_OR_URL = re.compile(

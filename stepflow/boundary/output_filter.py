@@ -27,7 +27,7 @@ _MEANINGFUL = re.compile(r"[A-Za-z0-9@#/:.]")
 _MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
 #: What readers of the page do not see between two characters: where a link leads, folds, emphasis, escapes, brackets.
 _UNSEEN = (
-    r"(?:\]\([ \t\n]*+[^ \t\n()]*+[ \t\n]*+\)|\]\[(?:\\.|[^\[\]\\])*+\](?!\()|</?(?:details|summary)>|[\\*_~`\[\]!])"
+    r"(?:\]\([ \t\n]*+[^ \t\n()]*+[ \t\n]*+\)|\]\[(?>(?:\\.|[^\[\]\\])*)\](?!\()|</?(?:details|summary)>|[\\*_~`\[\]!])"
 )
 
 
@@ -42,8 +42,8 @@ def _closing(unseen: str, *, between: str, link: str) -> re.Pattern[str]:
     reference = "|".join(unseen.join(signs) for signs in _REFERENCES)
     return re.compile(
         rf"(?<![^\W_])(?=(?:{keyword})(?![^\W_])"
-        # Matched once and for all (`*+`, `}}+`): no text is searched twice.
-        rf"(?:{between}|[^\w#]|_|#(?!{unseen}\d))*+"
+        # Matched once and for all (`(?>…)`, `}}+`): no text is searched twice.
+        rf"(?>(?:{between}|[^\w#]|_|#(?!{unseen}\d))*)"
         rf"(?:(?:[^\s#/]{{1,250}}+/[^\s#]{{1,250}}+)?(?:{reference})|{link}))(\w)",
         re.IGNORECASE,
     )
@@ -53,7 +53,7 @@ def _closing(unseen: str, *, between: str, link: str) -> re.Pattern[str]:
 _CLOSING = _closing("", between=r"\s", link=r"https?:")
 #: In what a page shows of Markdown, where a link to an issue is a reference whatever its text says.
 _CLOSING_ON_PAGE = _closing(
-    f"{_UNSEEN}*+",
+    f"(?>{_UNSEEN}*)",
     between=f"{_UNSEEN}|{_ENTITY.pattern}",
     link=r"[^\[\]]{0,1000}+\]\([^\s()]*?(?:issues|pull|discussions)/\d",
 )

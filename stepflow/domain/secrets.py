@@ -23,7 +23,7 @@ SHORTEST_SECRET = 6
 #: A tool may print one line of a multi-line key; shorter lines of it are common words such as `{`.
 SHORTEST_LINE = 20
 #: Encoders wrap their output: a real or JSON-escaped line break, or blanks, may stand between any two characters.
-GAP = r"(?:\\[nrt]|[\s:])*+"
+GAP = r"(?>(?:\\[nrt]|[\s:])*)"
 
 
 class Redactor:

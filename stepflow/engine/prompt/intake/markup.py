@@ -198,16 +198,17 @@ ALLOWED_ATTRIBUTES = {
 _NAME = r"[A-Za-z][^\s/>]*+"
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)"""
 #: A value whose quote is never closed swallows what follows, so it makes no tag here.
-_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:{_VALUE}|(?=>)))?+(?!\s*+=)"
+_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>(?:\s*+=\s*+(?:{_VALUE}|(?=>)))?)(?!\s*+=)"
 #: A tag as HTML reads it (html.spec.whatwg.org, "Tokenization"). Markdown's own tags are among these.
-TAG = re.compile(rf"<(?P<slash>/?)(?P<name>{_NAME})(?P<rest>(?:[\s/]++|{_ATTRIBUTE})*+)>")
+TAG = re.compile(rf"<(?P<slash>/?)(?P<name>{_NAME})(?P<rest>(?>(?:[\s/]++|{_ATTRIBUTE})*))>")
 #: A tag as Markdown knows it inside a paragraph (CommonMark 0.31 §6.6); anything else there is text.
 MARKDOWN_TAG = re.compile(
-    r"""<(?:[A-Za-z][A-Za-z0-9-]*+(?:\s++[A-Za-z_:][\w:.-]*+(?:\s*+=\s*+(?:[^\s"'=<>`]++|'[^']*+'|"[^"]*+"))?+)*+\s*+/?
+    r"""<(?:[A-Za-z][A-Za-z0-9-]*+
+     (?>(?:\s++[A-Za-z_:][\w:.-]*+(?>(?:\s*+=\s*+(?:[^\s"'=<>`]++|'[^']*+'|"[^"]*+"))?))*)\s*+/?
     |/[A-Za-z][A-Za-z0-9-]*+\s*+)>""",
     re.VERBOSE | re.ASCII,
 )
-_ONE_ATTRIBUTE = re.compile(rf"(?P<name>[^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?P<value>{_VALUE}))?+")
+_ONE_ATTRIBUTE = re.compile(rf"(?P<name>[^\s/>][^\s/>=]*+)(?>(?:\s*+=\s*+(?P<value>{_VALUE}))?)")
 
 
 @dataclass(frozen=True, kw_only=True)

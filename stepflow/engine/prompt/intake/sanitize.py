@@ -207,7 +207,7 @@ class _Page:
         return "".join(apply_edits(cell, self._scan(BlockKind.PROSE, cell)) for cell in cells)
 
 
-_BEGIN = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[\^(?P<name>[^\]\s\[]++)\]:")
+_BEGIN = re.compile(r"[ \t>]*+(?>(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*)\[\^(?P<name>[^\]\s\[]++)\]:")
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]?)*")
 _INDENT = 4
 _ENDS_ONE = (BlockKind.FENCE, BlockKind.HTML, BlockKind.ROW)
