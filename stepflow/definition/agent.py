@@ -20,7 +20,7 @@ from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10
 #: How like an alias a model's name must be, from 0 to 1, to be that alias misspelled.
-LIKE_ALIASES = 0.8
+LIKE_ALIASES = 0.75
 
 _AT = Pointer("/runner/verdict")
 

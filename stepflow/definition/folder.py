@@ -19,7 +19,7 @@ from stepflow.definition.diagnostics import (
     visible,
 )
 from stepflow.definition.files.json_text import Document, JsonFault, last_key, parse_json
-from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_below
+from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_below, text_of
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Problem
 
@@ -248,11 +248,9 @@ class AgentFolder:
             return FileRefused(Why.OUTSIDE, reason)
         try:
             content = read_below(self._root, PurePosixPath(self.prefix, path), limit=MAX_FILE_BYTES)
-            text = content.decode("utf-8-sig")
+            text = text_of(content)
         except FileRefused as refused:
             return refused
-        except UnicodeDecodeError as exc:
-            return FileRefused(Why.NOT_TEXT, f"is not UTF-8 (byte {exc.start})")
         self._bytes[path] = content
         return text
 
@@ -274,9 +272,8 @@ def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> Js
         text = folder.read(problems.file)
     except FileRefused as refused:
         near = beside(folder, problems.file) if refused.why is Why.MISSING else ""
-        fix = "Name a file inside the agent folder." if refused.unsafe else _FIXES[refused.why]
         message = f'the {what} "{problems.file}" {refused.message}{near}'
-        problems.add(file_code(refused), "", message, fix)
+        problems.add(file_code(refused), "", message, refused.fix)
         return None
     try:
         document = parse_json(text)
@@ -332,12 +329,3 @@ def register_document(text: str, document: Document, problems: FileProblems) -> 
         key = last_key(pointer)
         message = f'the key "{key}" is written twice in one object'
         problems.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)
-
-
-_FIXES = {
-    Why.MISSING: "Create the file, or correct its name.",
-    Why.IRREGULAR: "Make it a regular file that can be read.",
-    Why.UNREADABLE: "Make it a regular file that can be read.",
-    Why.LARGE: "Save it as UTF-8 and make it smaller than 2 MiB.",
-    Why.NOT_TEXT: "Save it as UTF-8 and make it smaller than 2 MiB.",
-}

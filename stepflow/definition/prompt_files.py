@@ -126,7 +126,7 @@ class PromptFiles:
             if refused.why is Why.MISSING:
                 return None
             code = "SF109" if refused.unsafe else "SF104"
-            own.add(code, "", f'the prompt file "{path}" {refused.message}', "Put a UTF-8 text file there.")
+            own.add(code, "", f'the prompt file "{path}" {refused.message}', refused.fix)
             return Prompt(source=SourceText(text="", file=path), usable=False)
         front, text, first_line = split_prompt(raw)
         try:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import yaml
 from jsonschema import Draft202012Validator
 
-from stepflow.definition.diagnostics import did_you_mean, listed
+from stepflow.definition.diagnostics import closest_match, did_you_mean, hint, listed
+from stepflow.definition.files.safe_files import FileRefused, read_below, text_of
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.tools import TOOL_SPECS
-from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
-from stepflow.run.scenarios import ScenarioFault, place_of, read_node, read_scenario, read_scenario_text
+from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node, read_scenario_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,8 @@ _TOOLS = {tool.name: Draft202012Validator(tool.input_schema) for tool in TOOL_SP
 _ARGUMENTS = {tool.name: tuple(cast("JsonObject", tool.input_schema["properties"])) for tool in TOOL_SPECS}
 _KEYS = {key for model in (Scenario, Turn, ScenarioIssue, Expect, ScriptedError) for key in model.model_fields}
 #: Kinds of pydantic's errors, and what they are in the table of codes; every other one is SF106.
-_CODES = {"yaml": "SF104", "missing": "SF107", "extra_forbidden": "SF108"}
+_UNKNOWN = "extra_forbidden"
+_CODES = {"yaml": "SF104", "missing": "SF107", _UNKNOWN: "SF108"}
 _FIXES = {
     "SF104": "Correct the file; `stepflow schema scenario` prints its form for editors.",
     "SF107": "Write the key with its value.",
@@ -41,9 +43,10 @@ def scenario_problems(folder: Path, root: Path) -> tuple[tuple[Problem, ...], di
     for path in sorted((folder / "scenarios").glob("*.yaml")):
         file = path.relative_to(root).as_posix()
         try:
-            texts[file] = read_scenario(path, root=root)
-        except InputError as error:
-            problems.append(_problem(file, ScenarioFault(line=None, place=(), message=error.message, kind="yaml")))
+            texts[file] = text_of(read_below(root, file, limit=MAX_BYTES))
+        except FileRefused as refused:
+            fault = ScenarioFault(line=None, place=(), message=refused.message, kind="yaml")
+            problems.append(replace(_problem(file, fault), message=f"the scenario {refused.message}", fix=refused.fix))
             continue
         problems += (_problem(file, fault) for fault in _faults(texts[file]))
     return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}
@@ -52,7 +55,8 @@ def scenario_problems(folder: Path, root: Path) -> tuple[tuple[Problem, ...], di
 def _faults(text: str) -> Iterator[ScenarioFault]:
     read = read_scenario_text(text)
     if isinstance(read, tuple):
-        yield from read
+        misspelled = {(*fault.place[:-1], _near(fault)) for fault in read if fault.kind == _UNKNOWN}
+        yield from (fault for fault in read if fault.kind != "missing" or fault.place not in misspelled)
         return
     empty = tuple(_without_value(text))
     yield from empty
@@ -89,30 +93,38 @@ def _tool_faults(scenario: Scenario, text: str) -> Iterator[ScenarioFault]:
     )
     for place, call in calls:
         for name, arguments in call.items():
-            line = place_of(text, *place)
-            if name not in _TOOLS:
-                message = f'there is no tool "{name}"{did_you_mean(name, _TOOLS)}'
-                yield ScenarioFault(line=line, place=(*place, name), message=message, kind="tool")
-                continue
-            if message := _wrong_arguments(name, arguments):
-                yield ScenarioFault(line=line, place=(*place, name), message=message, kind="arguments")
+            yield from _call_faults(name, arguments, place, text)
 
 
-def _wrong_arguments(name: str, arguments: JsonObject) -> str:
-    """What the tool refuses, empty when it takes them. An argument that it does not know is why another is missing."""
-    known = _ARGUMENTS[name]
-    if unknown := next((key for key in arguments if key not in known), None):
-        return f'the tool "{name}" has no argument "{unknown}"{did_you_mean(unknown, known)}; it takes {listed(known)}'
-    error = next(_TOOLS[name].iter_errors(arguments), None)
-    return f'the tool "{name}" refuses its arguments: {error.message}' if error else ""
+def _call_faults(name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str) -> Iterator[ScenarioFault]:
+    """What a tool refuses. An argument that it does not know is why another is missing."""
+
+    def fault(kind: str, message: str, *argument: str) -> ScenarioFault:
+        at = (*place, name, *argument)
+        return ScenarioFault(line=place_of(text, *at), place=at, message=message, kind=kind)
+
+    known = _ARGUMENTS.get(name, ())
+    if name not in _TOOLS:
+        yield fault("tool", f'there is no tool "{name}"{did_you_mean(name, _TOOLS)}')
+    elif unknown := next((key for key in arguments if key not in known), None):
+        near = did_you_mean(unknown, known)
+        message = f'the tool "{name}" has no argument "{unknown}"{near}; it takes {listed(known)}'
+        yield fault("arguments", message, unknown)
+    elif error := next(_TOOLS[name].iter_errors(arguments), None):
+        yield fault("arguments", f'the tool "{name}" refuses its arguments: {error.message}')
+
+
+def _near(fault: ScenarioFault) -> str | None:
+    """The known key that was meant, if one is like it."""
+    return closest_match(str(fault.place[-1]), _KEYS)
 
 
 def _message(fault: ScenarioFault) -> str:
     match fault.kind:
         case "missing" if fault.place:
             return f'the key "{fault.place[-1]}" is missing'
-        case "extra_forbidden":
-            return f'there is no key "{fault.place[-1]}"{did_you_mean(str(fault.place[-1]), _KEYS)}'
+        case _ if fault.kind == _UNKNOWN:
+            return f'there is no key "{fault.place[-1]}"{hint(_near(fault))}'
         case _:
             return fault.message.rstrip(".")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
-from stepflow.definition.files.safe_files import FileRefused, Why, read_below
+from stepflow.definition.diagnostics import did_you_mean, shown
+from stepflow.definition.files.safe_files import FileRefused, Why, read_below, text_of
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
+    from pydantic_core import ErrorDetails
+
     from stepflow.domain.event import ValidatorRan
     from stepflow.domain.report import RunReport
     from stepflow.model.scenario import ValidatorWord
@@ -33,6 +37,11 @@ MAX_BYTES = 4 * 1024 * 1024
 _HINT = (
     "A scenario has `turns` or `steps`, and may have `params`, `issue` and `expect`; a turn has `tools`, `output`, "
     "`text`, `error` or `repeat`, and may have `expect_step` and `expect_prompt`."
+)
+
+_WHERE = (
+    "Give `scenario` the path of a YAML file in the repository, seen from the working directory: the file itself, "
+    "reached through no symbolic link."
 )
 
 
@@ -46,15 +55,10 @@ def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str
     full_path = Path(root or "", path)
     base = root if root and full_path.is_relative_to(root) else full_path.parent
     try:
-        return read_below(base, full_path.relative_to(base), limit=MAX_BYTES).decode("utf-8")
+        return text_of(read_below(base, full_path.relative_to(base), limit=MAX_BYTES))
     except FileRefused as exc:
-        raise InputError(
-            f"The scenario {path} {exc.message}.",
-            hint="Give `scenario` the path of a YAML file in the repository, seen from the working directory: the file "
-            "itself, reached through no symbolic link.",
-        ) from exc
-    except UnicodeDecodeError as exc:
-        raise InputError(f"The scenario {path} is not UTF-8 text.", hint="Save it as UTF-8.") from exc
+        where = exc.unsafe or exc.why is Why.MISSING
+        raise InputError(f"The scenario {path} {exc.message}.", hint=_WHERE if where else exc.fix) from exc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +92,19 @@ def read_scenario_text(text: str) -> Scenario | tuple[ScenarioFault, ...]:
             ScenarioFault(
                 line=_line(node, error["loc"]),
                 place=error["loc"],
-                message=error["msg"].removeprefix("Value error, "),
+                message=_message(error),
                 kind=error["type"],
             )
             for error in exc.errors()
         )
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] not in ("enum", "literal_error"):
+        return error["msg"].removeprefix("Value error, ")
+    wrong, words = error["input"], error["ctx"]["expected"]
+    near = did_you_mean(str(wrong), re.findall("'(.+?)'", words))
+    return f"{shown(wrong)} is none of the choices{near}; write {words}"
 
 
 def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
@@ -109,7 +121,7 @@ def read_node(text: str) -> yaml.Node | None:
 
 
 def place_of(text: str, *keys: int | str) -> int:
-    """The 1-based line where the value of these keys begins, as far as they lead; 1 for a text that is no YAML."""
+    """The 1-based line of the last of these keys, as far as they lead; 1 for a text that is no YAML."""
     try:
         return _line(_read(text)[0], keys)
     except YamlFault:
@@ -126,25 +138,18 @@ def _read(text: str) -> tuple[yaml.Node | None, str]:
 
 
 def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
-    """The 1-based line of the innermost node that the place leads to."""
+    """The 1-based line of the innermost key or item that the place leads to."""
     line = node.start_mark.line if node else 0
     for part in loc:
-        node = _child(node, part)
-        if node is None:
-            break
-        line = node.start_mark.line
+        match node:
+            case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
+                key = node = node.value[part]
+            case yaml.MappingNode() if pair := next((each for each in node.value if each[0].value == str(part)), None):
+                key, node = pair
+            case _:
+                break
+        line = key.start_mark.line
     return line + 1
-
-
-def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
-    match node:
-        case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
-            child: yaml.Node = node.value[part]
-            return child
-        case yaml.MappingNode():
-            return next((value for key, value in node.value if key.value == str(part)), None)
-        case _:
-            return None
 
 
 EXPECT = "expect"

@@ -28,7 +28,7 @@ WRONG = {
         "error",
         "SF106",
         2,
-        "Input should be 'completed'",
+        '"done" is none of the choices; write',
     ),
     "a tool that is nearly one": (
         "turns:\n  - tools:\n      - bsh: { command: ls }\n",

@@ -86,8 +86,8 @@ def test_a_value_that_others_refer_to_is_left_for_people() -> None:
         update_expect(text, CAME)
 
 
-def test_the_line_of_expect_is_found_and_1_where_there_is_none() -> None:
-    assert place_of(WRITTEN, "expect") == 6
+def test_the_line_of_a_key_is_found_and_1_where_there_is_none() -> None:
+    assert place_of(WRITTEN, "expect") == 5
     assert place_of(WRITTEN, "expect", "validators") == 13
     assert place_of("turns: []\n", "expect") == 1
     assert place_of("{", "expect") == 1

@@ -44,6 +44,20 @@ class FileRefused(Exception):
         """True when reading the file would lead out of its folder."""
         return self.why in (Why.LINK, Why.OUTSIDE)
 
+    @property
+    def fix(self) -> str:
+        """What to do about a file of an agent."""
+        return _FIXES.get(self.why, "Name a file inside the agent folder.")
+
+
+_FIXES = {
+    Why.MISSING: "Create the file, or correct its name.",
+    Why.IRREGULAR: "Make it a regular file that can be read.",
+    Why.UNREADABLE: "Make it a regular file that can be read.",
+    Why.LARGE: "Make it smaller.",
+    Why.NOT_TEXT: "Save it as UTF-8.",
+}
+
 
 def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:
     """The content of a regular file below a folder that is trusted. Raises `FileRefused`, also above `limit` bytes."""
@@ -52,6 +66,14 @@ def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:
     if len(data) > limit:
         raise FileRefused(Why.LARGE, f"is larger than {limit // 1024 // 1024} MiB")
     return data
+
+
+def text_of(content: bytes) -> str:
+    """The text of a file, without the mark that some editors begin UTF-8 with. Raises `FileRefused` for other bytes."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise FileRefused(Why.NOT_TEXT, f"is not UTF-8 (byte {exc.start})") from exc
 
 
 def read_end_below(folder: Path, path: str | PurePath, *, most: int) -> bytes:
