@@ -63,9 +63,7 @@ class CheckoutGuards:
             hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
             moved=_texts(answer["moved"]),
             created=_texts(answer["created"]),
-            notes=(f"ignore files that are new in this run may hide files from git: {named(ignores)}",)
-            if ignores
-            else (),
+            notes=(f"new ignore files, which may hide other files from git: {named(ignores)}",) if ignores else (),
         )
 
     def _look(self, what: str) -> dict[str, object]:

@@ -178,7 +178,7 @@ def test_the_search_finds_all_text_counts_it_and_goes_from_one_to_the_next(open_
 
 def test_whoever_stops_typing_sees_the_first_hit(open_page: Open, page_text) -> None:
     opened = open_page(page_text)
-    opened.page.locator("#query").press_sequentially("1 failed")
+    opened.page.locator("#query").fill("1 failed")
     opened.page.locator("#hits", has_text="1 of ").wait_for()
     assert current(opened) == "1 failed"
     assert opened.page.evaluate("document.activeElement.id") == "query"

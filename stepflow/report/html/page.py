@@ -146,7 +146,7 @@ def report_html(
         name=one_line(report.agent) or "stepflow",
         ended=OUTCOMES[report.outcome],
         reason=describe_reason(report.reason),
-        advice=next_step(report),
+        advice=markdown_html(f"**What to do next:** {next_step(report)}"),
         figures=figures(report),
         report=report,
         timeline=timeline,
