@@ -5,6 +5,7 @@ It goes to a branch that is ours to write: never the default branch, never one w
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
+from stepflow.boundary.commit_policy import (
+    MOST_BYTES,
+    SUBMODULE,
+    SYMLINK,
+    Change,
+    clean_message,
+    is_among,
+    judge_changes,
+    name_some,
+    printable,
+)
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.output_filter import OutputFilter
+from stepflow.boundary.secret_scan import find_secrets
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
@@ -70,6 +82,7 @@ class BundlePush:
     issue: int | None = None
     tree: str | None = None
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    allowed_secret_paths: tuple[str, ...] = ()
     redactor: Redactor = field(default_factory=Redactor)
     connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
@@ -124,7 +137,31 @@ class BundlePush:
         commits = self._commits(git, self._unbundle(git))
         if refusal := judge_changes(_changes(git, self.base_commit, commits), self.protected_paths):
             raise Refused(f"refused: {refusal}")
+        if found := self._find_secrets(git, commits):
+            raise Refused(
+                f"refused: what looks like a credential: {name_some(found)}",
+                hint="Keep it out of every commit; if it is none, name the file in `allowedSecretPaths` of agent.json.",
+            )
         return commits
+
+    def _find_secrets(self, git: Git, commits: tuple[_Commit, ...]) -> list[str]:
+        """Each credential that a commit adds to what the base has, by its kind, file, line and commit."""
+        base_tree = _line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")
+        first = {
+            change: commit.oid
+            for commit in reversed(commits)
+            for change in compare_trees(git, base_tree, {commit.tree})
+            if change.mode not in (SUBMODULE, REMOVED) and not is_among(change.path, self.allowed_secret_paths)
+        }
+        lines = _lines(git, {change.oid for change in first})
+        found = {change: tuple(find_secrets(lines[change.oid])) for change in first}
+        before = _lines(git, {change.before for change, hits in found.items() if hits})
+        return [
+            f"{kind} in {printable(change.path)}, line {number + 1}, commit {first[change][:12]}"
+            for change, hits in sorted(found.items(), key=lambda each: (each[0].path, each[0].oid))
+            for number, kind in hits
+            if lines[change.oid][number] not in before.get(change.before, ())
+        ]
 
     def _unbundle(self, git: Git) -> str:
         if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:
@@ -268,8 +305,8 @@ def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ..
             raise TooMuch(str(exc)) from exc
         words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
         for head, path in zip(words[::2], words[1::2], strict=True):
-            _, mode, _, oid, _ = head.split(" ")
-            changes.add(Change(path=path, mode=mode, oid=oid))
+            _, mode, before, oid, _ = head.split(" ")
+            changes.add(Change(path=path, mode=mode, oid=oid, before=before))
         if len(changes) > MOST_ENTRIES:
             raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
     if any(change.path.count("/") > DEEPEST for change in changes):
@@ -279,7 +316,21 @@ def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ..
 
 def _sizes(git: Git, blobs: set[str]) -> dict[str, int]:
     lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
-    return {oid: int(size) for oid, size in (line.split() for line in lines.decode().splitlines())}
+    pairs = (line.split() for line in lines.decode().splitlines() if not line.endswith(" missing"))
+    return {oid: int(size) for oid, size in pairs}
+
+
+def _lines(git: Git, blobs: set[str]) -> dict[str, list[str]]:
+    """The lines of those of these blobs that are there and no larger than what may be pushed. A null byte is left out:
+    UTF-16 has one beside each letter."""
+    present = {oid: size for oid, size in _sizes(git, blobs).items() if size <= MOST_BYTES}
+    output = io.BytesIO(git.run("cat-file", "--batch", stdin="\n".join(present).encode(), memory=_DIFF_MEMORY))
+    lines: dict[str, list[str]] = {}
+    while head := output.readline():
+        oid, _, size = head.split()
+        lines[oid.decode()] = output.read(int(size)).replace(b"\0", b"").decode(errors="replace").split("\n")
+        output.read(1)
+    return lines
 
 
 def _target(git: Git, oid: str, size: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
@@ -21,20 +22,20 @@ SUBMODULE, SYMLINK = "160000", "120000"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One path that differs from the base in one commit. `mode` and `oid` are the new ones; `size` is 0 for a removed
-    file; `target` is what a symlink points to."""
+    """One path that differs from the base in one commit. `mode` and `oid` are the new ones, `before` the oid in the
+    base; `size` is 0 for a removed file; `target` is what a symlink points to."""
 
     path: str
     mode: str
     oid: str
+    before: str = ""
     size: int = 0
     target: str | None = None
 
 
 def judge_changes(changes: Sequence[Change], protected: Sequence[str]) -> str | None:
     """Why these changes may not leave. Every commit counts, also what a later one takes back."""
-    patterns = [_pattern(glob) for glob in protected]
-    if guarded := [change for change in changes if any(pattern.fullmatch(fold(change.path)) for pattern in patterns)]:
+    if guarded := [change for change in changes if is_among(change.path, protected)]:
         return f"protected path: {_named(guarded)}"
     if submodules := [change for change in changes if change.mode == SUBMODULE]:
         return f"submodule or nested repository: {_named(submodules)}"
@@ -50,6 +51,11 @@ def judge_changes(changes: Sequence[Change], protected: Sequence[str]) -> str | 
     return None
 
 
+def is_among(path: str, globs: Sequence[str]) -> bool:
+    """Whether one of these globs fits the path."""
+    return any(_pattern(glob).fullmatch(fold(path)) for glob in globs)
+
+
 def fold(path: str) -> str:
     """A path as the most forgiving file systems see it: without case and composition, as HFS+ without characters that
     cannot be seen, and as NTFS without dots and blanks at the end of a name or a stream behind a colon."""
@@ -62,6 +68,7 @@ def _plain_name(name: str) -> str:
     return name if set(name) <= {"."} else name.partition(":")[0].rstrip(". ")
 
 
+@cache
 def _pattern(glob: str) -> re.Pattern[str]:
     """A glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what fits a
     folder fits everything in it."""
@@ -87,9 +94,18 @@ def _leaves(change: Change) -> bool:
 
 
 def _named(changes: Sequence[Change]) -> str:
-    paths = list(dict.fromkeys(change.path for change in changes))
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    return ", ".join(path.encode("unicode_escape").decode() for path in paths[:MOST_NAMED]) + more
+    return name_some([printable(change.path) for change in changes])
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first of these names, each once, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    return ", ".join(once[:MOST_NAMED]) + (f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else "")
+
+
+def printable(path: str) -> str:
+    """A path for a message."""
+    return path.encode("unicode_escape").decode()
 
 
 LONGEST_MESSAGE = 10_000
@@ -101,7 +117,7 @@ _TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*[ \t]*:[ \t]|[ \t]+\S|\(cherry pick
 
 def clean_message(message: str, trailers: Mapping[str, str], output_filter: OutputFilter) -> str:
     """The model's message without claims, trailers, closing keywords, CI directives and secrets; then our trailers."""
-    text = without_directives(output_filter.redactor(visible(message)[:LONGEST_MESSAGE]))
+    text = without_directives(output_filter.mask(visible(message)[:LONGEST_MESSAGE]))
     lines = [line.rstrip() for line in text.split("\n") if not _CLAIM.match(line.strip())]
     paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     while len(paragraphs) > 1 and _is_trailer_block(paragraphs[-1]):

@@ -8,6 +8,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
+from stepflow.boundary.secret_scan import mask_secrets
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.visible_text import is_invisible
 
@@ -67,10 +68,14 @@ class OutputFilter:
     allowed_hosts: frozenset[str] = frozenset()
     redactor: Redactor = field(default_factory=Redactor)
 
+    def mask(self, text: str) -> str:
+        """The text without the secrets, and without what has the form of one."""
+        return mask_secrets(self.redactor(text))
+
 
 def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
     """Markdown that may be posted, `limit` characters at most; what is cut is said."""
-    readable = output_filter.redactor(_decoded(output_filter.redactor(visible(text)[:LONGEST_SOURCE])))
+    readable = output_filter.mask(_decoded(output_filter.mask(visible(text)[:LONGEST_SOURCE])))
     filtered = _filtered(readable, output_filter)
     if len(filtered) <= limit:
         return filtered
@@ -83,7 +88,7 @@ def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_
 
 def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
     """One line for a title: no line break, mention, closing keyword, CI directive or secret."""
-    line = " ".join(without_directives(output_filter.redactor(visible(text))).split())
+    line = " ".join(without_directives(output_filter.mask(visible(text))).split())
     return defuse(line)[:limit].rstrip()
 
 

@@ -141,6 +141,7 @@ class GitHub(FileModel):
     pull_request: PullRequest = PullRequest()
     comment: Comment = Comment()
     protected_paths: list[str] | None = None
+    allowed_secret_paths: list[str] = Field(default_factory=list)
     close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO
 
 

@@ -245,5 +245,6 @@ def _github(file: GitHub) -> GitHubSettings:
         ),
         comment=file.comment.enabled,
         protected_paths=plain.protected_paths if file.protected_paths is None else tuple(file.protected_paths),
+        allowed_secret_paths=tuple(file.allowed_secret_paths),
         close_by=file.close_by,
     )

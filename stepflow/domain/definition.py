@@ -313,6 +313,7 @@ class GitHubSettings:
     pull_request: PullRequestSettings = field(default_factory=PullRequestSettings)
     comment: bool = True
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    allowed_secret_paths: tuple[str, ...] = ()
     close_by: CloseBy = CloseBy.AUTO
 
 

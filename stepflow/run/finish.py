@@ -382,6 +382,7 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
         issue=run.facts.issue.number if run.facts.issue else None,
         tree=work.tree,
         protected_paths=agent.github.protected_paths,
+        allowed_secret_paths=agent.github.allowed_secret_paths,
         redactor=run.request.redactor,
         connection=request.proxy_config.connection_to(server),
     )

@@ -506,3 +506,48 @@ def test_a_push_prints_without_its_token(tmp_path: Path) -> None:
         agent="a",
     )
     assert TOKEN not in repr(push)
+
+
+KEY = "ghp_" + "aZ09" * 9
+
+
+def test_a_credential_in_a_commit_is_refused_by_its_place_even_when_a_later_commit_removes_it(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    checkout.write("src/config.py", f"import os\nTOKEN = {KEY!r}\n")
+    first = checkout.commit("Configure")
+    checkout.write("src/config.py", "import os\n")
+    checkout.commit("Take it out")
+    with pytest.raises(Refused) as refused:
+        push()
+    assert f"GitHub Token in src/config.py, line 2, commit {first[:12]}" in refused.value.message
+    assert "allowedSecretPaths" in refused.value.hint
+    assert KEY[8:] not in f"{refused.value.message} {refused.value.hint}"
+    assert branches(origin) == {"main": checkout.base}
+
+
+@pytest.mark.parametrize("content", [f"{KEY}\n".encode("utf-16"), b"\0\1\xff" * 400 + KEY.encode()])
+def test_a_credential_in_another_encoding_is_one_too(push: Pushing, checkout: Checkout, content: bytes) -> None:
+    checkout.write("notes.bin", content)
+    checkout.commit("Notes")
+    with pytest.raises(Refused, match=r"GitHub Token in notes\.bin"):
+        push()
+
+
+def test_a_credential_that_the_base_has_in_this_file_does_not_keep_a_change_from_leaving(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    checkout.write("tests/keys.txt", f"{KEY}\n")
+    checkout.base = checkout.commit("Base")
+    checkout.git("push", "--quiet", str(origin), "main")
+    checkout.write("tests/keys.txt", f"# for tests\n{KEY}\n")
+    checkout.commit("Say what it is")
+    assert push().branch == BRANCH
+
+
+def test_a_path_of_the_definition_may_hold_what_looks_like_one(push: Pushing, checkout: Checkout) -> None:
+    checkout.write("tests/keys.txt", f"{KEY}\n")
+    checkout.commit("A key for tests")
+    with pytest.raises(Refused):
+        push(allowed_secret_paths=("docs/**",))
+    assert push(allowed_secret_paths=("tests/keys.*",)).branch == BRANCH
