@@ -171,6 +171,18 @@ def label_event(**issue: Any) -> dict[str, Any]:
     return labeled("agent:fixer", **{**ISSUE, "user": {"login": "ann", "type": "User"}, **issue})
 
 
+def by_owner() -> dict[str, Any]:
+    """bob, who owns the repository, labels an issue of his own: the event shows that he may write."""
+    return label_event(user={"login": "bob", "type": "User"}, author_association="OWNER")
+
+
+def losing_access(world: World, replies: Iterable[Reply]) -> Iterator[Reply]:
+    """These replies; with the first, bob loses his write access."""
+    for reply in replies:
+        world.github.state.permissions["bob"] = "read"
+        yield reply
+
+
 def answer(step: str, intent: str, **more: object) -> Answer:
     """A step's structured answer."""
     return answers({"stepId": step, "next_action": {"action": intent, "reason": f"{step} is through"}, **more})

@@ -166,7 +166,8 @@ def run_mode(
         return ActionResult(report=write_unbegun(request, cancelled, clock))
     except StepflowError as error:
         unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-        if commented := report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation)):
+        commented = report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation))
+        if commented and commented.detail not in str(error):
             job.say(annotation("notice", commented.detail))
         raise
     if prepared.previous and prepared.previous.problem:

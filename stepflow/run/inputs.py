@@ -229,8 +229,8 @@ class Inputs(BaseModel):
     report."""
     # GitHub
     github_token: Secret = None
-    """Token for the writes after a completed run; no step, tool or validator can reach it, and it is not used before
-    the boundary."""
+    """Token for the writes after a completed run; no step, tool or validator can reach it, and before the
+    boundary it only asks who may write."""
     read_token: Secret = None
     """Token that only reads. With it, the actor's write access is checked before a model token is spent, and the
     issue's comments join the context."""

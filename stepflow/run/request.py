@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 #: Who may start a run with a comment, or by labeling an issue of their own.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+#: Of these only an owner's always means write access: members and collaborators may have less.
+OWNER = "OWNER"
+#: Only somebody with write access can cause these events.
+WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedule", "push"})
 COMMAND = "/stepflow"
 
 
@@ -89,7 +93,8 @@ class Trigger:
     """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
 
     `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
-    when the event does not say whether the repository is.
+    when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
+    access.
     """
 
     agent: str
@@ -100,6 +105,7 @@ class Trigger:
     label: str | None = None
     default_branch: str = ""
     private: bool | None = None
+    by_writer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +161,8 @@ def find_trigger(
         case _:
             if not inputs.agent:
                 return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
-            return replace(_trigger(inputs.agent, event, sender), issue_number=inputs.issue or _asked_issue(event))
+            trigger = _trigger(inputs.agent, event, sender, by_writer=event_name in WRITERS_EVENTS)
+            return replace(trigger, issue_number=inputs.issue or _asked_issue(event))
 
 
 def _is_named(login: str, names: tuple[str, ...]) -> bool:
@@ -177,7 +184,8 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     own_issue = issue.user is not None and issue.user.login == sender.login
     if own_issue and issue.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, issue.author_association, "label an issue of their own"))
-    return _trigger(agent, event, sender, issue, label=label)
+    by_owner = own_issue and issue.author_association == OWNER
+    return _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
 
 
 def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
@@ -191,7 +199,7 @@ def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
         return Skip(reason=f'the comment does not begin with "{COMMAND} run <agent>"')
     if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
-    return _trigger(words[2], event, sender, event.issue)
+    return _trigger(words[2], event, sender, event.issue, by_writer=event.comment.author_association == OWNER)
 
 
 def _asked_issue(event: EventPayload) -> int | None:
@@ -201,7 +209,13 @@ def _asked_issue(event: EventPayload) -> int | None:
 
 
 def _trigger(
-    agent: str, event: EventPayload, sender: User, issue: IssuePayload | None = None, *, label: str | None = None
+    agent: str,
+    event: EventPayload,
+    sender: User,
+    issue: IssuePayload | None = None,
+    *,
+    label: str | None = None,
+    by_writer: bool,
 ) -> Trigger:
     return Trigger(
         agent=agent,
@@ -212,6 +226,7 @@ def _trigger(
         label=label,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
+        by_writer=by_writer,
     )
 
 

@@ -73,6 +73,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     if token is not None:
         with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
             return _read(reader, request, known, number)
+    _demand_writer(request)
     if known or number is None:
         return Subject(issue=known)
     if request.inputs.provider is Provider.SCRIPTED:
@@ -86,6 +87,7 @@ def read_again(request: RunRequest, issue: Issue | None) -> Subject:
     the issue have cost, is asked again. `request` has the run's own id."""
     token = request.inputs.read_token
     if token is None:
+        _demand_writer(request)
         return Subject(issue=issue)
     with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
         _demand_write_access(reader, request)
@@ -126,6 +128,24 @@ def _refused_if_silent() -> Iterator[None]:
         raise
     except BoundaryError as exc:
         raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
+
+
+def _demand_writer(request: RunRequest) -> None:
+    """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
+    asked about with the token that may write. Who runs an agent on a machine of their own spends their own money."""
+    inputs = request.inputs
+    shown = request.trigger.by_writer and inputs.min_permission.rank <= Permission.WRITE.rank
+    if shown or request.runner_temp is None or inputs.provider is Provider.SCRIPTED:
+        return
+    if inputs.github_token is not None:
+        with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, _refused_if_silent():
+            _demand_write_access(reader, request)
+    else:
+        raise Refused(
+            f"Nothing was begun: there is no token to ask whether {request.trigger.actor}, who triggered the run, may "
+            "write, and the event does not show it.",
+            hint="Give `read-token: ${{ github.token }}`.",
+        )
 
 
 def _demand_write_access(reader: GitHubReader, request: RunRequest) -> None:

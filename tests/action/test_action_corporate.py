@@ -15,7 +15,7 @@ import trustme
 
 from tests.checkout import Invocation
 from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of
-from tests.world import BRANCH, MODEL_KEY, TOKEN, World, bash, solve, understood
+from tests.world import BRANCH, MODEL_KEY, TOKEN, World, bash, by_owner, solve, understood
 
 GHES, MODEL = "ghes.corp.example", "claude.corp.example"
 LOGIN = "ann:open-sesame-42"
@@ -41,7 +41,8 @@ class Corporate:
             "github_server_url": f"https://{GHES}",
             "ca_certificates": pem_of(self.authority),
         }
-        return self.world.run(inputs.pop("replies", None) or solve(), **{**given, **inputs})  # type: ignore[arg-type]
+        replies, event = inputs.pop("replies", None) or solve(), inputs.pop("event", None)
+        return self.world.run(replies, event, **{**given, **inputs})  # type: ignore[arg-type]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -119,7 +120,8 @@ def test_a_certificate_file_of_the_image_counts(corporate: Corporate, tmp_path_f
 def test_a_certificate_file_of_the_checkout_does_not_count(corporate: Corporate) -> None:
     file = corporate.world.checkout / "corp.pem"
     file.write_text(pem_of(corporate.authority))
-    done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
+    inputs = {"ca_certificates": "", "event": by_owner(), "github_token": "", "boundary": "dry-run"}
+    done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, **inputs)  # type: ignore[arg-type]
     assert (done.exit_code, done.outputs["outcome"]) == (1, "model_failed")
     assert "where earlier steps of the job can write, so it does not count" in done.log
     assert "`ca-certificates`" in done.outputs["reason"]

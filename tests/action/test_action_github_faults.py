@@ -90,7 +90,8 @@ TROUBLES = {
 }
 #: Where each effect, and the two questions around them, meets GitHub.
 PLACES: dict[str, dict[str, str]] = {
-    "actor check": {"method": "GET", "path": "/permission$"},
+    # The second time: the first is before the model is asked.
+    "actor check": {"method": "GET", "path": "/permission$", "since": "GET .*/permission$"},
     "push_branch": {},
     "open_pull_request": {"method": "POST", "path": "/pulls$"},
     "post_comment": {"method": "POST", "path": "/issues/7/comments$"},

@@ -113,8 +113,10 @@ def test_one_comment_and_the_labels_follow(solved: Solved) -> None:
     assert solved.world.labels() == {"ready-for-review"}
 
 
-def test_github_is_asked_nothing_before_the_closing_was_accepted(solved: Solved) -> None:
-    assert solved.world.requests_before_turn == [0] * 8
+def test_before_the_closing_was_accepted_github_is_asked_only_whether_the_actor_may_write(solved: Solved) -> None:
+    assert solved.world.requests_before_turn == [1] * 8
+    first = solved.world.github.requests[0]
+    assert (first.method, first.path) == ("GET", "/repos/o/r/collaborators/bob/permission")
     kinds = [line["event"] for line in solved.world.events(solved.done)]
     assert kinds.index("flow_ended") < kinds.index("effect_planned") < kinds.index("effect_applied")
 

@@ -14,7 +14,7 @@ from stepflow.report.wording import OUTCOMES, describe_reason
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
-from tests.world import BRANCH, COMMIT, World, answer, bash, label_event, solve, understood
+from tests.world import BRANCH, COMMIT, World, answer, bash, by_owner, label_event, losing_access, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -181,8 +181,18 @@ def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: Worl
 def test_somebody_who_may_only_read_is_refused_and_nothing_is_written(world: World) -> None:
     world.github.state.permissions["bob"] = "read"
     done = world.run(solve())
-    assert_ended(world, done, "refused")
+    assert (done.outputs["outcome"], done.exit_code) == ("refused", 1), done.log
     assert "bob" in done.outputs["reason"]
+    assert "min-permission" in done.outputs["reason"]
+    assert len(done.annotations) == 1
+    assert world.wrote_nothing()
+    assert world.github.writes() == []
+    assert world.model.bodies == []
+
+
+def test_somebody_who_loses_write_access_meanwhile_is_refused_and_nothing_is_written(world: World) -> None:
+    done = world.run(losing_access(world, solve()))
+    assert_ended(world, done, "refused")
     assert "min-permission" in done.outputs["reason"]
     assert world.wrote_nothing()
     assert world.github.writes() == []
@@ -228,7 +238,7 @@ def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:
     done = world.run([answer("initial.issue", "abort")], on_failure="nothing")
     assert_ended(world, done, "aborted")
     assert world.wrote_nothing()
-    assert world.requests_made() == 0
+    assert world.requests_made() == 1, "only whether the actor may write"
 
 
 def test_a_failed_run_after_a_completed_one_updates_the_same_comment(world: World) -> None:
@@ -249,8 +259,8 @@ def test_an_issue_edited_meanwhile_is_told_and_the_events_text_is_used(world: Wo
 
 
 @pytest.mark.parametrize("replies", [[Failure(status=401)], solve()])
-def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> None:
-    done = world.run(replies, boundary="dry-run", github_token="")
+def test_a_dry_run_without_a_token_asks_github_nothing(world: World, replies: list[Reply]) -> None:
+    done = world.run(replies, by_owner(), boundary="dry-run", github_token="")
     assert done.outputs["outcome"] in ("model_failed", "completed")
     assert world.requests_made() == 0
 
@@ -258,7 +268,7 @@ def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> No
 def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> None:
     answered = {"comment": "Done, @ann.", "pull_request": {"title": "Greet", "body": "Fixes #3."}}
     closing = answer("closure.issue", "closing", **answered)
-    dry = world.run([*solve()[:-1], closing], boundary="dry-run", github_token="")
+    dry = world.run([*solve()[:-1], closing], by_owner(), boundary="dry-run", github_token="")
     git(
         "reset",
         "--quiet",

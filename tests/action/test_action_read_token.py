@@ -57,16 +57,16 @@ COMMENT = {
 PERMISSIONS = {"none": False, "read": False, "triage": False, "write": True, "maintain": True, "admin": True}
 
 
-def asked_by_bob(trigger: str) -> tuple[str, dict[str, Any]]:
-    """An event of bob's, who is a MEMBER: by name and payload."""
-    by_bob = label_event(user={"login": "bob", "type": "User"}, author_association="MEMBER")
+def asked_by_bob(trigger: str, association: str = "MEMBER") -> tuple[str, dict[str, Any]]:
+    """An event of bob's: by name and payload."""
+    by_bob = label_event(user={"login": "bob", "type": "User"}, author_association=association)
     match trigger:
         case "own label":
             return "issues", by_bob
         case "label":
             return "issues", label_event()
         case "comment":
-            comment = {**COMMENT, "comment": {**COMMENT["comment"], "author_association": "MEMBER"}}
+            comment = {**COMMENT, "comment": {**COMMENT["comment"], "author_association": association}}
             return "issue_comment", {**label_event(), **comment}
         case _:
             return trigger, {**DISPATCH, "inputs": {"issue": "7"}}
@@ -90,6 +90,46 @@ def test_with_the_quick_starts_workflow_only_write_access_can_spend_money(
         assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
         assert world.model.bodies == []
         assert world.wrote_nothing()
+
+
+@pytest.mark.parametrize("permission", PERMISSIONS)
+def test_without_read_token_the_token_that_may_write_is_asked_with_before_the_model_is(
+    world: World, permission: str
+) -> None:
+    world.github.state.permissions["bob"] = permission
+    done = world.run(solve())
+    if PERMISSIONS[permission]:
+        assert done.outputs["outcome"] == "completed", done.log
+    else:
+        assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+        assert world.model.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("trigger", "association", "begins"),
+    [
+        ("label", "OWNER", False),
+        ("comment", "MEMBER", False),
+        ("comment", "OWNER", True),
+        ("own label", "COLLABORATOR", False),
+        ("own label", "OWNER", True),
+        ("workflow_dispatch", "", True),
+    ],
+)
+def test_without_any_token_the_event_must_show_that_the_actor_may_write(
+    world: World, trigger: str, association: str, begins: bool
+) -> None:
+    name, event = asked_by_bob(trigger, association)
+    world.play(solve())
+    inputs = {"agent": "fixer", "issue-text": "Greet."} if trigger == "workflow_dispatch" else {}
+    done = world.runner.run(event, name=name, boundary="dry-run", **{"github-token": "", **inputs})
+    if begins:
+        assert done.outputs["outcome"] == "completed", done.log
+    else:
+        assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+        assert "there is no token to ask whether bob" in done.outputs["reason"]
+        assert "read-token: ${{ github.token }}" in done.log
+        assert world.model.bodies == []
 
 
 def test_min_permission_decides_who_may_start_a_run(reading: World) -> None:

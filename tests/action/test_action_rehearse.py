@@ -9,7 +9,7 @@ import yaml
 
 from tests.checkout import git
 from tests.cli.test_cli_rehearse import DIFFERENT, EXPECT, TURNS, put
-from tests.world import COMMIT, World, answer, bash, label_event, solve, understood
+from tests.world import COMMIT, World, answer, bash, label_event, losing_access, solve, understood
 
 PULL = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_name": "o/r"}}
 NO_KEY = {"anthropic_api_key": "", "github_token": ""}
@@ -116,8 +116,7 @@ def test_a_recording_without_an_end_says_so_and_expects_nothing(world: World) ->
 
 @pytest.mark.whole
 def test_what_github_refused_is_recorded_as_completed(world: World) -> None:
-    world.github.state.permissions["bob"] = "read"
-    done = world.run(solve(), record="recorded.yaml")
+    done = world.run(losing_access(world, solve()), record="recorded.yaml")
     assert done.outputs["outcome"] == "refused"
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(recorded)["expect"]["outcome"] == "completed"

@@ -13,7 +13,7 @@ import yaml
 from stepflow.action.main import act
 from tests.checkout import Invocation
 from tests.docs.page import ROOT
-from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, understood
+from tests.world import MODEL_KEY, TOKEN, World, answer, bash, by_owner, label_event, understood
 
 pytestmark = pytest.mark.whole
 
@@ -38,7 +38,7 @@ def test_a_multi_line_key_is_masked_line_by_line_and_redacted(world: World) -> N
     key = "\n".join(KEY_LINES)
     said = answer("initial.issue", "abort", understanding=f"{KEY_LINES[1]} and {KEY_LINES[2]}", why=key)
     world.runner.environ = {**world.runner.environ, "RUNNER_DEBUG": "1"}
-    done = world.run([bash(f"echo {KEY_LINES[2]}"), said], github_token=key, boundary="dry-run")
+    done = world.run([bash(f"echo {KEY_LINES[2]}"), said], by_owner(), github_token=key, boundary="dry-run")
     assert done.outputs["outcome"] == "aborted", done.log
     masked = [line.removeprefix("::add-mask::") for line in done.log.splitlines() if line.startswith("::add-mask::")]
     assert [line for line in masked if line in KEY_LINES] == list(KEY_LINES)

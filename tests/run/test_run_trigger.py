@@ -107,10 +107,19 @@ def test_a_comment_command_names_the_agent(body: str) -> None:
     assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
 
 
+@pytest.mark.parametrize(("association", "shows_it"), [("OWNER", True), ("MEMBER", False), ("COLLABORATOR", False)])
+def test_of_labels_and_comments_only_an_owners_shows_write_access(association: str, shows_it: bool) -> None:
+    assert started("issue_comment", commented(RUN, association=association)).by_writer is shows_it
+    own = labeled(sender=ANN, author_association=association)
+    assert started("issues", own).by_writer is shows_it
+    assert not started("issues", labeled(author_association=association)).by_writer
+
+
 @pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
 def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
     """A called workflow sees its caller's event."""
-    expected = Trigger(agent="fixer", actor="bob", actor_is_bot=False, issue_number=9)
+    by_writer = name != "workflow_call"
+    expected = Trigger(agent="fixer", actor="bob", actor_is_bot=False, issue_number=9, by_writer=by_writer)
     assert started(name, dispatched(), agent="fixer", issue="9") == expected
 
 
