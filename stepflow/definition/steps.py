@@ -271,10 +271,12 @@ class _GateReader:
             return
         field_at = self.at / "fallbackIntent"
         intent = check_intent(word, self.node, field_at, self.problems)
-        if intent and word not in self.allowed and intent is not Intent.ABORT:
+        if intent != word:
+            return  # what it names was reported
+        if word not in self.allowed and intent is not Intent.ABORT:
             message = f'"fallbackIntent" is "{word}", which is not among "allowedIntents"'
             self.problems.report("SF321", field_at, message, f"Use one of {listed(self.allowed)}.")
-        elif intent and self.entry.fail_fast:
+        elif self.entry.fail_fast:
             message = '"fallbackIntent" is only used with "failFast": false'
             self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
 
