@@ -111,7 +111,11 @@ def _help(name: str, field: FieldInfo) -> str:
     """The input's own words, with its default and the variable that may hold it."""
     text = " ".join((field.description or "").split())
     default = LOCAL_DEFAULTS.get(name) or field.get_default(call_default_factory=True)
-    notes = [f"default: {str(default).lower() if isinstance(default, bool) else default}"] if default else []
+    if isinstance(default, bool):
+        default = str(default).lower() if default else ""
+    elif isinstance(default, tuple):
+        default = ", ".join(default)
+    notes = [f"default: {default}"] if default else []
     notes += [f"or set {SECRETS[name]}"] if name in SECRETS else []
     return (f"{text} ({'; '.join(notes)})" if notes else text).replace("%", "%%")
 
