@@ -205,8 +205,8 @@ def finish_run(run: Run, result: FlowResult) -> Ending:
     ending = Ending(outcome=result.outcome, reason=result.reason)
     writes = run.request.inputs.boundary is BoundaryMode.GITHUB
     if result.outcome is Outcome.COMPLETED and run.work.problem:
-        return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
-    if result.outcome is Outcome.COMPLETED:
+        ending = Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
+    elif result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
         ending = _refusal(run, plan) or (_apply(run, plan, ending) if writes else ending)
     return report_run_failure(run, ending)

@@ -220,7 +220,7 @@ def test_commits_that_cannot_be_taken_out_of_the_checkout_are_refused(world: Wor
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:]])
     assert_ended(world, done, "refused")
     assert "The commits cannot be read from the checkout" in done.outputs["reason"]
-    assert world.wrote_nothing()
+    assert world.wrote_nothing(but_comments=1)
 
 
 def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
@@ -317,6 +317,7 @@ def test_commits_that_are_too_large_to_be_pushed_are_not_collected_either(world:
     done = world.run([understood(), bash(f"{big}echo 'hello, world' > greeting.txt && {COMMIT}"), *solve()[2:]])
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
     assert "Let the agent commit less" in done.outputs["reason"]
-    assert world.branches().keys() == {"main"}
+    assert "Let the agent commit less" in world.comments()[0]
+    assert world.wrote_nothing(but_comments=1)
     folder = Path(done.outputs["run-folder"])
     assert sum(path.stat().st_size for path in folder.glob("work.bundle*")) <= 32 * 1024 * 1024

@@ -54,10 +54,13 @@ def unpacked(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("command", COMMITTED.values(), ids=COMMITTED)
 def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command: str) -> None:
-    done = world.run(greet(command), on_failure="nothing")
+    done = world.run(greet(command))
     assert done.outputs["outcome"] == "refused", done.log
     assert "a secret of this run" in done.outputs["reason"]
-    assert world.wrote_nothing()
+    assert world.wrote_nothing(but_comments=1)
+    (comment,) = world.comments()
+    assert "A commit holds a secret of this run" in comment
+    assert (TOKEN in comment, MODEL_KEY in comment) == (False, False)
     content = unpacked(Path(done.outputs["run-folder"]))
     assert (TOKEN.encode() in content, MODEL_KEY.encode() in content) == (False, False)
     assert "no snapshot of it is kept" in done.log
