@@ -30,14 +30,17 @@ class CheckoutGuards:
         self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
         #: Why nothing can be compared, such as a folder that is no repository: nothing can be pushed from it either.
         self._unwatched = str(self._look("begin").get("problem", "")) if given else "there are no validators"
+        #: Why the newest closing could not be looked at: then there is nothing to compare with.
+        self._unseen = ""
 
     def closing(self) -> Closing:
         """HEAD and what differs from it now."""
         if self._unwatched:
             return Closing()
         answer = self._look("closing")
-        if "problem" in answer:
-            return Closing(problem=_printable(str(answer["problem"])))
+        self._unseen = _printable(str(answer.get("problem", "")))
+        if self._unseen:
+            return Closing(problem=self._unseen)
         return Closing(
             commit=str(answer["commit"]),
             tree=str(answer["tree"]),
@@ -53,7 +56,7 @@ class CheckoutGuards:
             return GuardDiagnostics(
                 changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",)
             )
-        answer = self._look("look_again")
+        answer = {"problem": self._unseen} if self._unseen else self._look("look_again")
         if "problem" in answer:
             problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
             return GuardDiagnostics(changed=changed, problem=problem)

@@ -109,8 +109,11 @@ class TestPrograms:
 
 def test_the_closing_is_heads_commit_and_says_when_there_is_none(project):
     box, _ = project()
-    guards = box.toolbox.guards((make_validator("types", "tsc"),))
+    validator = make_validator("types", "tsc")
+    guards = box.toolbox.guards((validator,))
     state = box.toolbox.tree()
     assert (guards.closing().commit, guards.closing().tree) == (state.commit, state.tree)
     box.sh("rm .git/HEAD")
     assert guards.closing().problem == "there is no commit yet"
+    second = guards.look_again(validator, passed=True)
+    assert second.problem == "git could not be asked a second time: there is no commit yet"
