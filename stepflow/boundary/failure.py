@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepflow.domain.secrets import Redactor
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
-SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.SKIPPED, Outcome.CANCELLED})
+SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.SKIPPED, Outcome.CANCELLED})
 
 #: What may be said about the work that was kept.
 LONGEST_WORK_NOTE = 4_000

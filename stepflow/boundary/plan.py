@@ -43,7 +43,8 @@ class Plan:
 
     `base` is empty when the default branch is meant. `expects` is the state in which the issue must be found after
     the last effect; None when any will do. `reads_back`: the state is read at all (verdict type `poll:state`).
-    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects.
+    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects. `no_changes`: the
+    agent was to close the issue by a pull request, and made no commit for one.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class Plan:
     refusal: str | None = None
     expects: str | None = None
     reads_back: bool = False
+    no_changes: bool = False
     cost: Spent = field(default_factory=Spent)
 
 
@@ -104,6 +106,7 @@ def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
 
 
+NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
 MOST_FILES_NAMED = 20
 LONGEST_REMOVED = 8_000
 LONGEST_VERIFIED = 8_000
@@ -162,6 +165,7 @@ class Planner:
             warnings=tuple(self.plan.output_filter.redactor(warning) for warning in self.warnings),
             expects=("open" if by_merge else "closed") if closes else None,
             reads_back=self.plan.issue is not None and self.agent.verdict.type is VerdictType.POLL_STATE,
+            no_changes=self.no_changes(),
         )
 
     @property
@@ -208,7 +212,8 @@ class Planner:
             filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
         )
         checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
-        own = (checked, removed_lines, self._left_out(), self._guard_warnings())
+        nothing = f"> {NO_CHANGES}" if self.no_changes() else ""
+        own = (nothing, checked, removed_lines, self._left_out(), self._guard_warnings())
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
@@ -274,19 +279,28 @@ class Planner:
 
     def closes(self) -> bool:
         """True when the issue is to be closed, by this run or by a merge."""
-        wants = self._action in (ClosureAction.CLOSE, ClosureAction.LABEL_AND_CLOSE) and self.facts.issue is not None
+        wants = self._closing
         if wants and not self._allows("close"):
             self.warnings.append("The issue stays open: `allowedEffects` in agent.json does not list `close`.")
         return wants and self._allows("close")
 
+    def no_changes(self) -> bool:
+        """True when closing is left to a merge, and there is nothing to merge."""
+        by_merge = self._closing and self._github.close_by is CloseBy.MERGE
+        return by_merge and not (self.commits and self.commits.count)
+
     def by_merge(self, opens: bool) -> bool:
         """True when closing is left to the merge of the pull request."""
-        if self._github.close_by is CloseBy.MERGE and not opens:
+        if self._github.close_by is CloseBy.MERGE and not opens and not self.no_changes():
             self.warnings.append("The issue stays open: `closeBy` is `merge` and this run opens no pull request.")
         return self._github.close_by is CloseBy.MERGE or (self._github.close_by is CloseBy.AUTO and opens)
 
     def _allows(self, effect: str) -> bool:
         return effect in self._github.allowed_effects
+
+    @property
+    def _closing(self) -> bool:
+        return self._action in (ClosureAction.CLOSE, ClosureAction.LABEL_AND_CLOSE) and self.facts.issue is not None
 
     @property
     def _action(self) -> ClosureAction | None:

@@ -200,6 +200,7 @@ class Outcome(StrEnum):
     """How a run ended (flow.md §10); `completed` is the only success."""
 
     COMPLETED = "completed"
+    NO_CHANGES = "no_changes"
     BASE_FAILED = "base_failed"
     VALIDATION_FAILED = "validation_failed"
     ROUTING_FAILED = "routing_failed"
@@ -227,6 +228,7 @@ CODE_OF_OUTCOME: dict[Outcome, str] = {
 #: action.md "Outcomes and exit codes". What is not listed exits 1.
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,
+    Outcome.NO_CHANGES: 0,
     Outcome.SKIPPED: 0,
     Outcome.CANCELLED: 130,
     Outcome.MISCONFIGURED: 2,

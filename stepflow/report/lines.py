@@ -89,7 +89,9 @@ MARKS: dict[bool | str, Mark] = {
     CheckState.WARNING: Mark(text="!", emoji="⚠️", tone=Tone.WARNING),
     CheckState.UNKNOWN: Mark(text="?", emoji="❔", tone=Tone.PLAIN),
     EffectStatus.PLANNED: PLANNED,
-    **dict.fromkeys((EffectStatus.SKIPPED, Outcome.SKIPPED), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)),
+    **dict.fromkeys(
+        (EffectStatus.SKIPPED, Outcome.SKIPPED, Outcome.NO_CHANGES), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)
+    ),
     Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
 }
 

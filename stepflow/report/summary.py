@@ -363,6 +363,6 @@ def outcome_annotation(report: RunReport) -> tuple[str, ...]:
     """What a person must know at the end: nothing when all went well."""
     if report.success:
         return ()
-    level = "notice" if report.outcome is Outcome.SKIPPED else "error"
+    level = "notice" if report.outcome in (Outcome.SKIPPED, Outcome.NO_CHANGES) else "error"
     what = f"{describe_reason(report.reason)}\n{next_step(report)}"
     return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)

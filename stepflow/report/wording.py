@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: How each outcome is called among people.
 OUTCOMES: Mapping[Outcome, str] = {
     Outcome.COMPLETED: "completed",
+    Outcome.NO_CHANGES: "no changes",
     Outcome.BASE_FAILED: "a check was red before the run",
     Outcome.VALIDATION_FAILED: "a check stayed red",
     Outcome.ROUTING_FAILED: "an answer led nowhere",
@@ -103,6 +104,10 @@ def describe_reason(reason: str) -> str:
 
 ADVICE: dict[Outcome, str] = {
     Outcome.COMPLETED: "Read the result; nothing else is left to do.",
+    Outcome.NO_CHANGES: (
+        "Read why the agent changed nothing. If something is left to change, say so in the issue, then {again}; if "
+        "not, close the issue."
+    ),
     Outcome.BASE_FAILED: (
         "The checks were red before the agent began, and `base-checks: require` asks for green ones. Fix the branch "
         "that the run starts from, then {again}; or set `base-checks: tell`, and the agent works on it."

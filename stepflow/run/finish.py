@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.failure import FailedRun, FailureReport, report_failure
-from stepflow.boundary.plan import CommitsInfo, branch_name, plan_effects
+from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, report_failure
+from stepflow.boundary.plan import NO_CHANGES, CommitsInfo, branch_name, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
@@ -208,13 +208,15 @@ def finish_run(run: Run, result: FlowResult) -> Ending:
         ending = Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
     elif result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
+        if plan.no_changes:
+            ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {NO_CHANGES}")
         ending = _refusal(run, plan) or (_apply(run, plan, ending) if writes else ending)
     return report_run_failure(run, ending)
 
 
 def report_run_failure(run: Run, ending: Ending) -> Ending:
     """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
-    if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
+    if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome in SILENT_OUTCOMES:
         return ending
     agent, so_far = run.prepared.agent, collect_run(run.prepared)
     failed = FailedRun(

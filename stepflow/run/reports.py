@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from stepflow.boundary.secret_scan import mask_secrets
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import (
     Entry,
@@ -370,7 +371,9 @@ def _shown(steps: list[_Step], whole: _Step, history: SnapshotHistory, redact: C
     room for them."""
 
     def diff_of(step: _Step) -> StepDiff:
-        return step_diff(step.paths, lambda path: history.change(path, *step.paths[path]), budget, redact)
+        diff = step_diff(step.paths, lambda path: history.change(path, *step.paths[path]), budget, redact)
+        # What has the form of a credential keeps the commits from being pushed; a page shows it to nobody either.
+        return replace(diff, files=tuple(replace(file, text=mask_secrets(file.text)) for file in diff.files))
 
     budget, shown, left_out = Budget(), dict[int, StepDiff](), 0
     run = diff_of(whole)

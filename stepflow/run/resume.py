@@ -63,10 +63,12 @@ OWN_FILES = frozenset(
 #: A run writes some hundred bytes to some kilobytes per event; 10,000 iterations stay far below.
 LARGEST_JOURNAL = 1024 * 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
+#: Whoever goes on from a run that ended so has its report at once.
+DONE = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES})
 #: After these nothing is left to do; whoever wants the same again starts a new run.
-OVER = frozenset(
+OVER = DONE | frozenset(
     {
-        *(Outcome.COMPLETED, Outcome.SKIPPED, Outcome.ABORTED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED),
+        *(Outcome.SKIPPED, Outcome.ABORTED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED),
         *(Outcome.VALIDATION_FAILED, Outcome.BASE_FAILED, Outcome.REFUSED),
         *(Outcome.MISCONFIGURED, Outcome.INVALID_DEFINITION),
     }
@@ -141,7 +143,7 @@ def look_into(folder: Path) -> PreviousRun | None:
 def completed_report(request: RunRequest) -> RunReport | None:
     """The report of the run that shall go on, if it is complete: then nothing is left to do."""
     previous_run = look_into(request.folder) if is_explicit(request.inputs) else None
-    if previous_run is None or previous_run.ended is None or previous_run.ended.outcome is not Outcome.COMPLETED:
+    if previous_run is None or previous_run.ended is None or previous_run.ended.outcome not in DONE:
         return None
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)

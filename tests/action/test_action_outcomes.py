@@ -208,6 +208,42 @@ def test_a_protected_path_in_the_commits_stops_the_push(world: World) -> None:
     assert ".github/workflows/x.yml" in done.summary
 
 
+def test_what_was_refused_after_the_work_is_kept_where_on_failure_says(world: World) -> None:
+    """Only the commits that may not leave are refused: the push of the kept work is refused as well, and said."""
+    make = "python3 -c \"print('hello, world gh' + 'p_' + 'aZ09' * 9)\" > greeting.txt"
+    remove = f"echo 'hello, world' > greeting.txt && {COMMIT}"
+    done = world.run(
+        [understood(), bash(f"{make} && {COMMIT}"), WORK_ON, bash(remove), *solve()[2:]], on_failure="push-branch"
+    )
+    assert_ended(world, done, "refused")
+    assert "what looks like a credential: GitHub Token in greeting.txt, line 1, commit" in done.outputs["reason"]
+    (comment,) = world.comments()
+    assert "GitHub Token in greeting.txt, line 1" in comment
+    assert "could not be kept on a branch" in comment
+    assert world.wrote_nothing(but_comments=1)
+    folder = Path(done.outputs["run-folder"])
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".json", ".html")]
+    assert {"journal.jsonl", "report.html"} <= {path.name for path in files}
+    for text in (comment, done.log, done.summary, *(path.read_text() for path in files)):
+        assert "aZ09aZ09" not in text
+    assert "***" in (folder / "report.html").read_text()
+
+
+def test_a_closing_without_a_commit_of_an_agent_that_closes_by_merging_is_no_changes(world: World) -> None:
+    github = {"defaultClosureAction": "close", "closeBy": "merge"}
+    world.edit("agent.json", lambda agent: agent["runner"]["integrations"].update(github=github))
+    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
+    done = world.run([understood(), *solve()[2:]])
+    assert (done.outputs["outcome"], done.outputs["success"], done.exit_code) == ("no_changes", "false", 0), done.log
+    assert "the run made no commit" in done.outputs["reason"]
+    (comment,) = world.comments()
+    assert "> No changes: the run made no commit, so there is no pull request, and the issue stays open." in comment
+    assert world.github.state.issues[7]["state"] == "open"
+    assert (world.pulls(), list(world.branches())) == ([], ["main"])
+    assert [line.split(" ")[0] for line in done.annotations] == ["::notice"]
+    assert "no changes" in done.summary.splitlines()[0]
+
+
 def test_a_repository_that_the_model_destroyed_ends_without_a_traceback(world: World) -> None:
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:], *[HANDED_OVER, CLAIM] * 3])
     assert_ended(world, done, "validation_failed")

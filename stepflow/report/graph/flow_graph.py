@@ -165,12 +165,16 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
     )
 
 
+#: Of runs whose last answer was a closing, those whose closing was accepted.
+CLOSED = (Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.BOUNDARY_FAILED, Outcome.REFUSED)
+
+
 def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
     """The way a run took, by its history; the end only when the run came there."""
     steps: list[str | None] = [None, *(line.step_id for line in report.history)]
     walked = Counter(pairwise(steps))
     closed = report.history and report.history[-1].transition in ("closing", "complete")
-    if closed and report.outcome in (Outcome.COMPLETED, Outcome.BOUNDARY_FAILED, Outcome.REFUSED):
+    if closed and report.outcome in CLOSED:
         walked[steps[-1], None] += 1
     return tuple((source, to, times) for (source, to), times in walked.items())
 
