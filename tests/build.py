@@ -125,7 +125,7 @@ def make_agent(*steps: Step, **changes: Any) -> AgentDefinition:
         digest="0" * 64,
         steps={step.id: step for step in steps},
         entry_step=steps[0].id,
-        verdict=AgentVerdict(type=VerdictType.DETECT_GRAPH, max_iterations=10),
+        verdict=AgentVerdict(type=VerdictType.DETECT_GRAPH, limits=Limits(iterations=10)),
         system_prompt=SourceText(text="You are a test.", file="prompts/system.md"),
     )
     return replace(agent, **changes)

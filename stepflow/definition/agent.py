@@ -14,6 +14,7 @@ from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import field_notes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
+from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, VerdictType
 from stepflow.engine.prompt.variables import run_variable_names
@@ -54,17 +55,14 @@ def check_verdict(
     kind = _type(settings.type, _AT / "type", problems) if settings.type is not None else VerdictType.COUNT_ITERATION
     if kind is None:
         return None
+    config, custom = settings.config, kind is VerdictType.META_CUSTOM
     at = _AT / "config" if "config" in settings.model_fields_set else _AT
-    _check_config(kind, settings.config, at, problems, demanded=written)
-    handler = None
-    if kind is VerdictType.META_CUSTOM:
-        handler = _handler(settings.config, problems, folder=folder, allowed=allow_custom)
+    _check_config(kind, config, at, problems, demanded=written)
     return AgentVerdict(
         type=kind,
-        max_iterations=settings.config.max_iterations or DEFAULT_MAX_ITERATIONS,
-        max_visits_per_step=settings.config.max_visits_per_step,
-        config=settings.config.model_dump(mode="json", by_alias=True, exclude_unset=True),
-        handler=handler,
+        limits=Limits(iterations=config.max_iterations or DEFAULT_MAX_ITERATIONS, visits=config.max_visits_per_step),
+        config=config.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        handler=_handler(config, problems, folder=folder, allowed=allow_custom) if custom else None,
     )
 
 

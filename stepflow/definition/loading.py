@@ -193,7 +193,8 @@ def _define(
     everything = tools is None or "*" in tools
     if graph.dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
         written = runner.verdict.config.max_iterations
-        verdict = replace(verdict, max_iterations=min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT))
+        most = min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
+        verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
     return AgentDefinition(
         name=file.name or folder.name,
         version=file.version or "",

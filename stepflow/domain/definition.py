@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import (
+    CHECK_DIALECT_LIMIT,
     CloseBy,
     ClosureAction,
     Dialect,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.problem import Problem
+    from stepflow.domain.run import Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,12 +275,12 @@ class Parameter:
 class AgentVerdict:
     """The agent's completion type (registry.md §2.4). `config` is as written, with old names made new.
 
-    `handler` is the code of `meta:custom` where that is a file of the agent, as it was at load.
+    `limits` are the agent's own; `handler` is the code of `meta:custom` where that is a file of the agent, as it was
+    at load.
     """
 
     type: VerdictType
-    max_iterations: int
-    max_visits_per_step: int | None = None
+    limits: Limits
     config: JsonObject = field(default_factory=dict)
     handler: SourceText | None = None
 
@@ -349,3 +351,7 @@ class AgentDefinition:
     def gated(self) -> bool:
         """True when answers or checks lead the flow; false when the verdict runs it (registry.md §5)."""
         return any(step.gate or step.check for step in self.steps.values())
+
+    def cap(self, iterations: int) -> int:
+        """So many iterations, or fewer where the dialect allows no more (registry.md §6.3)."""
+        return min(iterations, CHECK_DIALECT_LIMIT) if self.dialect is Dialect.CHECK else iterations

@@ -14,9 +14,8 @@ from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import Spent
 from stepflow.domain.problem import Severity
-from stepflow.domain.run import Limits
 from stepflow.domain.secrets import SHORTEST_SECRET
-from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
+from stepflow.domain.words import Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.problem import Problem
-    from stepflow.domain.run import Issue
+    from stepflow.domain.run import Issue, Limits
     from stepflow.model.scenario import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
@@ -173,12 +172,10 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
         # What was overdrawn leaves nothing, and the reason shall name the budget as it was given.
         usd, before = inputs.budget_usd_per_issue - spent.usd, spent.usd
-    iterations = inputs.max_iterations or agent.verdict.max_iterations
-    if agent.dialect is Dialect.CHECK:
-        iterations = min(iterations, CHECK_DIALECT_LIMIT)
-    return Limits(
-        iterations=iterations,
-        visits=agent.verdict.max_visits_per_step,
+    own = agent.verdict.limits
+    return replace(
+        own,
+        iterations=agent.cap(inputs.max_iterations or own.iterations),
         turns=inputs.max_turns_per_step,
         tokens=inputs.budget_tokens,
         usd=usd,

@@ -15,9 +15,9 @@ from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, LayerReported, Noted, RunFinished
 from stepflow.domain.figures import count
 from stepflow.domain.report import AgentResult
-from stepflow.domain.run import Issue, Limits, RunFacts
+from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.state import fold
-from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Isolation, Outcome
+from stepflow.domain.words import Isolation, Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.engine.prompt.intake.sanitize import sanitize
 from stepflow.journal.writer import Fanout, MemoryJournal
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.effect import Effect, Receipt
     from stepflow.domain.event import Entry, TextRemoved
-    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.json import JsonValue
+    from stepflow.domain.run import Limits
     from stepflow.ports import Clock, Commands, Guards, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
     from stepflow.run.sandbox import Sandbox
@@ -137,7 +138,8 @@ class StepFlowRunner:
         self._tools = tools
         self._commands = commands
         self._boundary = boundary
-        self._limits = _limits(definition, limits)
+        own = limits or definition.verdict.limits
+        self._limits = replace(own, iterations=definition.cap(own.iterations))
         self._log = log
         self._schemas = schemas or LoadedSchemas()
         # Nobody waits for a scripted model to be less busy.
@@ -169,12 +171,13 @@ class StepFlowRunner:
 
         def played() -> Ending:
             checked, _ = run_arguments(self._agent, given, _number(given.get("issue")))
+            number = _number(checked.get("issue"))
             facts = RunFacts(
                 run_id=run_id,
                 root=root,
                 limits=self._limits,
                 nonce=secrets.token_hex(12),
-                issue=_issue(checked),
+                issue=None if number is None else Issue(number=number),
                 args=checked,
                 variables=dict(variables or {}),
                 context_text=context.text,
@@ -249,19 +252,7 @@ class StepFlowRunner:
         return finish_outside(self._boundary, self._agent, facts, result, journal)
 
 
-def _limits(agent: AgentDefinition, limits: Limits | None) -> Limits:
-    verdict = agent.verdict
-    limits = limits or Limits(iterations=verdict.max_iterations, visits=verdict.max_visits_per_step)
-    most = CHECK_DIALECT_LIMIT if agent.dialect is Dialect.CHECK else limits.iterations
-    return replace(limits, iterations=min(limits.iterations, most))
-
-
 def _number(value: JsonValue) -> int | None:
     """An issue's number, also where it was given as text."""
     text = str(value)
     return int(text) if not isinstance(value, bool) and text.isascii() and text.isdigit() else None
-
-
-def _issue(args: JsonObject) -> Issue | None:
-    number = _number(args.get("issue"))
-    return None if number is None else Issue(number=number)

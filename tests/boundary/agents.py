@@ -39,7 +39,7 @@ def agent(verdict: VerdictType = VerdictType.POLL_STATE, *, name: str = "fixer",
             "closure.issue": Step(id="closure.issue", name="Close", kind=StepKind.CLOSURE),
         },
         entry_step="initial.issue",
-        verdict=AgentVerdict(type=verdict, max_iterations=10),
+        verdict=AgentVerdict(type=verdict, limits=Limits(iterations=10)),
         system_prompt=SourceText(text="You fix issues.", file="system.md"),
         github=GitHubSettings(**github),  # type: ignore[arg-type]
     )

@@ -43,7 +43,7 @@ def test_every_type_loads_with_its_config(kind: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": kind, "config": GOOD[kind]})
     agent = load_agent("demo", root=root, allow_custom_verdict=True)
     assert agent.verdict.type == kind
-    assert agent.verdict.max_iterations == GOOD[kind].get("maxIterations", 10)
+    assert agent.verdict.limits.iterations == GOOD[kind].get("maxIterations", 10)
     assert {problem.code for problem in agent.problems} <= {"SF110"}
 
 
@@ -55,7 +55,7 @@ def test_the_check_dialect_runs_at_most_100_steps_and_fewer_when_told(
     config = {} if written is None else {"maxIterations": written}
     edit_json(root / ".agent/demo/agent.json", "set", "/behavior/completionConfig", config)
     agent = load_agent("demo", root=root)
-    assert agent.verdict.max_iterations == most
+    assert agent.verdict.limits.iterations == most
     assert agent.dialect == "check"
 
 
@@ -76,7 +76,7 @@ def test_a_type_without_its_config_is_refused(kind: str, tmp_path: Path) -> None
 
 def test_without_a_verdict_iterations_are_counted_up_to_ten(tmp_path: Path) -> None:
     agent = load_agent("demo", root=repository(tmp_path, {}))
-    assert (agent.verdict.type, agent.verdict.max_iterations) == ("count:iteration", 10)
+    assert (agent.verdict.type, agent.verdict.limits.iterations) == ("count:iteration", 10)
 
 
 def test_a_handler_file_is_part_of_the_digest(tmp_path: Path) -> None:

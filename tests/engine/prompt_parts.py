@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from stepflow.domain.definition import AgentVerdict, Gate, SourceText, StepPrompt
+from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState
 from stepflow.domain.words import Intent, VerdictType
 from stepflow.engine.prompt.variables import Variables, step_variables
@@ -30,7 +31,7 @@ def make_agent(*steps, verdict=VerdictType.COUNT_ITERATION, config=None, **more)
         *(steps or (make_step(),)),
         name="iterator",
         description="Works on issues.",
-        verdict=AgentVerdict(type=verdict, max_iterations=LIMIT, config=config or {}),
+        verdict=AgentVerdict(type=verdict, limits=Limits(iterations=LIMIT), config=config or {}),
         **more,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.definition import AgentVerdict
+from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.finished import VerdictInput, why_finished
 
@@ -14,7 +15,7 @@ FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DON
 
 
 def finished(kind: VerdictType, config: dict | None = None, **more: object) -> str | None:
-    return why_finished(AgentVerdict(type=kind, max_iterations=5, config=config or {}), replace(FED, **more))
+    return why_finished(AgentVerdict(type=kind, limits=Limits(iterations=5), config=config or {}), replace(FED, **more))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
+from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
 from tests.build import make_agent, make_check_step, make_step
@@ -21,6 +22,7 @@ from tests.fakes import says
 STEPS = ("s_0001", "s_0002", "s_0003")
 RETRIES = 2
 LIMIT = 12
+LIMITS = Limits(iterations=LIMIT)
 
 AGAIN = OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=2)
 RETRY = OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=RETRIES)
@@ -32,11 +34,11 @@ RULES = st.lists(st.sampled_from([AGAIN, RETRY, DONE, *TO, *BACK]), max_size=3, 
 STEP = st.tuples(RULES, RULES, st.sampled_from([None, "Is it done?"]))
 VERDICTS = st.sampled_from(
     [
-        AgentVerdict(type=VerdictType.COUNT_ITERATION, max_iterations=LIMIT),
-        AgentVerdict(type=VerdictType.COUNT_CHECK, max_iterations=LIMIT, config={"maxChecks": 3}),
-        AgentVerdict(type=VerdictType.DETECT_KEYWORD, max_iterations=LIMIT, config={"verdictKeyword": "ok"}),
-        AgentVerdict(type=VerdictType.DETECT_STRUCTURED, max_iterations=LIMIT, config={"signalType": "pass"}),
-        AgentVerdict(type=VerdictType.POLL_STATE, max_iterations=LIMIT),
+        AgentVerdict(type=VerdictType.COUNT_ITERATION, limits=LIMITS),
+        AgentVerdict(type=VerdictType.COUNT_CHECK, limits=LIMITS, config={"maxChecks": 3}),
+        AgentVerdict(type=VerdictType.DETECT_KEYWORD, limits=LIMITS, config={"verdictKeyword": "ok"}),
+        AgentVerdict(type=VerdictType.DETECT_STRUCTURED, limits=LIMITS, config={"signalType": "pass"}),
+        AgentVerdict(type=VerdictType.POLL_STATE, limits=LIMITS),
     ]
 )
 ANSWERS = st.sampled_from(["ok", "ng", "pass", True, False, 7, None]).map(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
 from stepflow.domain.event import Routed, UserMessage, ValidatorRan
+from stepflow.domain.run import Limits
 from stepflow.domain.words import Outcome, StepKind, VerdictType
 from tests.build import make_agent, make_entry, make_step, make_validator
 from tests.engine.played import play, steps_of
@@ -24,7 +25,7 @@ def free_step(step_id: str, kind: StepKind | None = None, *, next_step: str | No
 
 def judged_agent(kind: VerdictType, *steps: Step, **config: object) -> AgentDefinition:
     """An agent of these steps that its verdict runs."""
-    return make_agent(*steps, verdict=AgentVerdict(type=kind, max_iterations=10, config=dict(config)))
+    return make_agent(*steps, verdict=AgentVerdict(type=kind, limits=Limits(iterations=10), config=dict(config)))
 
 
 def test_counting_iterations_walks_on_and_reaching_the_number_is_success() -> None:

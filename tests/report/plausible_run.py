@@ -27,6 +27,7 @@ from stepflow.domain.event import (
     FlowEnded,
     RunStarted,
 )
+from stepflow.domain.run import Limits
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
 from stepflow.journal.reader import read_journal
 
@@ -105,7 +106,7 @@ AGENT = AgentDefinition(
     digest="0f" * 32,
     steps={step.id: step for step in STEPS},
     entry_step="initial.issue",
-    verdict=AgentVerdict(type=VerdictType.POLL_STATE, max_iterations=10),
+    verdict=AgentVerdict(type=VerdictType.POLL_STATE, limits=Limits(iterations=10)),
     system_prompt=SourceText(text="You fix issues.", file="prompts/system.md"),
 )
 

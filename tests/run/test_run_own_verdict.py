@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
+from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
 from stepflow.errors import DefinitionError
 from stepflow.run.parts import open_verdict
@@ -30,7 +31,7 @@ def build(definition, args):
 def agent_with(code: str | None, path: str = "own.py") -> AgentDefinition:
     handler = SourceText(text=code, file=path) if code is not None else None
     verdict = AgentVerdict(
-        type=VerdictType.META_CUSTOM, max_iterations=10, config={"handlerPath": path}, handler=handler
+        type=VerdictType.META_CUSTOM, limits=Limits(iterations=10), config={"handlerPath": path}, handler=handler
     )
     return replace(issue_agent(), verdict=verdict)
 

@@ -62,7 +62,7 @@ def test_the_oldest_documents_agent_loads_as_it_stands(tmp_path: Path) -> None:
     assert definition.dialect is Dialect.CHECK
     assert [step.name for step in definition.steps.values()] == ["Code Analysis", "Implementation", "Review"]
     assert {problem.severity.value for problem in definition.problems} == {"warning", "note"}
-    assert definition.verdict.max_iterations == 100
+    assert definition.verdict.limits.iterations == 100
 
 
 def test_the_oldest_documents_flow_passes_every_check_and_completes(tmp_path: Path) -> None:
