@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from stepflow.definition.agent import Agent, read_agent
 from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
@@ -15,6 +16,7 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
+from stepflow.definition.shapes import FileModel
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
@@ -192,8 +194,7 @@ def _define(
     tools = runner.boundaries.allowed_tools
     everything = tools is None or "*" in tools
     if graph.dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
-        written = runner.verdict.config.max_iterations
-        most = min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
+        most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
         verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
     return AgentDefinition(
         name=file.name or folder.name,
@@ -227,25 +228,18 @@ def _templates(graph: Graph, system_prompt: SourceText) -> dict[str, str]:
 
 
 def _github(file: GitHub) -> GitHubSettings:
-    plain, pull_request = GitHubSettings(), file.pull_request
-    prefix = plain.pull_request.branch_prefix if pull_request.branch_prefix is None else pull_request.branch_prefix
     return GitHubSettings(
-        enabled=file.enabled,
         closure_action=file.default_closure_action,
         labels_add=tuple(file.labels.completion.add),
         labels_remove=tuple(file.labels.completion.remove),
-        allowed_effects=plain.allowed_effects if file.allowed_effects is None else tuple(file.allowed_effects),
-        allowed_link_hosts=tuple(file.allowed_link_hosts),
-        allowed_labels=None if file.allowed_labels is None else tuple(file.allowed_labels),
-        pull_request=PullRequestSettings(
-            enabled=pull_request.enabled,
-            draft=pull_request.draft,
-            base=pull_request.base,
-            branch_prefix=prefix,
-            title=pull_request.title,
-        ),
+        pull_request=PullRequestSettings(**_same_named(file.pull_request, PullRequestSettings)),
         comment=file.comment.enabled,
-        protected_paths=plain.protected_paths if file.protected_paths is None else tuple(file.protected_paths),
-        allowed_secret_paths=tuple(file.allowed_secret_paths),
-        close_by=file.close_by,
+        **_same_named(file, GitHubSettings),
     )
+
+
+def _same_named(file: FileModel, settings: type[GitHubSettings | PullRequestSettings]) -> dict[str, Any]:
+    """What the file says under the names of the settings' fields, but for objects, whose form differs."""
+    names = type(file).model_fields.keys() & {field.name for field in fields(settings)}
+    said = {name: value for name in names if not isinstance(value := getattr(file, name), FileModel | None)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
