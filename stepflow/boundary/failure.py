@@ -11,7 +11,7 @@ from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_t
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
 from stepflow.domain.figures import Spent
-from stepflow.domain.words import OnFailure, Outcome
+from stepflow.domain.words import AllowedEffect, OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     github, settings = run.github, run.settings
     if settings.on_failure is not OnFailure.PUSH_BRANCH:
         pusher = None
-    may_comment = github.comment and "comment" in github.allowed_effects
+    may_comment = github.comment and AllowedEffect.COMMENT in github.allowed_effects
     comments = settings.on_failure is not OnFailure.NOTHING and run.issue is not None and may_comment
     if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):
         return None

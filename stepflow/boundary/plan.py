@@ -22,7 +22,7 @@ from stepflow.domain.effect import (
 from stepflow.domain.figures import Spent
 from stepflow.domain.run import ANY_NAME, name_in
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
+from stepflow.domain.words import AllowedEffect, CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ class Planner:
         """True when there are commits and the agent may open a pull request."""
         if not self.commits or not self.commits.count:
             return False
-        if self._github.pull_request.enabled and self._allows("pull_request"):
+        if self._github.pull_request.enabled and self._allows(AllowedEffect.PULL_REQUEST):
             return True
         self.warnings.append("The commits of this run stay in the checkout: agent.json allows no pull request.")
         return False
@@ -206,7 +206,7 @@ class Planner:
             if self.requested.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
             return ()
-        if not (self._github.comment and self._allows("comment")):
+        if not (self._github.comment and self._allows(AllowedEffect.COMMENT)):
             return ()
         removed_lines = (
             filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
@@ -245,7 +245,7 @@ class Planner:
 
     def labels(self) -> tuple[Effect, ...]:
         """Label changes: those of a closure action with labels, and the label that started the run."""
-        if not self.facts.issue or not self._allows("labels"):
+        if not self.facts.issue or not self._allows(AllowedEffect.LABELS):
             return ()
         by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
         add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
@@ -261,7 +261,7 @@ class Planner:
         requested = self.requested.release
         if requested is None:
             return ()
-        if not self._allows("release"):
+        if not self._allows(AllowedEffect.RELEASE):
             self.warnings.append("No release is created: `allowedEffects` in agent.json does not list `release`.")
             return ()
         if not _TAG.fullmatch(requested.tag):
@@ -280,9 +280,9 @@ class Planner:
     def closes(self) -> bool:
         """True when the issue is to be closed, by this run or by a merge."""
         wants = self._closing
-        if wants and not self._allows("close"):
+        if wants and not self._allows(AllowedEffect.CLOSE):
             self.warnings.append("The issue stays open: `allowedEffects` in agent.json does not list `close`.")
-        return wants and self._allows("close")
+        return wants and self._allows(AllowedEffect.CLOSE)
 
     def no_changes(self) -> bool:
         """True when closing is left to a merge, and there is nothing to merge."""
@@ -295,7 +295,7 @@ class Planner:
             self.warnings.append("The issue stays open: `closeBy` is `merge` and this run opens no pull request.")
         return self._github.close_by is CloseBy.MERGE or (self._github.close_by is CloseBy.AUTO and opens)
 
-    def _allows(self, effect: str) -> bool:
+    def _allows(self, effect: AllowedEffect) -> bool:
         return effect in self._github.allowed_effects
 
     @property

@@ -11,7 +11,7 @@ from pydantic import Field, Strict, WithJsonSchema
 
 from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
+from stepflow.domain.words import AllowedEffect, CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
 
 AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
@@ -135,7 +135,7 @@ class GitHub(FileModel):
     enabled: bool = True
     default_closure_action: Annotated[ClosureAction, Strict(False)] | None = None
     labels: Labels = Labels()
-    allowed_effects: list[Literal["comment", "labels", "close", "pull_request", "release"]] | None = None
+    allowed_effects: list[Annotated[AllowedEffect, Strict(False)]] | None = None
     allowed_labels: list[str] | None = None
     allowed_link_hosts: list[str] = Field(default_factory=list)
     pull_request: PullRequest = PullRequest()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
+    AllowedEffect,
     CloseBy,
     ClosureAction,
     Dialect,
@@ -296,8 +297,8 @@ class PullRequestSettings:
     title: str | None = None
 
 
-#: boundary.md: refused when a definition does not list it.
-DEFAULT_EFFECTS = ("comment", "labels", "close", "pull_request")
+#: boundary.md: any other effect is refused when a definition does not list it.
+DEFAULT_EFFECTS = (AllowedEffect.COMMENT, AllowedEffect.LABELS, AllowedEffect.CLOSE, AllowedEffect.PULL_REQUEST)
 DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNERS")
 
 
@@ -309,7 +310,7 @@ class GitHubSettings:
     closure_action: ClosureAction | None = None
     labels_add: tuple[str, ...] = ()
     labels_remove: tuple[str, ...] = ()
-    allowed_effects: tuple[str, ...] = DEFAULT_EFFECTS
+    allowed_effects: tuple[AllowedEffect, ...] = DEFAULT_EFFECTS
     allowed_labels: tuple[str, ...] | None = None
     allowed_link_hosts: tuple[str, ...] = ()
     pull_request: PullRequestSettings = field(default_factory=PullRequestSettings)
