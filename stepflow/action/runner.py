@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition import builtin
 from stepflow.definition.folder import find_agents
-from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
+from stepflow.domain.trigger_label import ANY_NAME
 from stepflow.errors import InputError
 from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs, successors
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event, read_event_file

@@ -20,8 +20,8 @@ from stepflow.domain.effect import (
     RemoveLabels,
 )
 from stepflow.domain.figures import Spent
-from stepflow.domain.run import ANY_NAME, name_in
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.domain.words import AllowedEffect, CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The facts of one run, fixed before its first step, the limits that its caller set, and the label that starts it."""
+"""The facts of one run, fixed before its first step, and its limits."""
 
 from __future__ import annotations
 
@@ -76,21 +76,3 @@ class RunFacts:
     base_commit: str = ""
     base_branch: str = ""
     structured_output: StructuredOutput = StructuredOutput.NATIVE
-
-
-#: Stands for the agent's name in the pattern of a label that starts agents (action.md "Trigger").
-ANY_NAME = "*"
-
-
-def name_in(label: str, pattern: str) -> str | None:
-    """What a `label` has where the `pattern` has `*`; empty for a pattern without one, None where it does not fit."""
-    before, star, after = pattern.partition(ANY_NAME)
-    if not star:
-        return "" if label == pattern else None
-    fits = label.startswith(before) and label.endswith(after) and len(label) > len(before) + len(after)
-    return label[len(before) : len(label) - len(after)] if fits else None
-
-
-def label_of(agent: str, pattern: str) -> str:
-    """The label that starts the agent."""
-    return pattern.replace(ANY_NAME, agent, 1)

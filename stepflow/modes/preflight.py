@@ -11,7 +11,7 @@ from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
-from stepflow.domain.run import label_of
+from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stepflow.domain.run import ANY_NAME, Issue, name_in
+from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor, login_files
+from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.errors import InputError
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH

@@ -25,7 +25,7 @@ from stepflow.domain.event import (
     SnapshotTaken,
     ValidatorRan,
 )
-from stepflow.domain.run import name_in
+from stepflow.domain.trigger_label import name_in
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal.reader import iter_journal, read_journal
