@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stepflow.domain.conversation import ToolUse
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
+    from stepflow.ports import Guards
     from stepflow.sandbox.isolation import Layer
 
 _START_TIMEOUT = 30.0
@@ -152,7 +153,7 @@ class Toolbox:
                 hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
             )
 
-    def guards(self, validators: Iterable[Validator]) -> CheckoutGuards:
+    def guards(self, validators: Iterable[Validator]) -> Guards:
         """Remember what these validators depend on as it is now, for the port `Guards`.
 
         Call it after `setup` and before the first tool call: what it sees is what is trusted.

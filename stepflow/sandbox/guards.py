@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
-    from stepflow.ports import Guards
 
 #: About ten calls of git, each with its own two minutes.
 _LOOK_SECONDS = 1200.0
@@ -96,12 +95,6 @@ class CheckoutGuards:
             return str(answer["problem"])
         files = cast("Mapping[object, object]", answer["files"])
         return {str(path): str(digest) for path, digest in files.items()}
-
-
-if TYPE_CHECKING:
-
-    def _fills_the_port(guards: CheckoutGuards) -> Guards:
-        return guards
 
 
 def _differences(before: Files, now: Files) -> tuple[str, ...]:
