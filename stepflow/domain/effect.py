@@ -1,4 +1,4 @@
-"""What the boundary writes to GitHub, as data: seven effects in order of visibility, and the receipt of each."""
+"""What the boundary writes to GitHub, as data: the effects in order of visibility, and the receipt of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every limit of a run, as one pure function that is asked before anything is spent (flow.md §10)."""
+"""The limits of a whole run, as one pure function that is asked before anything is spent (flow.md §10).
+
+What bounds one failure is counted where it happens: schema failures in `attempt.py`, attempts in `judge.py`.
+"""
 
 from __future__ import annotations
 

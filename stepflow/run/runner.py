@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 SANDBOX = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
 
 
-class UnguardedCommands:
+class NoGuards:
     """For commands of the caller: what stands behind them is the caller's to look at."""
 
     def closing(self) -> Closing:
@@ -222,7 +222,7 @@ class StepFlowRunner:
         clock = InterruptibleClock(self._clock, cancellation)
         deadline = Deadline(clock=clock, at=facts.limits.deadline)
         with self._opened(Path(facts.root), journal, cancellation) as (tools, commands, sandbox):
-            guards: Guards = UnguardedCommands()
+            guards: Guards = NoGuards()
             if sandbox:
                 facts = replace(facts, base_commit=sandbox.toolbox.tree().commit)
                 guards = guards if self._commands else sandbox.toolbox.guards(validators_of(self._agent))

@@ -150,6 +150,7 @@ def status_files(output: Output, wanted: Callable[[str, str], bool]) -> JsonValu
 
 Extractor = Callable[[Output], JsonValue]
 
+#: Two names of one extractor: the method's own, and that of what it finds, as retry prompts call it.
 EXTRACTORS: Mapping[str, Extractor] = {
     "parseChangedFiles": lambda output: status_files(output, lambda index, _: index not in "?!"),
     "parseUntrackedFiles": lambda output: status_files(output, lambda index, tree: index + tree == "??"),
