@@ -25,7 +25,7 @@ EXTRACTED = {
     "parseUntrackedFiles": "Files that git does not know, in the same output.",
     "parseStagedFiles": "Files with a change in the index, in the same output.",
     "parseUnstagedFiles": "Files with a change in the working tree, in the same output.",
-    "parseTestOutput": "Failed tests as `{name, file?, error}`: pytest, unittest, Deno, Go.",
+    "parseTestOutput": "Failed tests as `{name, file?, error}`: pytest, unittest, cargo, Deno, Go.",
     "errorOutput": "stderr; else stdout from the first line that tells of a failure.",
     "parseTypeErrors": "Type errors as `{file, line, column?, code?, message}`: mypy, pyright, tsc, Deno.",
     "extractFiles": "Files that are named before a line number.",

@@ -43,8 +43,8 @@ def test_the_extractors_find_what_the_tool_said(case):
 def test_there_is_an_output_of_every_tool():
     tools = {case.name.split("_")[0] for case in CASES}
     assert tools == {
-        "black", "deno", "eslint", "flake8", "git", "go", "gofmt", "mypy", "prettier", "pyright", "pytest", "ruff",
-        "tsc", "unittest",
+        "black", "cargo", "deno", "eslint", "flake8", "git", "go", "gofmt", "mypy", "prettier", "pyright", "pytest",
+        "ruff", "tsc", "unittest",
     }  # fmt: skip
 
 
@@ -84,6 +84,11 @@ def test_the_error_output_is_stderr_or_the_telling_part_of_stdout(stdout, stderr
             [{"name": "test_a", "error": "AssertionError: 1"}],
         ),
         ("--- FAIL: TestA (0.00s)\n" + "line\n" * 12, [{"name": "TestA", "error": "\n".join(["line"] * 9)}]),
+        ("test tests::a ... FAILED\ntest tests::b ... ok\nfailures:", [{"name": "tests::a", "error": ""}]),
+        (
+            "---- a stdout ----\nthread 'main' panicked at 'no', src/lib.rs:1:2\nnote: run with `RUST_BACKTRACE=1`",
+            [{"name": "a", "file": "src/lib.rs", "error": "thread 'main' panicked at 'no', src/lib.rs:1:2"}],
+        ),
         ("everything ok", []),
     ],
 )

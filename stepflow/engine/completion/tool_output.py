@@ -14,22 +14,28 @@ if TYPE_CHECKING:
 
     from stepflow.domain.json import JsonObject
 
-#: pytest, unittest, Deno and Go: one failed test a line. Parameters (in brackets) may hold anything, ` - ` too.
+#: How cargo reports a failure: what the test printed stands below.
+CARGO_TEST = re.compile(r"---- (?P<name>.+) stdout ----")
+#: pytest, unittest, cargo, Deno and Go: one failed test a line. Parameters (in brackets) may hold anything, ` - ` too.
 FAILED_TESTS = (
     re.compile(
         r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.\w+)(?:::(?P<name>[^\[\s]+(?:\[.*?\](?= - |$))?))?(?: - (?P<error>.*))?"
     ),
     re.compile(r"(?:FAIL|ERROR): (?P<name>\S+) \(.*\)"),
     re.compile(r"FAILED \| (?!\d+ passed)(?P<name>.+)"),
+    re.compile(r"test (?P<name>\S.*?)(?: - should panic)? \.\.\. FAILED"),
+    CARGO_TEST,
     re.compile(r"(?P<name>\S.*) \.\.\. FAILED(?: \((?P<error>due to [^)]*)\)| \([^)]*\))?(?: \([^)]*\))?"),
     re.compile(r"--- FAIL: (?P<name>\S+)(?: \(\S+\))?"),
 )
 #: How Deno reports a failure: `name => ./file.ts:7:6`, and the error on the next line.
 DENO_TEST = re.compile(r"(?P<name>\S.*) => (?P<file>\S+?):\d+:\d+")
 PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+')
+RUST_PANIC = re.compile(r"(?:panicked at |', )(?P<file>[^\s:']+\.rs):\d+:\d+")
 RULER = re.compile(r"-{5,}")
 TEST_END = re.compile(
     r"={3,}.*|!{3,}.*|FAIL|FAIL\t.*|ok {2}\t.*|Ran \d+ tests? in .*|ERRORS|FAILURES|.+ => \S+:\d+:\d+"
+    r"|test .+ \.\.\. \w+|failures:|test result: .*|stack backtrace:|note: run with .*"
 )
 MOST_TEST_LINES = 9
 
@@ -88,10 +94,13 @@ def find_failed_tests(lines: Sequence[str]) -> Iterator[JsonObject]:
     failures = [(at, match) for at, line in enumerate(lines) if (match := _first_match(FAILED_TESTS, line.strip()))]
     ends = [*(at for at, _ in failures), len(lines)][1:]
     by_deno = _deno_tests(lines)
+    by_cargo = {match["name"] for _, match in failures if match.re is CARGO_TEST}
     for (at, match), end in zip(failures, ends, strict=True):
         given = match.groupdict()
         name, body = given["name"] or given["file"], _test_body(lines[at + 1 : end])
-        frame = PYTHON_FRAME.search(body)
+        if name in by_cargo and match.re is not CARGO_TEST:
+            continue  # the result, which says less than the report below
+        frame = PYTHON_FRAME.search(body) or RUST_PANIC.search(body)
         file, error = by_deno.get(
             name, (given.get("file") or (frame["file"] if frame else None), given.get("error") or body)
         )
