@@ -129,7 +129,7 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.LIMIT_REACHED: (
         "See in the step table where the run went in circles. Split the issue or sharpen that step's prompt; "
-        "or raise `max-iterations`, `max-turns-per-step`, or `maxVisitsPerStep` in agent.json. Then {again}."
+        "or raise the limit that the reason names. Then {again}."
     ),
     Outcome.BUDGET_EXHAUSTED: (
         "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. Then {again}."
