@@ -10,8 +10,9 @@ from stepflow.boundary.comment import marker_word, without_marker
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
+from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.figures import Spent
-from stepflow.domain.words import AllowedEffect, OnFailure, Outcome
+from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:

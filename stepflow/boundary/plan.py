@@ -11,6 +11,7 @@ from stepflow.boundary.closing_request import read_closing_request
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.domain.effect import (
     AddLabels,
+    AllowedEffect,
     CloseIssue,
     CreateRelease,
     Effect,
@@ -22,7 +23,7 @@ from stepflow.domain.effect import (
 from stepflow.domain.figures import Spent
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.trigger_label import ANY_NAME, name_in
-from stepflow.domain.words import AllowedEffect, CloseBy, ClosureAction, Outcome, StepKind, VerdictType
+from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

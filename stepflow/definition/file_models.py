@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Literal, cast
 from pydantic import Field, Strict, WithJsonSchema
 
 from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
+from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import AllowedEffect, CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
+from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
 
 AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]

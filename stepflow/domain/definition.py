@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
-    AllowedEffect,
     CloseBy,
     ClosureAction,
     Dialect,

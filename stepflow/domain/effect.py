@@ -19,6 +19,16 @@ class EffectKind(StrEnum):
     CLOSE_ISSUE = "close_issue"
 
 
+class AllowedEffect(StrEnum):
+    """What an agent may let a completed run do on GitHub (boundary.md)."""
+
+    COMMENT = "comment"
+    LABELS = "labels"
+    CLOSE = "close"
+    PULL_REQUEST = "pull_request"
+    RELEASE = "release"
+
+
 class EffectStatus(StrEnum):
     """What became of an effect."""
 

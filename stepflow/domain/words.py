@@ -86,16 +86,6 @@ class ClosureAction(StrEnum):
     LABEL_AND_CLOSE = "label-and-close"
 
 
-class AllowedEffect(StrEnum):
-    """What an agent may let a completed run do on GitHub (boundary.md)."""
-
-    COMMENT = "comment"
-    LABELS = "labels"
-    CLOSE = "close"
-    PULL_REQUEST = "pull_request"
-    RELEASE = "release"
-
-
 class CloseBy(StrEnum):
     """Whether the boundary closes the issue itself or leaves that to the merge of the pull request (boundary.md)."""
 
