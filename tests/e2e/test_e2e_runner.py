@@ -65,12 +65,13 @@ def test_the_run_folder_is_named_as_the_host_knows_it(fixed: tuple[World, Hosted
     assert json.loads((folder / "report.json").read_text())["outcome"] == "completed"
 
 
-def test_the_token_is_used_only_after_the_last_validator_was_green(fixed: tuple[World, HostedRunner, Ended]) -> None:
+def test_the_token_writes_only_after_the_last_validator_was_green(fixed: tuple[World, HostedRunner, Ended]) -> None:
     world, _, ended = fixed
     lines = (Path(ended.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()
     accepted = max(entry["t"] for entry in map(json.loads, lines) if entry["event"] == "validator_ran")
-    sent = [*world.github.requests, *world.git_server.requests]
-    assert all(request.time > accepted for request in sent)
+    asked, *sent = world.github.requests
+    assert (asked.method, asked.path) == ("GET", "/repos/acme/widgets/collaborators/bob/permission")
+    assert all(request.time > accepted for request in (*sent, *world.git_server.requests))
     assert {request.token for request in world.github.requests} == {True}
 
 
@@ -156,7 +157,7 @@ def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callabl
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert ended.summary
     assert runner.owners() == {RUNNER}
-    assert world.requests_made() == 0
+    assert world.requests_made() == 1, "asked only whether the actor may write"
 
 
 def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]) -> None:
@@ -171,7 +172,7 @@ def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert runner.configuration() == runner.configuration_at_start
     assert runner.owners() == {ROOT}
-    assert world.requests_made() == 0
+    assert world.requests_made() == 1, "asked only whether the actor may write"
 
 
 def _wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
