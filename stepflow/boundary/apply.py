@@ -41,10 +41,11 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stepflow.boundary.bundle_push import BundlePush, Pushed
+    from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.github_types import Comment, PullRequest, Release
     from stepflow.boundary.plan import Plan
+    from stepflow.boundary.target_branch import Pushed
     from stepflow.domain.figures import Spent
 
 FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422

@@ -5,7 +5,6 @@ It goes to a branch that is ours to write: never the default branch, never one w
 
 from __future__ import annotations
 
-import io
 import re
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_policy import (
-    MOST_BYTES,
     SUBMODULE,
     SYMLINK,
     Change,
@@ -25,43 +23,28 @@ from stepflow.boundary.commit_policy import (
     printable,
 )
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
+from stepflow.boundary.git_trees import REMOVED, compare_trees, first_line, lines_of, sizes_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.secret_scan import find_secrets
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
+from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
-from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from stepflow.boundary.github_types import Account
 
 
 MOST_COMMITS = 300
 LONGEST_TARGET = 4_096
-MOST_BRANCHES = 20
-HEADS = "refs/heads/"
 LONGEST_HEADER = 1024 * 1024
 #: The pack is for git to check: `index-pack --strict` does so in every version, fetching from a bundle only in some.
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
 _PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
 _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
-#: Far beyond what the policy lets through.
-MOST_ENTRIES, DEEPEST = 20_000, 100
-#: The mode of a path that is no longer there.
-REMOVED = "000000"
-#: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
-_DIFF_MEMORY = 512 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushed:
-    """The commit that now is the tip of the branch."""
-
-    branch: str
-    commit: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,16 +129,16 @@ class BundlePush:
 
     def _find_secrets(self, git: Git, commits: tuple[_Commit, ...]) -> list[str]:
         """Each credential that a commit adds to what the base has, by its kind, file, line and commit."""
-        base_tree = _line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")
+        base_tree = first_line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")
         first = {
             change: commit.oid
             for commit in reversed(commits)
             for change in compare_trees(git, base_tree, {commit.tree})
             if change.mode not in (SUBMODULE, REMOVED) and not is_among(change.path, self.allowed_secret_paths)
         }
-        lines = _lines(git, {change.oid for change in first})
+        lines = lines_of(git, {change.oid for change in first})
         found = {change: tuple(find_secrets(lines[change.oid])) for change in first}
-        before = _lines(git, {change.before for change, hits in found.items() if hits})
+        before = lines_of(git, {change.before for change, hits in found.items() if hits})
         return [
             f"{kind} in {printable(change.path)}, line {number + 1}, commit {first[change][:12]}"
             for change, hits in sorted(found.items(), key=lambda each: (each[0].path, each[0].oid))
@@ -176,7 +159,7 @@ class BundlePush:
                 git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=file)
             except GitFailed as exc:
                 raise Refused(f"refused: the commits are not sound ({exc.said})") from exc
-        if self.tree and _line(git, "rev-parse", "--verify", f"{bundle.tip}^{{tree}}") != self.tree:
+        if self.tree and first_line(git, "rev-parse", "--verify", f"{bundle.tip}^{{tree}}") != self.tree:
             raise Refused("refused: the commits do not hold what the validators saw")
         return bundle.tip
 
@@ -279,9 +262,9 @@ def _commit(record: str) -> _Commit:
 
 def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
     """What every single commit has that the base has not."""
-    base_tree = _line(git, "rev-parse", "--verify", f"{base}^{{tree}}")
+    base_tree = first_line(git, "rev-parse", "--verify", f"{base}^{{tree}}")
     changes = compare_trees(git, base_tree, {commit.tree for commit in commits})
-    sizes = _sizes(git, {change.oid for change in changes if change.mode not in (SUBMODULE, REMOVED)})
+    sizes = sizes_of(git, {change.oid for change in changes if change.mode not in (SUBMODULE, REMOVED)})
     return tuple(
         replace(
             change,
@@ -292,85 +275,18 @@ def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change,
     )
 
 
-def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
-    """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
-    changes: set[Change] = set()
-    for tree in sorted(set(trees)):
-        try:
-            output = git.run(
-                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
-                "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
-            )  # fmt: skip
-        except GitFailed as exc:
-            raise TooMuch(str(exc)) from exc
-        words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
-        for head, path in zip(words[::2], words[1::2], strict=True):
-            _, mode, before, oid, _ = head.split(" ")
-            changes.add(Change(path=path, mode=mode, oid=oid, before=before))
-        if len(changes) > MOST_ENTRIES:
-            raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
-    if any(change.path.count("/") > DEEPEST for change in changes):
-        raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
-    return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))
-
-
-def _sizes(git: Git, blobs: set[str]) -> dict[str, int]:
-    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
-    pairs = (line.split() for line in lines.decode().splitlines() if not line.endswith(" missing"))
-    return {oid: int(size) for oid, size in pairs}
-
-
-def _lines(git: Git, blobs: set[str]) -> dict[str, list[str]]:
-    """The lines of those of these blobs that are there and no larger than what may be pushed. A null byte is left out:
-    UTF-16 has one beside each letter."""
-    present = {oid: size for oid, size in _sizes(git, blobs).items() if size <= MOST_BYTES}
-    output = io.BytesIO(git.run("cat-file", "--batch", stdin="\n".join(present).encode(), memory=_DIFF_MEMORY))
-    lines: dict[str, list[str]] = {}
-    while head := output.readline():
-        oid, _, size = head.split()
-        lines[oid.decode()] = output.read(int(size)).replace(b"\0", b"").decode(errors="replace").split("\n")
-        output.read(1)
-    return lines
-
-
 def _target(git: Git, oid: str, size: int) -> str:
     return git.run("cat-file", "blob", oid).decode(errors="surrogateescape") if size <= LONGEST_TARGET else "/"
 
 
-def _line(git: Git, *args: str) -> str:
-    return git.run(*args).decode().strip()
-
-
 def _push_commit(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
     """Push to the branch that has the commit already, else to the one that is ours, else to the first free name."""
-    tips, default = _remote_branches(git, url, branch)
-    if branch == default:
-        raise Refused(f"refused: {branch} is the repository's default branch")
-    names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
-    names = [name for name in names if name != default]
-    for name in names:
-        if tips.get(name) == commit:
+    branches = read_branches(git, url, branch)
+    for name in branches.names(branch):
+        if branches.tips.get(name) == commit:
             return Pushed(branch=name, commit=commit)
-    ours = next((name for name in names if name in tips and is_ours(tips[name])), None)
-    chosen = ours or next((name for name in names if name not in tips), None)
-    if chosen is None:
-        raise BoundaryError(
-            f"{branch} and {MOST_BRANCHES - 1} more branches like it hold somebody else's commits.",
-            hint="Delete those that are not needed any more.",
-        )
+    chosen = branches.choose(branch, is_ours)
     # The tip that the branch must still have; empty when it must not exist yet.
-    lease = f"--force-with-lease={HEADS}{chosen}:{tips.get(chosen, '')}"
+    lease = f"--force-with-lease={HEADS}{chosen}:{branches.tips.get(chosen, '')}"
     git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{chosen}")
     return Pushed(branch=chosen, commit=commit)
-
-
-def _remote_branches(git: Git, url: str, branch: str) -> tuple[dict[str, str], str]:
-    """The tips of the branches whose name begins like ours, and the default branch."""
-    tips, default = {}, ""
-    for line in git.run_remote("ls-remote", "--symref", url, "HEAD", f"{HEADS}{branch}*").decode().splitlines():
-        value, _, name = line.partition("\t")
-        if name == "HEAD" and value.startswith("ref: "):
-            default = value.removeprefix("ref: ").removeprefix(HEADS)
-        elif name.startswith(HEADS):
-            tips[name.removeprefix(HEADS)] = value
-    return tips, default

@@ -16,9 +16,10 @@ from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.bundle_push import BundlePush, Pushed
+    from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.settings import BoundarySettings
+    from stepflow.boundary.target_branch import Pushed
     from stepflow.domain.definition import GitHubSettings
     from stepflow.domain.run import Issue
     from stepflow.domain.secrets import Redactor

@@ -1,12 +1,13 @@
 """Small agents, facts and results to plan with, and a plan with every effect."""
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
-from stepflow.boundary.bundle_push import BundlePush, Pushed
+from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.failure import FailedRun
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
 from stepflow.boundary.settings import BoundarySettings, Refused
+from stepflow.boundary.target_branch import Pushed
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, SourceText, Step
 from stepflow.domain.effect import Receipt

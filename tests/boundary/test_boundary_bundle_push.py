@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.bundle_push import MOST_ENTRIES, BundlePush, Pushed
+from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.git_trees import MOST_ENTRIES
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
+from stepflow.boundary.target_branch import Pushed
 from stepflow.errors import BoundaryError
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
