@@ -76,7 +76,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "issue": str(report.issue or ""),
         "final-step": report.final_step_id,
         "verdict": cut(report.verdict or "", TEXT_CAP),
-        "branch": push.detail if push else report.kept_branch,
+        "branch": push.branch if push else report.kept_branch,
         "commit": push.commit if push else report.kept_commit,
         "pull-request": str(pull.number or "") if pull else "",
         "pull-request-url": pull.url if pull else "",

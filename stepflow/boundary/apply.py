@@ -213,14 +213,14 @@ class EffectWriter:
         return self._retry_policy.repeat(lambda: self._writer.update_comment(own.id, body))
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
-        """The receipt's detail is the name of the branch that the commits are on."""
+        """The receipt's detail begins with the branch that the commits are on."""
         if self._pusher is None:
             raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
         pushed = self.push(self._pusher, effect.branch, self.own_comment())
         return Receipt(
             kind=effect.kind,
             status=EffectStatus.APPLIED,
-            detail=pushed.branch,
+            detail=f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
             url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
             commit=pushed.commit,
         )
@@ -237,7 +237,7 @@ class EffectWriter:
         lines: tuple[str, ...] = ()
         planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
         if planned and (pushed := self.receipts.get(EffectKind.PUSH_BRANCH)):
-            lines += branch_lines(planned.branch, pushed.detail)
+            lines += branch_lines(planned.branch, pushed.branch)
         if opened := self.receipts.get(EffectKind.OPEN_PULL_REQUEST):
             lines += pull_request_lines(opened, self._writer.viewer())
         if self._plan.issue and self._plan.settings.issue_text_from_event:
@@ -246,7 +246,7 @@ class EffectWriter:
 
     def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
         """Open the pull request, or update ours that is open; somebody else's is left alone."""
-        branch, base = self.receipts[EffectKind.PUSH_BRANCH].detail, self._base
+        branch, base = self.receipts[EffectKind.PUSH_BRANCH].branch, self._base
 
         def existing() -> PullRequest | None:
             return next((pull for pull in self._writer.open_pull_requests(branch) if pull.base == base), None)

@@ -28,6 +28,7 @@ from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.secret_scan import find_secrets
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
+from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
@@ -35,6 +36,7 @@ from stepflow.domain.secrets import Redactor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.github_types import Account
 
 
@@ -69,6 +71,8 @@ class BundlePush:
     redactor: Redactor = field(default_factory=Redactor)
     connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
+    #: Where GitHub is to write and sign the commits; without it git pushes them.
+    signer: GitHubWriter | None = None
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
         """Check and rewrite the bundle's commits, and push them to `branch`, or to `<branch>-2` and so on if that is
@@ -102,6 +106,8 @@ class BundlePush:
                 commits = self._checked(git)
             except TooMuch as exc:
                 raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
+            if self.signer:
+                return self._plan_verified(git, url, commits, author, self.signer).push(branch)
             commit = self._rewrite(git, commits, author)
 
             def is_ours(tip: str) -> bool:
@@ -177,14 +183,43 @@ class BundlePush:
             raise Refused(f"refused: {len(commits)} commits, and at most {MOST_COMMITS} may be pushed")
         return commits
 
-    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
-        """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
+    def _plan_verified(
+        self, git: Git, url: str, commits: tuple[_Commit, ...], author: Account, signer: GitHubWriter
+    ) -> VerifiedPush:
+        """What GitHub is to write. Raises `Refused` when its API cannot carry a commit, before anything is written."""
+        if merges := [commit.oid[:12] for commit in commits if len(set(commit.parents)) > 1]:
+            raise Refused(
+                f"refused: GitHub's API cannot write a merge commit: {name_some(merges)}",
+                hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
+            )
+        trees = [first_line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")]
+        trees += [commit.tree for commit in commits]
+        planned = [
+            plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
+            for commit, parent_tree, message in zip(commits, trees, self._messages(commits), strict=False)
+        ]
+        marks = {"Stepflow-Agent": self.agent, **(self._issue_trailer or {"Stepflow-Run": self.run_id})}
+        return VerifiedPush(
+            git=git,
+            writer=signer,
+            author=author,
+            base=self.base_commit,
+            marks=frozenset(f"{key}: {value}" for key, value in marks.items()),
+            commits=planned,
+            look=lambda branch: read_branches(git, url, branch),
+        )
+
+    def _messages(self, commits: tuple[_Commit, ...]) -> list[str]:
+        """The messages that the commits leave with."""
         trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id, **self._issue_trailer}
         output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
+        return [clean_message(commit.message, trailers, output_filter) for commit in commits]
+
+    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
+        """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
         new = {self.base_commit: self.base_commit}
-        for commit in commits:
+        for commit, message in zip(commits, self._messages(commits), strict=True):
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
-            message = clean_message(commit.message, trailers, output_filter)
             written = git.run(
                 "commit-tree", commit.tree, *parents, stdin=message.encode(), env=self._identity(author, commit.time)
             )

@@ -22,13 +22,14 @@ SUBMODULE, SYMLINK = "160000", "120000"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One path that differs from the base in one commit. `mode` and `oid` are the new ones, `before` the oid in the
-    base; `size` is 0 for a removed file; `target` is what a symlink points to."""
+    """One path that differs from the base in one commit. `mode` and `oid` are the new ones, `mode_before` and `before`
+    those in the base; `size` is 0 for a removed file; `target` is what a symlink points to."""
 
     path: str
     mode: str
     oid: str
     before: str = ""
+    mode_before: str = ""
     size: int = 0
     target: str | None = None
 

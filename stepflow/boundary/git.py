@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): the branch is looked at before it is written."
 #: What to change when the server says this; the first that fits.
 _HINTS = {
-    "verified signature": "A branch rule demands signed commits: exempt the run's branches from it.",
+    "verified signature": "A branch rule demands signed commits: set `commits: verified`, or exempt the run's branches "
+    "from it.",
     "workflow": "The token may not change workflow files.",
     "GH006": "A branch rule protects this branch: exempt the run's branches from it.",
     "GH013": "A repository rule forbids this push: exempt the run's branches from it.",

@@ -32,8 +32,8 @@ def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ..
             raise TooMuch(str(exc)) from exc
         words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
         for head, path in zip(words[::2], words[1::2], strict=True):
-            _, mode, before, oid, _ = head.split(" ")
-            changes.add(Change(path=path, mode=mode, oid=oid, before=before))
+            mode_before, mode, before, oid, _ = head.removeprefix(":").split(" ")
+            changes.add(Change(path=path, mode=mode, oid=oid, before=before, mode_before=mode_before))
         if len(changes) > MOST_ENTRIES:
             raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
     if any(change.path.count("/") > DEEPEST for change in changes):

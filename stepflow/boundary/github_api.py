@@ -19,13 +19,16 @@ from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to
 from stepflow.boundary.github_types import (
     Account,
     Comment,
+    CommitNow,
     IssueNow,
     Label,
+    NewCommit,
     PullRequest,
     Release,
     Remark,
     Repository,
     Role,
+    Rule,
 )
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.connection import DIRECT, Connection
@@ -34,7 +37,7 @@ from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
     from stepflow.domain.run import Issue
@@ -46,6 +49,12 @@ A = TypeVar("A", bound="GitHub")
 
 NOT_FOUND = 404
 _WHO_AM_I = "query { viewer { databaseId login } }"
+_UPDATE_REFS = "mutation ($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+_CREATE_COMMIT = (
+    "mutation ($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
+)
+#: Every document that is sent.
+DOCUMENTS = (_WHO_AM_I, _UPDATE_REFS, _CREATE_COMMIT)
 _READ_HINTS = {
     401: "The token is not accepted: check `read-token`.",
     403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
@@ -180,6 +189,14 @@ class GitHubReader(GitHub):
         return tuple(label.name for page in self._client.pages("/labels") for label in Label.many(page))
 
     @_reading
+    def demands_signatures(self, branch: str) -> bool:
+        """Whether a rule lets only signed commits onto a branch of this name, be it there or not. Empty stands for
+        the default branch."""
+        branch = branch or Repository.model_validate(self._client.ask("GET", "")[1]).default_branch
+        pages = self._client.pages(f"/rules/branches/{quote(branch, safe='')}")
+        return any(rule.type == "required_signatures" for page in pages for rule in Rule.many(page))
+
+    @_reading
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True)
@@ -295,6 +312,47 @@ class GitHubWriter(GitHub):
             make_latest="true",
         )
         return Release.model_validate(answer)
+
+    @_reading
+    def commit(self, oid: str) -> CommitNow:
+        """A commit of the repository."""
+        # Of its files, which are listed too, no more than one.
+        return CommitNow.model_validate(self._client.ask("GET", f"/commits/{oid}", parameters={"per_page": "1"})[1])
+
+    @_translated
+    def update_refs(self, *updates: tuple[str, str, str]) -> None:
+        """Move refs, all or none: the full name of each, the commit that it must have now, and the new one. Empty
+        stands for no ref."""
+        nothing = "0" * max(len(oid) for _, *oids in updates for oid in oids)
+        changes = [
+            {"name": name, "beforeOid": before or nothing, "afterOid": after or nothing, "force": True}
+            for name, before, after in updates
+        ]
+        repository = self._read_repository()
+        self._client.graphql(_UPDATE_REFS, input={"repositoryId": repository.node_id, "refUpdates": changes})
+
+    @_translated
+    def create_commit(
+        self,
+        branch: str,
+        *,
+        head: str,
+        message: Mapping[str, str],
+        additions: Mapping[str, str],
+        deletions: Sequence[str],
+    ) -> str:
+        """A new commit on a branch that stands at `head`, signed by GitHub; its oid. `message` has `headline` and
+        `body`; `additions` are the contents in base64 by path."""
+        commit = {
+            "branch": {"repositoryNameWithOwner": self._read_repository().full_name, "branchName": branch},
+            "expectedHeadOid": head,
+            "message": message,
+            "fileChanges": {
+                "additions": [{"path": path, "contents": contents} for path, contents in additions.items()],
+                "deletions": [{"path": path} for path in deletions],
+            },
+        }
+        return NewCommit.model_validate(self._client.graphql(_CREATE_COMMIT, input=commit)).oid
 
     def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
         return self._client.ask(verb, path, body=body)[1]

@@ -20,7 +20,7 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from stepflow.boundary.connection import configure_session
-from stepflow.boundary.retry_policy import SERVER_ERRORS, TOO_MANY, WriteFailed
+from stepflow.boundary.retry_policy import CONFLICT, SERVER_ERRORS, TOO_MANY, WriteFailed
 from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
 
 if TYPE_CHECKING:
@@ -43,10 +43,13 @@ _HINTS = {
     "`pull-requests: write`.",
     404: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of the "
     "job.",
+    CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
     GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
     UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
+#: What the status of an answer would be in REST, by the type of GraphQL's error.
+_GRAPHQL_STATUS = {"FORBIDDEN": FORBIDDEN, "STALE_DATA": CONFLICT, "RATE_LIMIT": TOO_MANY, "RATE_LIMITED": TOO_MANY}
 #: Words of GitHub's that say more than the status.
 _SAID_HINTS = {
     "issue is locked": "The issue is locked: unlock it, then start the run again.",
@@ -80,6 +83,15 @@ VENDOR_ERRORS = (github.GithubException, requests.RequestException, Redirected, 
 
 class _ErrorAnswer(pydantic.BaseModel):
     message: str | None = None
+
+
+class _GraphQLError(pydantic.BaseModel):
+    message: str = "no message"
+    type: str = ""
+
+
+class _GraphQLErrors(pydantic.BaseModel):
+    errors: list[_GraphQLError] = []
 
 
 class GitHubClient(Requester):
@@ -137,14 +149,15 @@ class GitHubClient(Requester):
             raise self._failure(status, headers, data)
         return headers, data
 
-    def graphql(self, query: str) -> Any:  # noqa: ANN401 - JSON
-        """The data of a GraphQL query's answer."""
-        body = {"query": query, "variables": {}}
+    def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
+        """The data of a GraphQL document's answer."""
+        body = {"query": query, "variables": variables}
         headers, data = self.ask("POST", self.graphql_url, body=body)
         if not isinstance(data, dict):
             raise NotGitHub("the answer is not GraphQL")
-        if "errors" in data:
-            raise self._failure(400, headers, data)
+        if errors := _GraphQLErrors.model_validate(data).errors:
+            status = next((_GRAPHQL_STATUS[error.type] for error in errors if error.type in _GRAPHQL_STATUS), ERRORS)
+            raise self._failure(status, headers, {"message": "; ".join(error.message for error in errors)})
         return data.get("data")
 
     def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[list[Any]]:

@@ -35,8 +35,33 @@ class Account(_Answer):
 class Repository(_Answer):
     """A repository under its present name."""
 
+    node_id: str
     full_name: str
     default_branch: str
+
+
+class CommitNow(_Answer):
+    """A commit as GitHub has it; `signature` is empty when nobody signed it."""
+
+    oid: str = Field(validation_alias="sha")
+    tree: str = Field(validation_alias=AliasPath("commit", "tree", "sha"))
+    message: str = Field(validation_alias=AliasPath("commit", "message"))
+    author_id: int = Field(NOBODY, validation_alias=AliasPath("author", "id"))
+    committer_login: str = Field("", validation_alias=AliasPath("committer", "login"))
+    signature: _Text = Field("", validation_alias=AliasPath("commit", "verification", "signature"))
+    parents: tuple[Annotated[str, BeforeValidator(lambda parent: parent.get("sha"))], ...]
+
+
+class NewCommit(_Answer):
+    """What is said of a commit that was made."""
+
+    oid: str = Field(validation_alias=AliasPath("createCommitOnBranch", "commit", "oid"))
+
+
+class Rule(_Answer):
+    """A rule that holds for a branch."""
+
+    type: str
 
 
 class Role(_Answer):

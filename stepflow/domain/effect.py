@@ -118,6 +118,11 @@ class Receipt:
     number: int | None = None
     commit: str = ""
 
+    @property
+    def branch(self) -> str:
+        """The branch of a push: its detail begins with it."""
+        return self.detail.partition(" ")[0]
+
 
 def text_of(effect: Effect) -> str:
     """The text that the effect would write, word by word; empty for one without."""

@@ -165,6 +165,13 @@ class StructuredOutput(StrEnum):
 MODEL_ALIASES = ("opus", "sonnet", "haiku")
 
 
+class Commits(StrEnum):
+    """How the commits of a run come to GitHub: pushed by git, or written and signed by GitHub itself."""
+
+    GIT = "git"
+    VERIFIED = "verified"
+
+
 class OnFailure(StrEnum):
     """What a run that did not complete leaves behind (boundary.md "When the run fails")."""
 

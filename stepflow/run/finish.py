@@ -23,7 +23,7 @@ from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import comment_summary, removed_text, verified
@@ -348,7 +348,7 @@ def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:
         receipt
         for receipt in run.done
         if (not receipt.url or receipt.url.startswith(site))
-        and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.detail))
+        and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.branch))
     )
 
 
@@ -387,6 +387,7 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
         allowed_secret_paths=agent.github.allowed_secret_paths,
         redactor=run.request.redactor,
         connection=request.proxy_config.connection_to(server),
+        signer=writer if request.inputs.commits is Commits.VERIFIED else None,
     )
 
 

@@ -12,6 +12,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.words import (
     Allowance,
     BaseChecks,
+    Commits,
     Isolation,
     Network,
     OnFailure,
@@ -236,6 +237,9 @@ class Inputs(BaseModel):
     issue's comments join the context."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
+    commits: Commits = Commits.GIT
+    """`git` pushes the run's commits, `verified` has GitHub write and sign them; merges, submodules, symlinks and
+    executable files are then refused."""
     min_permission: LeastPermission = Permission.WRITE
     """Minimum permission on the repository of the person who triggers a run: `read`, `triage`, `write`,
     `maintain` or `admin`."""

@@ -270,7 +270,7 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
 
 def _is_receipt(event: EffectApplied) -> bool:
     names_branch = event.kind is EffectKind.PUSH_BRANCH and event.status is not EffectStatus.FAILED
-    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.detail if names_branch else "", BRANCH))
+    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.branch if names_branch else "", BRANCH))
     return all(not text or shape.fullmatch(text) for text, shape in fits)
 
 

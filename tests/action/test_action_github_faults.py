@@ -139,8 +139,18 @@ def door(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
     """What a run leaves that meets no trouble."""
-    with open_world(tmp_path_factory.mktemp("undisturbed")) as world:
-        done = with_every_effect(world).run(every_effect())
+    return left_undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The same where GitHub writes the commits."""
+    return left_undisturbed(tmp_path_factory.mktemp("verified"), commits="verified")
+
+
+def left_undisturbed(folder: Path, **inputs: str) -> Left:
+    with open_world(folder) as world:
+        done = with_every_effect(world).run(every_effect(), **inputs)
         assert (done.outputs["outcome"], set(effects(done).values())) == ("completed", {"applied"}), done.log
         return left(world)
 
@@ -163,6 +173,33 @@ def test_trouble_at_an_effect(
         assert_ended(done, trouble, moment, made)
         show(f"GitHub fault | {row}  then {next_try(door)}")
     assert left(door) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("trouble", "mutation"),
+    covering(
+        tuple(TROUBLES),
+        ("updateRefs", "createCommitOnBranch"),
+        always={("lost after the write", "updateRefs"), ("500 after the write", "createCommitOnBranch")},
+    ),
+)
+def test_trouble_at_the_writes_of_verified_commits(
+    door: World, verified: Left, show: Callable[[str], None], trouble: str, mutation: str
+) -> None:
+    made = TROUBLES[trouble]
+    door.github.fail("POST", f"/graphql {mutation}$", **made.given())
+    done = door.run(every_effect(), commits="verified")
+    row = f"{trouble:22} {mutation:18} {done.outputs['outcome']:15} exit {done.exit_code}"
+    assert_honest(door, done)
+    if made.passes:
+        assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+        assert door.clock.slept != []
+        show(f"GitHub fault | {row}  waited {sum(door.clock.slept):.0f} s")
+    else:
+        assert_ended(done, trouble, "push_branch", made)
+        show(f"GitHub fault | {row}  then {next_try(door, commits='verified')}")
+    assert left(door) == verified
+    assert not any("receive-pack" in request.path for request in door.git_server.requests)
 
 
 def assert_ended(done: Invocation, trouble: str, moment: str, made: Trouble) -> None:
@@ -203,7 +240,7 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
     "a protected branch": (said("error: GH006: Protected branch update failed for x."), "A branch rule protects"),
     "signed commits": (
         said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
-        "demands signed commits",
+        "demands signed commits: set `commits: verified`",
     ),
     "a workflow file": (said("refusing to allow a GitHub App to create workflow x"), "may not change workflow files"),
     "no way in": (lambda world: world.git_server.fail("service=git-receive-pack", 403, times=99), "contents: write"),
@@ -330,12 +367,12 @@ def make(world: World, made: Trouble, moment: str) -> None:
         world.github.fail(**PLACES[moment], **fault)
 
 
-def next_try(world: World) -> str:
+def next_try(world: World, **inputs: str) -> str:
     """The same event once more, with GitHub well again."""
     world.github.state.faults.clear()
     world.git_server.faults.clear()
     git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
-    done = world.run(every_effect())
+    done = world.run(every_effect(), **inputs)
     assert_honest(world, done)
     assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
     return done.outputs["outcome"]

@@ -1,14 +1,12 @@
 """A GitHub API on loopback that remembers: issues, comments, labels, pull requests, releases, permissions.
 
-It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks.
+It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks. Commits are made in the git repository behind it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from tests.servers import github_json
+from tests.servers import github_json, graphql
+from tests.servers.bare_repository import NOTHING, BareRepository, Rejected
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.openapi import Contract, load_contract
 
@@ -43,7 +42,7 @@ class Request:
 class Fault:
     """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection, after `stall` seconds;
     `after_write` lets the request have its effect first. `content` is sent as it is, in the place of a message;
-    `since` names a request ("METHOD path") before which nothing goes wrong."""
+    `since` names a request ("METHOD path") before which nothing goes wrong; `skip` so many that fit are spared."""
 
     method: str
     path: str
@@ -55,6 +54,7 @@ class Fault:
     content: str = ""
     stall: float = 0.0
     since: str = ""
+    skip: int = 0
 
     def fits(self, method: str, path: str, previous: list[Request]) -> bool:
         fits = self.times > 0 and method == self.method and re.search(self.path, path) is not None
@@ -99,6 +99,9 @@ class State:
     locked: set[int] = field(default_factory=set)
     #: Whose the read token is, if not the viewer's.
     reader: tuple[str, int] | None = None
+    #: The types of the rules that hold for a branch, and whether the server signs what its API writes.
+    rules: dict[str, list[str]] = field(default_factory=dict)
+    signs: bool = True
 
     def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
         """An open issue by octocat."""
@@ -140,12 +143,17 @@ class GitHubServer(LoopbackServer):
         self.lock = threading.Lock()
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
-        """Let the next request that fits fail; `path` is a regular expression."""
+        """Let the next request that fits fail; `path` is a regular expression, and fits a mutation by its name too."""
         self.state.faults.append(Fault(method, path, status, message, **more))
 
     def writes(self) -> list[str]:
         """Method and path of every request but GET and GraphQL."""
         return [f"{r.method} {r.path}" for r in self.requests if r.method != "GET" and not r.path.endswith("/graphql")]
+
+    def mutations(self) -> list[str]:
+        """The names of the mutations that were asked for."""
+        asked = [r.body["query"] for r in self.requests if r.path.endswith("/graphql")]
+        return [graphql.named_fields(query) for query in asked if query.startswith("mutation")]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         super().__exit__()
@@ -171,7 +179,10 @@ class _Handler(Handler):
             token = credential == "write"
             github.requests.append(Request(self.command, self.path, token, time.time(), body, credential))
             previous = github.requests[:-1]
-            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path, previous)), None)
+            where = f"{path} {graphql.named_fields(body['query'])}" if path == "/graphql" else path
+            fault = next((fault for fault in github.state.faults if fault.fits(self.command, where, previous)), None)
+            if fault and fault.skip:
+                fault.skip, fault = fault.skip - 1, None
             if fault:
                 fault.times -= 1
             if fault and not fault.after_write:
@@ -180,6 +191,7 @@ class _Handler(Handler):
             query = parse_qsl(parts.query)
             api = _Api(github, path, dict(query), body, credential)
             status, data = api.answer(self.command)
+            github.violations += api.violations
             if fault:
                 self._fail(fault)
                 return
@@ -238,6 +250,7 @@ class _Api:
         #: How many things there are in the list that was asked for, on all pages.
         self.listed = 0
         self.headers: dict[str, str] = {}
+        self.violations: list[str] = []
 
     def answer(self, method: str) -> tuple[int, Any]:
         try:
@@ -414,12 +427,62 @@ class _Api:
         permission = {"maintain": "write", "triage": "read", **self._state.custom_roles}.get(role, role)
         return 200, {"permission": permission, "role_name": role, "user": {**self._user(login), "role_name": role}}
 
+    def commit(self, oid: str) -> tuple[int, Any]:
+        stored = self._git.commit(oid)
+        if stored is None:
+            raise Answer(422, f"No commit found for SHA: {oid}")
+        author, committer = (self._committing(name) for name in (stored.author, stored.committer))
+        return 200, github_json.commit(self._repo(), stored, author, committer)
+
+    def rules(self, branch: str) -> tuple[int, Any]:
+        return 200, self._page([{"type": kind} for kind in self._state.rules.get(branch, ())])
+
     def _graphql(self) -> Json:
-        if "viewer" in self._body["query"]:
-            state = self._state
-            login, number = state.reader if self._credential == "read" and state.reader else state.viewer
-            return {"data": {"viewer": {"login": login, "databaseId": number}}}
-        return {"data": None, "errors": [{"type": "INVALID", "message": "this server only knows `viewer`"}]}
+        resolvers = {
+            "viewer": self._viewer,
+            "updateRefs": self._update_refs,
+            "createCommitOnBranch": self._create_commit,
+        }
+        data, self.violations = graphql.answer(self._body, resolvers)
+        return data
+
+    def _viewer(self, _info: Any) -> Json:
+        state = self._state
+        login, number = state.reader if self._credential == "read" and state.reader else state.viewer
+        return {"login": login, "databaseId": number}
+
+    def _update_refs(self, _info: Any, input: Json) -> Json:
+        self._check_mutation(input["repositoryId"] == self._repo()["node_id"])
+        self._git.update_refs(input["refUpdates"])
+        return {}
+
+    def _create_commit(self, _info: Any, input: Json) -> Json:
+        branch, message, changes = input["branch"], input["message"], input["fileChanges"]
+        self._check_mutation(branch["repositoryNameWithOwner"] == self._repo()["full_name"])
+        login, number = self._state.viewer
+        oid = self._git.append(
+            branch["branchName"],
+            input["expectedHeadOid"],
+            f"{message['headline']}\n\n{message['body']}",
+            {each["path"]: each["contents"] for each in changes["additions"]},
+            [each["path"] for each in changes["deletions"]],
+            author=f"{login} <{number}+{login}@users.noreply.github.com>",
+            signs=self._state.signs,
+        )
+        return {"commit": {"oid": oid}}
+
+    def _check_mutation(self, known: bool) -> None:
+        if self._credential != "write":
+            raise Rejected("FORBIDDEN", "Resource not accessible by integration")
+        if not known:
+            raise Rejected("NOT_FOUND", "Could not resolve to a Repository")
+
+    def _committing(self, person: str) -> Json:
+        """The account behind the address of an author or committer; empty where there is none."""
+        if person.endswith("<noreply@github.com>"):
+            return self._user("web-flow")
+        match = re.search(r"<(\d+)\+(\S+)@users\.noreply\.", person)
+        return self._user(match[2]) if match else {}
 
     def _repo(self) -> Json:
         name = self._state.renamed_to or self._state.repository
@@ -454,7 +517,7 @@ class _Api:
         raise Answer(404, "Not Found")
 
     def _pull_json(self, pull: Json) -> Json:
-        shas = (self._tip(pull["head"]) or "0" * 40, self._tip(pull["base"]) or "0" * 40)
+        shas = (self._tip(pull["head"]) or NOTHING, self._tip(pull["base"]) or NOTHING)
         return github_json.pull_request(self._repo(), pull["number"], pull, self._user(pull["login"]), shas)
 
     def _release_json(self, release: Json) -> Json:
@@ -462,20 +525,12 @@ class _Api:
 
     def _tip(self, branch: str) -> str | None:
         """The commit of a branch in the git repository; any name exists where there is none."""
-        if self._state.git_dir is None:
-            return "0" * 40
-        command = [
-            "git",
-            "--git-dir",
-            str(self._state.git_dir),
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            f"refs/heads/{branch}",
-        ]
-        environment = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        return done.stdout.strip() or None
+        return self._git.tip(branch) if self._state.git_dir else NOTHING
+
+    @property
+    def _git(self) -> BareRepository:
+        assert self._state.git_dir, "this server has no git repository"
+        return BareRepository(self._state.git_dir)
 
     def _user(self, login: str) -> Json:
         bot = login.endswith("[bot]")
@@ -520,4 +575,6 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", "/releases", _Api.releases),
     ("POST", "/releases", _Api.create_release),
     ("GET", r"/collaborators/([^/]+)/permission", _Api.permission),
+    ("GET", r"/commits/([0-9a-f]+)", _Api.commit),
+    ("GET", r"/rules/branches/([^/]+)", _Api.rules),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.servers.bare_repository import StoredCommit
 from tests.servers.openapi import NOW, smallest
 
 Json = dict[str, Any]
@@ -19,6 +20,7 @@ def repository(api: str, web: str, full_name: str, owner: Json, default_branch: 
         **smallest("repository"),
         **smallest("full-repository"),
         "id": 1,
+        "node_id": "R_kgDOAAAAAQ",
         "name": full_name.split("/")[1],
         "full_name": full_name,
         "owner": owner,
@@ -102,3 +104,27 @@ def release(repo: Json, number: int, given: Json, user: Json) -> Json:
         "published_at": None if given.get("draft") else NOW,
         "author": user,
     }
+
+
+def commit(repo: Json, stored: StoredCommit, author: Json, committer: Json) -> Json:
+    url = f"{repo['url']}/commits/{stored.oid}"
+    whole = smallest("commit")
+    verification = {
+        "verified": bool(stored.signature),
+        "reason": "valid" if stored.signature else "unsigned",
+        "signature": stored.signature,
+        "payload": "signed" if stored.signature else None,
+        "verified_at": NOW if stored.signature else None,
+    }
+    inner = {
+        **whole["commit"],
+        "message": stored.message,
+        "tree": {"sha": stored.tree, "url": f"{repo['url']}/git/trees/{stored.tree}"},
+        "verification": verification,
+    }
+    parents = [{"sha": oid, "url": f"{repo['url']}/commits/{oid}"} for oid in stored.parents]
+    links = {"url": url, "html_url": f"{repo['html_url']}/commit/{stored.oid}"}
+    return {
+        **whole, **links, "sha": stored.oid, "commit": inner, "author": author, "committer": committer,
+        "parents": parents,
+    }  # fmt: skip

@@ -44,6 +44,8 @@ OPERATIONS = {
     f"{REPO}/pulls/{{pull_number}}": ["get", "patch"],
     f"{REPO}/releases": ["get", "post"],
     f"{REPO}/collaborators/{{username}}/permission": ["get"],
+    f"{REPO}/commits/{{ref}}": ["get"],
+    f"{REPO}/rules/branches/{{branch}}": ["get"],
 }
 
 

@@ -1,0 +1,183 @@
+"""Writes the commits of a run by GitHub's API, so that GitHub signs them: `commits: verified`.
+
+A branch that is new is filled in place. One of ours is replaced in one step by the finished commits, which are made on
+a branch beside it: GitHub closes the pull request of a branch that stands at its base, be it for a second.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable
+from stepflow.boundary.git_trees import REMOVED, blobs_of, compare_trees, sizes_of
+from stepflow.boundary.retry_policy import CONFLICT, WriteFailed
+from stepflow.boundary.settings import Refused
+from stepflow.boundary.target_branch import HEADS, Branches, Pushed
+from stepflow.errors import BoundaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stepflow.boundary.git import Git
+    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_types import Account, CommitNow
+
+PLAIN, EXECUTABLE = "100644", "100755"
+#: The account that GitHub itself commits with.
+WEB_FLOW = "web-flow"
+RUN_TRAILER = "Stepflow-Run: "
+#: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them.
+_SOMEBODY_WAS_FASTER = (400, CONFLICT)
+_HINT = "Let the agent do without it, or set `commits: git`, which carries it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCommit:
+    """One commit as the API takes it: the tree that must come of it, what it adds or changes, and what it removes."""
+
+    headline: str
+    body: str
+    tree: str
+    written: tuple[Change, ...]
+    removed: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """The message as GitHub puts it together."""
+        return f"{self.headline}\n\n{self.body}"
+
+
+def plan_commit(git: Git, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
+    """What GitHub is asked for. Raises `Refused` for what its API cannot carry."""
+    changes = compare_trees(git, parent_tree, {tree})
+    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
+        raise Refused(f"refused: GitHub's API cannot write {name_some(reasons)}", hint=_HINT)
+    written = tuple(change for change in changes if change.mode != REMOVED)
+    sizes = sizes_of(git, {change.oid for change in written})
+    if sum(sizes[change.oid] for change in written) > MOST_BYTES:
+        largest = max(written, key=lambda change: sizes[change.oid])
+        limit = f"{MOST_BYTES // 1024 // 1024} MiB in one commit"
+        raise Refused(
+            f"refused: GitHub's API is given at most {limit}; the largest file is {printable(largest.path)}", hint=_HINT
+        )
+    removed = tuple(change.path for change in changes if change.mode == REMOVED)
+    headline, _, body = message.strip().partition("\n")
+    return PlannedCommit(headline=headline.strip(), body=body.strip(), tree=tree, written=written, removed=removed)
+
+
+def _not_carried(change: Change) -> str:
+    """What about a change the API has no words for; empty when it has."""
+    if SUBMODULE in (change.mode, change.mode_before):
+        return "a submodule"
+    if change.path != change.path.encode(errors="replace").decode():
+        return "a name that is not UTF-8"
+    if change.mode == REMOVED:
+        return ""
+    if change.mode == SYMLINK:
+        return "a symlink"
+    if change.mode_before not in (REMOVED, change.mode):
+        return "a change of mode"
+    return "an executable file" if change.mode == EXECUTABLE else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedPush:
+    """Writes planned commits, parents first, on top of `base`. `marks` are the trailers that say whose work a commit
+    is; `author` is whose token writes; `look` reads the branches of the server."""
+
+    git: Git
+    writer: GitHubWriter
+    author: Account
+    base: str
+    marks: frozenset[str]
+    commits: Sequence[PlannedCommit]
+    look: Callable[[str], Branches]
+
+    def push(self, branch: str) -> Pushed:
+        """Write what is not there yet. A branch that has some of the commits gets the others only, so that doing it
+        again after a lost answer, or in another run that made the same commits, writes nothing twice."""
+        try:
+            return self._push(branch)
+        except WriteFailed as exc:
+            if exc.status not in _SOMEBODY_WAS_FASTER:
+                raise
+        return self._push(branch)
+
+    def _push(self, branch: str) -> Pushed:
+        branches = self.look(branch)
+        chosen = branches.choose(branch, self._may_write)
+        tip = branches.tips.get(chosen, "")
+        if not tip or self._standing(tip) is not None:
+            return self._pushed(chosen, self._fill(chosen, tip))
+        beside = branches.choose(f"{branch}-signing", self._may_write)
+        pushed = self._pushed(beside, self._fill(beside, branches.tips.get(beside, "")))
+        self.writer.update_refs((HEADS + chosen, tip, pushed.commit), (HEADS + beside, pushed.commit, ""))
+        return replace(pushed, branch=chosen)
+
+    def _may_write(self, tip: str) -> bool:
+        """Whether a branch with this tip is ours: nobody's commits are on it, or ours by account and trailers.
+
+        GitHub is the committer of what its API writes; who changes a commit elsewhere becomes its committer, and who
+        changes one on GitHub its author."""
+        return tip == self.base or self._is_ours(self.writer.commit(tip))
+
+    def _is_ours(self, commit: CommitNow) -> bool:
+        by_us = commit.author_id == self.author.id and commit.committer_login in (WEB_FLOW, self.author.login)
+        return by_us and self.marks <= set(commit.message.strip().rpartition("\n\n")[2].splitlines())
+
+    def _standing(self, tip: str) -> int | None:
+        """How many of the commits are there below this tip, signed; None when anything else is."""
+        there: list[CommitNow] = []
+        while tip != self.base:
+            if len(there) == len(self.commits):
+                return None
+            commit = self.writer.commit(tip)
+            if len(commit.parents) != 1 or not commit.signature or not self._is_ours(commit):
+                return None
+            there.insert(0, commit)
+            tip = commit.parents[0]
+        same = all(
+            (now.tree, _without_run(now.message)) == (planned.tree, _without_run(planned.message))
+            for now, planned in zip(there, self.commits, strict=False)
+        )
+        return len(there) if same else None
+
+    def _fill(self, branch: str, tip: str) -> str:
+        """Write the commits that the branch lacks; the last one. `tip` is empty where there is no branch."""
+        standing = self._standing(tip) if tip else None
+        if standing is None:
+            self.writer.update_refs((HEADS + branch, tip, self.base))
+            standing, tip = 0, self.base
+        for commit in self.commits[standing:]:
+            tip = self._write(branch, tip, commit)
+        return tip
+
+    def _write(self, branch: str, head: str, commit: PlannedCommit) -> str:
+        contents = blobs_of(self.git, {change.oid for change in commit.written})
+        additions = {change.path: b64encode(contents[change.oid]).decode() for change in commit.written}
+        message = {"headline": commit.headline, "body": commit.body}
+        return self.writer.create_commit(
+            branch, head=head, message=message, additions=additions, deletions=commit.removed
+        )
+
+    def _pushed(self, branch: str, commit: str) -> Pushed:
+        """The branch, when GitHub has signed what the validators saw. Raises `BoundaryError` otherwise."""
+        now, expected = self.writer.commit(commit), self.commits[-1].tree
+        if now.tree != expected:
+            raise BoundaryError(
+                f"GitHub made the tree {now.tree} of the commits on {branch}, and the validators saw {expected}.",
+                hint="Do not merge that branch. Set `commits: git`, which carries every tree.",
+            )
+        if not now.signature:
+            raise BoundaryError(
+                f"GitHub did not sign the commits on {branch}.",
+                hint="This server does not sign what its API writes: set `commits: git`.",
+            )
+        return Pushed(branch=branch, commit=commit, note=f"signed by GitHub; tree {now.tree} as validated")
+
+
+def _without_run(message: str) -> str:
+    """A commit's message without the run that wrote it."""
+    return "\n".join(line for line in message.strip().splitlines() if not line.startswith(RUN_TRAILER))
