@@ -102,8 +102,12 @@ def plan_effects(
 
 def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
     """`<prefix><agent>/issue-<n>`, or `run-<id>` without an issue."""
+    return branch_of(agent, f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}")
+
+
+def branch_of(agent: AgentDefinition, last: str) -> str:
+    """A branch of the agent's runs; `last` says which run."""
     prefix = agent.github.pull_request.branch_prefix
-    last = f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}"
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
 
 

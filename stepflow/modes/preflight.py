@@ -6,13 +6,14 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.trigger_label import label_of
-from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
+from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.journal.writer import MemoryJournal
@@ -38,6 +39,7 @@ from stepflow.sandbox.selftest import try_canaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from stepflow.boundary.github_api import GitHubReader
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import BaseChecked
     from stepflow.run.clock import Cancellation
@@ -287,9 +289,25 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
     with closing(github_reader(request, token)) as reader:
         refusal = check_actor(reader, boundary_settings(request))
         there = reader.labels()
+        signatures = tuple(_signatures(request, agent, reader))
     held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
     yield failed("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
     yield _labels(request, agent, {name.casefold() for name in there})
+    yield from signatures
+
+
+def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitHubReader) -> Iterator[PreflightCheck]:
+    """Whether a rule lets no commits in that git pushes: for the branch of the pull request, or for a run's own."""
+    if request.inputs.commits is not Commits.GIT or request.inputs.boundary is not BoundaryMode.GITHUB or not agent:
+        return
+    branches = (agent.github.pull_request.base or "", branch_of(agent, f"issue-{request.trigger.issue_number or 1}"))
+    try:
+        demanding = [name or "the default branch" for name in branches if reader.demands_signatures(name)]
+    except StepflowError:
+        yield unknown("commits", f"whether a rule demands signed ones: see {_address(request)}/settings/rules")
+        return
+    if demanding:
+        yield warning("commits", f"a rule of {' and '.join(demanding)} demands signed ones: set `commits: verified`")
 
 
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:

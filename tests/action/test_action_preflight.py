@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.world import World, label_event
+import pytest
+
+from tests.world import BRANCH, World, label_event
 
 READ_TOKEN = "github_pat_readonly0123456789"
 
@@ -60,3 +62,23 @@ def test_a_wrong_input_is_a_row_and_ends_with_two(world: World) -> None:
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "✗ failed   inputs" in done.log
     assert "pass-env" in done.outputs["reason"]
+
+
+@pytest.mark.parametrize("where", ["main", BRANCH])
+def test_a_preflight_warns_where_a_rule_demands_signed_commits(world: World, where: str) -> None:
+    world.github.read_token = READ_TOKEN
+    world.github.state.rules[where] = ["deletion", "required_signatures"]
+    warned = world.run([], mode="preflight", read_token=READ_TOKEN)
+    named = "the default branch" if where == "main" else BRANCH
+    assert f"a rule of {named} demands signed ones: set `commits: verified`" in warned.log
+    quiet = world.run([], mode="preflight", read_token=READ_TOKEN, commits="verified")
+    assert (warned.exit_code, quiet.exit_code) == (0, 0)
+    assert "demands signed ones" not in quiet.log
+
+
+def test_a_preflight_says_where_to_look_when_the_rules_cannot_be_read(world: World) -> None:
+    world.github.read_token = READ_TOKEN
+    world.github.fail("GET", "/rules/branches/", 404)
+    done = world.run([], mode="preflight", read_token=READ_TOKEN)
+    assert done.exit_code == 0, done.log
+    assert "/o/r/settings/rules" in done.log
