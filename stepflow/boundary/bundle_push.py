@@ -25,12 +25,12 @@ from stepflow.boundary.commit_policy import (
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.git_trees import REMOVED, compare_trees, first_line, lines_of, sizes_of
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.secret_scan import find_secrets
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
+from stepflow.domain.secret_forms import find_secrets
 from stepflow.domain.secrets import Redactor
 
 if TYPE_CHECKING:

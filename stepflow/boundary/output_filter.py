@@ -8,7 +8,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
-from stepflow.boundary.secret_scan import mask_secrets
+from stepflow.domain.secret_forms import mask_secrets
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.visible_text import is_invisible
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from stepflow.boundary.secret_scan import mask_secrets
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import (
     Entry,
@@ -22,6 +21,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.report import AgentResult
+from stepflow.domain.secret_forms import mask_secrets
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.reader import iter_journal
