@@ -75,4 +75,5 @@ def _trigger(started: RunStarted) -> Trigger:
         label=by.label,
         default_branch=by.default_branch,
         private=by.private,
+        by_writer=True,
     )

@@ -182,4 +182,6 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         issue_number=event.issue.number if event.issue else inputs.issue,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
+        # Who types the command spends their own money.
+        by_writer=True,
     )

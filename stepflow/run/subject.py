@@ -132,10 +132,10 @@ def _refused_if_silent() -> Iterator[None]:
 
 def _demand_writer(request: RunRequest) -> None:
     """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
-    asked about with the token that may write. Who runs an agent on a machine of their own spends their own money."""
+    asked about with the token that may write."""
     inputs = request.inputs
     shown = request.trigger.by_writer and inputs.min_permission.rank <= Permission.WRITE.rank
-    if shown or request.runner_temp is None or inputs.provider is Provider.SCRIPTED:
+    if shown or inputs.provider is Provider.SCRIPTED:
         return
     if inputs.github_token is not None:
         with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, _refused_if_silent():
