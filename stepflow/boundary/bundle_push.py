@@ -23,7 +23,7 @@ from stepflow.boundary.commit_policy import (
     printable,
 )
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
-from stepflow.boundary.git_trees import REMOVED, compare_trees, first_line, lines_of, sizes_of
+from stepflow.boundary.git_trees import REMOVED, compare_trees, lines_of, sizes_of, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
@@ -135,7 +135,7 @@ class BundlePush:
 
     def _find_secrets(self, git: Git, commits: tuple[_Commit, ...]) -> list[str]:
         """Each credential that a commit adds to what the base has, by its kind, file, line and commit."""
-        base_tree = first_line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")
+        base_tree = tree_of(git, self.base_commit)
         first = {
             change: commit.oid
             for commit in reversed(commits)
@@ -165,7 +165,7 @@ class BundlePush:
                 git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=file)
             except GitFailed as exc:
                 raise Refused(f"refused: the commits are not sound ({exc.said})") from exc
-        if self.tree and first_line(git, "rev-parse", "--verify", f"{bundle.tip}^{{tree}}") != self.tree:
+        if self.tree and tree_of(git, bundle.tip) != self.tree:
             raise Refused("refused: the commits do not hold what the validators saw")
         return bundle.tip
 
@@ -192,8 +192,7 @@ class BundlePush:
                 f"refused: GitHub's API cannot write a merge commit: {name_some(merges)}",
                 hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
             )
-        trees = [first_line(git, "rev-parse", "--verify", f"{self.base_commit}^{{tree}}")]
-        trees += [commit.tree for commit in commits]
+        trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
         planned = [
             plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
             for commit, parent_tree, message in zip(commits, trees, self._messages(commits), strict=False)
@@ -297,7 +296,7 @@ def _commit(record: str) -> _Commit:
 
 def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
     """What every single commit has that the base has not."""
-    base_tree = first_line(git, "rev-parse", "--verify", f"{base}^{{tree}}")
+    base_tree = tree_of(git, base)
     changes = compare_trees(git, base_tree, {commit.tree for commit in commits})
     sizes = sizes_of(git, {change.oid for change in changes if change.mode not in (SUBMODULE, REMOVED)})
     return tuple(

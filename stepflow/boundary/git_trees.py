@@ -68,6 +68,6 @@ def lines_of(git: Git, blobs: Collection[str]) -> dict[str, list[str]]:
     }
 
 
-def first_line(git: Git, *args: str) -> str:
-    """What a command that prints one line says."""
-    return git.run(*args).decode().strip()
+def tree_of(git: Git, commit: str) -> str:
+    """The id of a commit's tree."""
+    return git.run("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()

@@ -1,7 +1,7 @@
 """Writes the commits of a run by GitHub's API, so that GitHub signs them: `commits: verified`.
 
 A branch that is new is filled in place. One of ours is replaced in one step by the finished commits, which are made on
-a branch beside it: GitHub closes the pull request of a branch that stands at its base, be it for a second.
+a branch beside it: GitHub closes a pull request whose branch stands at its base, even for a second.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class VerifiedPush:
         return replace(pushed, branch=chosen)
 
     def _may_write(self, tip: str) -> bool:
-        """Whether a branch with this tip is ours: nobody's commits are on it, or ours by account and trailers.
+        """Whether we may write to a branch with this tip: it has no commits of its own, or they are ours.
 
         GitHub is the committer of what its API writes; who changes a commit elsewhere becomes its committer, and who
         changes one on GitHub its author."""

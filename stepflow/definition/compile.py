@@ -20,7 +20,7 @@ from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Dialect, StepKind
+from stepflow.domain.words import ClosureAction, Dialect, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -76,10 +76,8 @@ def compile_registry(
     registry = read_shape(model, renamed.document, problems, renamed.origins)
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
-    github = agent.runner.integrations.github
-    closure_action = github.default_closure_action if github.enabled else None
     schemas = _open_schemas(registry, agent, folder, problems)
-    files = open_prompts(registry, folder, problems, closure_action=closure_action)
+    files = open_prompts(registry, folder, problems, closure_action=_closure_action(agent))
 
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
     sections: Collection[str] = ()
@@ -92,10 +90,9 @@ def compile_registry(
     else:
         checked = nodes = read_check_steps(registry, problems)
         owners = _name_handoffs(nodes, "key", problems)
-        handed = set(owners)
-        parameters = {parameter.name for parameter in agent.parameters}
-        add_aliases(checked, owners, run_variable_names(verdict) | parameters, problems)
-        handed.update(name for node in checked.values() for name in node.aliases)
+        taken = run_variable_names(verdict) | {parameter.name for parameter in agent.parameters}
+        add_aliases(checked, owners, taken, problems)
+        handed = {*owners, *(name for node in checked.values() for name in node.aliases)}
     entries = check_entries(registry, nodes, sections, verdict, problems)
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
         check_graph(nodes, entries, dialect, problems)
@@ -123,6 +120,12 @@ def compile_registry(
         return None
     steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
+
+
+def _closure_action(agent: Agent) -> ClosureAction | None:
+    """What closing means where the closing answer does not say; None where nothing is done on GitHub."""
+    github = agent.runner.integrations.github
+    return github.default_closure_action if github.enabled else None
 
 
 def _step(

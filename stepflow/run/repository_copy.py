@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.local_branch import clone_history, fetch_branch
 from stepflow.errors import InputError
 from stepflow.run.parts import toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
+from stepflow.sandbox.local_branch import clone_history, fetch_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
 
 if TYPE_CHECKING:

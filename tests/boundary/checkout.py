@@ -42,6 +42,16 @@ class Checkout:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
+    def merge_two_sides(self) -> None:
+        """A merge commit on main, of two commits that change different files."""
+        self.git("checkout", "--quiet", "-b", "side")
+        self.write("side.txt", "side\n")
+        self.commit("Side")
+        self.git("checkout", "--quiet", "main")
+        self.write("main.txt", "main\n")
+        self.commit("Main")
+        self.git("merge", "--quiet", "--no-edit", "side")
+
     def commit(self, message: str = "Work", *, committer: str = "") -> str:
         self.git("add", "--all")
         self.git(

@@ -99,13 +99,7 @@ def test_the_token_goes_to_the_server_alone_and_only_when_it_is_needed(
 
 
 def test_merges_stay_merges(push: Pushing, checkout: Checkout, origin: Path) -> None:
-    checkout.git("checkout", "--quiet", "-b", "side")
-    checkout.write("side.txt", "side\n")
-    checkout.commit("Side")
-    checkout.git("checkout", "--quiet", "main")
-    checkout.write("main.txt", "main\n")
-    checkout.commit("Main")
-    checkout.git("merge", "--quiet", "--no-edit", "side")
+    checkout.merge_two_sides()
     pushed = push()
     assert len(served(origin, "rev-list", "--parents", "-1", pushed.commit).split()) == 3
     assert served(origin, "rev-list", "--count", f"main..{BRANCH}") == "3"

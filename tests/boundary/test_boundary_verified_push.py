@@ -188,13 +188,7 @@ def test_what_the_api_cannot_carry_is_refused_by_path_before_anything_is_written
 
 
 def test_a_merge_is_refused(write: Writing, checkout: Checkout, github: GitHubServer) -> None:
-    checkout.git("checkout", "--quiet", "-b", "side")
-    checkout.write("side.txt", "side\n")
-    checkout.commit("Side")
-    checkout.git("checkout", "--quiet", "main")
-    checkout.write("main.txt", "main\n")
-    checkout.commit("Main")
-    checkout.git("merge", "--quiet", "--no-edit", "side")
+    checkout.merge_two_sides()
     with pytest.raises(Refused, match=r"cannot write a merge commit: [0-9a-f]{12}"):
         write()
     assert github.mutations() == []

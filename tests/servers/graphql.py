@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -37,6 +34,7 @@ from graphql import (
 
 from stepflow.boundary.github_api import DOCUMENTS
 from tests.servers.bare_repository import Rejected
+from tests.servers.npm_package import fetch_member
 
 PACKAGE = "@octokit/graphql-schema"
 VERSION = "15.26.1"
@@ -135,16 +133,6 @@ def _plain(node: Any, fields: set[str]) -> Any:
     return replace(node, **changes)
 
 
-def _fetch() -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        pack = ["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"]
-        subprocess.run(pack, cwd=folder, check=True, capture_output=True, timeout=300)
-        with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
-            member = package.extractfile("package/schema.graphql")
-            assert member is not None
-            return member.read().decode()
-
-
 if __name__ == "__main__":
-    SCHEMA.write_text(_cut(_fetch()), encoding="utf-8")
+    SCHEMA.write_text(_cut(fetch_member(PACKAGE, VERSION, "schema.graphql").decode()), encoding="utf-8")
     print(f"{PACKAGE}@{VERSION}: {len(DOCUMENTS)} documents in {SCHEMA}")

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +18,8 @@ from openapi_core.datatypes import RequestParameters
 from openapi_core.exceptions import OpenAPIError
 from openapi_core.templating.responses.exceptions import ResponseNotFound
 from werkzeug.datastructures import Headers, ImmutableMultiDict
+
+from tests.servers.npm_package import fetch_member
 
 PACKAGE = "@octokit/openapi"
 VERSION = "23.0.2"
@@ -129,16 +128,6 @@ def _missing(exc: OpenAPIError) -> bool:
     return type(exc).__name__ in {"PathNotFound", "OperationNotFound"}
 
 
-def _fetch() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        pack = ["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"]
-        subprocess.run(pack, cwd=folder, check=True, capture_output=True, timeout=300)
-        with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
-            member = package.extractfile("package/generated/api.github.com.json")
-            assert member is not None
-            return json.load(member)
-
-
 def _cut(description: dict[str, Any]) -> dict[str, Any]:
     """The operations we use with all components that they reach, without what only explains them to people."""
     paths = {
@@ -178,5 +167,6 @@ def _cut(description: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    DESCRIPTION.write_text(json.dumps(_cut(_fetch()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    published = json.loads(fetch_member(PACKAGE, VERSION, "generated/api.github.com.json"))
+    DESCRIPTION.write_text(json.dumps(_cut(published), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{PACKAGE}@{VERSION}: {len(OPERATIONS)} paths in {DESCRIPTION}")
