@@ -30,7 +30,7 @@ from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.secret_forms import find_secrets
+from stepflow.domain.secret_patterns import find_secrets
 from stepflow.domain.secrets import Redactor
 
 if TYPE_CHECKING:

@@ -190,8 +190,8 @@ class GitHubReader(GitHub):
 
     @_reading
     def demands_signatures(self, branch: str) -> bool:
-        """Whether a rule lets only signed commits onto a branch of this name, be it there or not. Empty stands for
-        the default branch."""
+        """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the
+        default branch."""
         branch = branch or Repository.model_validate(self._client.ask("GET", "")[1]).default_branch
         pages = self._client.pages(f"/rules/branches/{quote(branch, safe='')}")
         return any(rule.type == "required_signatures" for page in pages for rule in Rule.many(page))

@@ -8,7 +8,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
-from stepflow.domain.secret_forms import mask_secrets
+from stepflow.domain.secret_patterns import mask_secrets
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.visible_text import is_invisible
 
@@ -69,7 +69,7 @@ class OutputFilter:
     redactor: Redactor = field(default_factory=Redactor)
 
     def mask(self, text: str) -> str:
-        """The text without the secrets, and without what has the form of one."""
+        """The text without the secrets, and without what looks like one."""
         return mask_secrets(self.redactor(text))
 
 

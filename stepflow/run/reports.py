@@ -21,7 +21,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.report import AgentResult
-from stepflow.domain.secret_forms import mask_secrets
+from stepflow.domain.secret_patterns import mask_secrets
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.reader import iter_journal
@@ -372,7 +372,7 @@ def _shown(steps: list[_Step], whole: _Step, history: SnapshotHistory, redact: C
 
     def diff_of(step: _Step) -> StepDiff:
         diff = step_diff(step.paths, lambda path: history.change(path, *step.paths[path]), budget, redact)
-        # What has the form of a credential keeps the commits from being pushed; a page shows it to nobody either.
+        # What looks like a credential keeps the commits from being pushed, so the page does not show it either.
         return replace(diff, files=tuple(replace(file, text=mask_secrets(file.text)) for file in diff.files))
 
     budget, shown, left_out = Budget(), dict[int, StepDiff](), 0

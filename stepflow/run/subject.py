@@ -73,7 +73,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     if token is not None:
         with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
             return _read(reader, request, known, number)
-    _demand_writer(request)
+    _demand_write_access_without_read_token(request)
     if known or number is None:
         return Subject(issue=known)
     if request.inputs.provider is Provider.SCRIPTED:
@@ -87,7 +87,7 @@ def read_again(request: RunRequest, issue: Issue | None) -> Subject:
     the issue have cost, is asked again. `request` has the run's own id."""
     token = request.inputs.read_token
     if token is None:
-        _demand_writer(request)
+        _demand_write_access_without_read_token(request)
         return Subject(issue=issue)
     with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
         _demand_write_access(reader, request)
@@ -130,7 +130,7 @@ def _refused_if_silent() -> Iterator[None]:
         raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
 
 
-def _demand_writer(request: RunRequest) -> None:
+def _demand_write_access_without_read_token(request: RunRequest) -> None:
     """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
     asked about with the token that may write."""
     inputs = request.inputs

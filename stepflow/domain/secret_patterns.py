@@ -1,6 +1,7 @@
-"""Finds credentials in what is about to leave, by the forms that those who issue them gave them.
+"""Finds credentials in what is about to leave, by the formats that their issuers gave them.
 
-The forms are those of detect-secrets, which names each kind; what only looks random, or is named "password", is none.
+The patterns are those of detect-secrets, which names each kind. Text that only looks random, or that follows the word
+"password", does not count.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
     from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
-#: Lines are looked at in pieces that overlap by half: some forms take time that grows with the square of a line.
+#: Lines are looked at in pieces that overlap by half: some patterns take time that grows with the square of a line.
 _PIECE = 2_000
 #: What detect-secrets does not know yet.
-_MORE_FORMS = {
+_MORE_PATTERNS = {
     "Anthropic key": re.compile(r"sk-ant-[A-Za-z0-9_-]{20,}"),
     "GitHub fine-grained token": re.compile(r"github_pat_[A-Za-z0-9_]{36,}"),
 }
 #: In what AWS writes in its own documentation.
 _EXAMPLE = "EXAMPLE"
-#: Forms that are no credential most of the time: documentation writes addresses as `http://user:password@host`.
+#: Patterns that match something else most of the time: documentation writes addresses as `http://user:password@host`.
 _VAGUE = frozenset({"Basic Auth Credentials", "Public IP (ipv4)"})
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL
@@ -49,14 +50,14 @@ def mask_secrets(text: str) -> str:
 def _secrets(line: str) -> Iterator[tuple[str, str]]:
     for begin in range(0, max(len(line) - _PIECE // 2, 1), _PIECE // 2):
         piece = line[begin : begin + _PIECE]
-        for kind, forms in _forms(piece):
-            found = (match[0] for form in forms for match in form.finditer(piece))
+        for kind, patterns in _patterns(piece):
+            found = (match[0] for pattern in patterns for match in pattern.finditer(piece))
             yield from ((kind, value) for value in found if _EXAMPLE not in value)
 
 
-def _forms(piece: str) -> Iterator[tuple[str, Iterable[re.Pattern[str]]]]:
-    yield from ((kind, (form,)) for kind, form in _MORE_FORMS.items())
-    # Some forms find a part of the credential, and one of the detectors looks more closely than its forms do.
+def _patterns(piece: str) -> Iterator[tuple[str, Iterable[re.Pattern[str]]]]:
+    yield from ((kind, (pattern,)) for kind, pattern in _MORE_PATTERNS.items())
+    # Some patterns capture only a part of the credential, and one detector looks more closely than its patterns do.
     yield from ((each.secret_type, each.denylist) for each in _detectors() if any(each.analyze_string(piece)))
 
 
@@ -67,5 +68,5 @@ def _detectors() -> tuple[RegexBasedDetector, ...]:
     from detect_secrets.plugins.base import RegexBasedDetector  # noqa: PLC0415
 
     kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
-    by_form = (make for kind, make in kinds.items() if kind not in _VAGUE)
-    return tuple(make() for make in by_form if issubclass(make, RegexBasedDetector))
+    by_pattern = (make for kind, make in kinds.items() if kind not in _VAGUE)
+    return tuple(make() for make in by_pattern if issubclass(make, RegexBasedDetector))
