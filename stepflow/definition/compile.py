@@ -69,11 +69,7 @@ def compile_registry(
     options: LoadOptions,
 ) -> Graph | None:
     """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
-    renamed = to_new_names(document)
-    problems = problems.diagnostics.of(problems.file, renamed.origin)
-    report_old_names(renamed.old_names, problems)
-    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
-    registry = read_shape(model, renamed.document, problems, renamed.origins)
+    registry, problems = _read_registry(document, dialect, problems)
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
     schemas = _open_schemas(registry, agent, folder, problems)
@@ -120,6 +116,17 @@ def compile_registry(
         return None
     steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
+
+
+def _read_registry(
+    document: JsonObject, dialect: Dialect, problems: FileProblems
+) -> tuple[GateRegistry | CheckRegistry, FileProblems]:
+    """The registry by its newer names, and where its problems go, which are placed by the names as they are written."""
+    renamed = to_new_names(document)
+    problems = problems.diagnostics.of(problems.file, renamed.origin)
+    report_old_names(renamed.old_names, problems)
+    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
+    return read_shape(model, renamed.document, problems, renamed.origins), problems
 
 
 def _closure_action(agent: Agent) -> ClosureAction | None:
