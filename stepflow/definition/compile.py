@@ -10,7 +10,7 @@ from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
+from stepflow.definition.graph import add_edges, check_approvals, check_entries, check_graph, check_verdict_fits
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -20,7 +20,7 @@ from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import ClosureAction, Dialect, StepKind
+from stepflow.domain.words import ClosureAction, Dialect, Permission, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -90,6 +90,7 @@ def compile_registry(
         add_aliases(checked, owners, taken, problems)
         handed = {*owners, *(name for node in checked.values() for name in node.aliases)}
     entries = check_entries(registry, nodes, sections, verdict, problems)
+    check_approvals(nodes, entries, problems)
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
         check_graph(nodes, entries, dialect, problems)
 
@@ -164,6 +165,7 @@ def _step(
         else None,
         command=command,
         aliases=node.aliases,
+        approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
     )
 
 

@@ -238,6 +238,12 @@ class CommandEntry(FileModel):
     timeout: Annotated[float, Field(gt=0)] = 30000
 
 
+class ApprovalEntry(FileModel):
+    """`approval` of a step: who must agree before it begins."""
+
+    by: Annotated[Literal["write", "maintain", "admin"] | None, NEEDED, Code("SF355", "SF355")] = None
+
+
 class StepEntry(FileModel):
     """One value of `steps` (registry.md §5.1)."""
 
@@ -260,6 +266,7 @@ class StepEntry(FileModel):
     permission_mode: Mode | None = None
     format_retries: AtLeastZero | None = None
     runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
+    approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
 
 
 class PatternEntry(FileModel):
@@ -402,6 +409,7 @@ class CheckStepEntry(FileModel):
     permission_mode: Mode | None = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
     format_retries: AtLeastZero | None = None
+    approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
 
 
 class CheckRegistry(Registry):

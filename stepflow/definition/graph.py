@@ -221,6 +221,17 @@ def check_entries(
     return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in flow})
 
 
+def check_approvals(
+    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]], entries: Entries, problems: FileProblems
+) -> None:
+    """Before an entry step there is nothing to approve (SF355)."""
+    for step_id in sorted(set(entries.by_pointer.values())):
+        if nodes[step_id].entry.approval is not None:
+            message = "before an entry step there is nothing that could be approved"
+            fix = 'Move "approval" to the step that carries out what was planned.'
+            problems.report("SF355", nodes[step_id].at / "approval", message, fix)
+
+
 def check_graph(
     nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
     entries: Entries,

@@ -16,6 +16,7 @@ from stepflow.domain.words import (
     Dialect,
     FailureAction,
     Intent,
+    Permission,
     PermissionMode,
     StepKind,
     VerdictType,
@@ -236,7 +237,8 @@ class Step:
 
     The intent is found by `gate` or by `check`; with neither, in an ungated registry, the verdict runs the flow.
     `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
-    command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2).
+    command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
+    a step with an `approval` the run ends until somebody with that permission agrees.
     """
 
     id: str
@@ -254,6 +256,7 @@ class Step:
     validation: ValidationEntry | None = None
     command: StepCommand | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    approval: Permission | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
