@@ -37,6 +37,7 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
+from stepflow.run.approval import waiting_request
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
@@ -161,6 +162,9 @@ def run_mode(
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
         return ActionResult(report=complete)
     try:
+        if trigger.reply:
+            request = waiting_request(request)
+            requested.agent = request.trigger.agent
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
         return ActionResult(report=write_unbegun(request, cancelled, clock))

@@ -189,9 +189,14 @@ def branch_lines(planned: str, pushed: str) -> tuple[str, ...]:
     return (f"Branch `{planned}` holds somebody else's commits, so those of this run are on `{pushed}`.",)
 
 
+def has_same_text(used: Issue, now: Issue | IssueNow) -> bool:
+    """Whether title and body are what they were."""
+    return (_plain(used.title), _plain(used.body)) == (_plain(now.title), _plain(now.body))
+
+
 def edited_lines(used: Issue, now: IssueNow) -> tuple[str, ...]:
     """That the issue is not the one that the run read."""
-    if (_plain(used.title), _plain(used.body)) == (_plain(now.title), _plain(now.body)):
+    if has_same_text(used, now):
         return ()
     return ("The issue has been edited since this run was triggered; the run used the text as it was then.",)
 

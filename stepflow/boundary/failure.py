@@ -38,7 +38,7 @@ BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
 class FailedRun:
     """What is known of a run that did not complete. `agent` is its name, `branch` that of its work; `text` says what
     happened. `pushed_commit` is what the run had pushed before it failed: the marker must know our own tip. `cost` is
-    what this run has cost."""
+    what this run has cost. A text that `adds` stands below what the run wrote before."""
 
     run_id: str
     agent: str
@@ -51,6 +51,7 @@ class FailedRun:
     branch: str = ""
     pushed_commit: str = ""
     cost: Spent = field(default_factory=Spent)
+    adds: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +75,12 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     `on-failure: push-branch` alone.
     """
     github, settings = run.github, run.settings
-    if settings.on_failure is not OnFailure.PUSH_BRANCH:
+    waits = run.outcome is Outcome.AWAITING_APPROVAL
+    if settings.on_failure is not OnFailure.PUSH_BRANCH or waits:
         pusher = None
     may_comment = github.comment and AllowedEffect.COMMENT in github.allowed_effects
-    comments = settings.on_failure is not OnFailure.NOTHING and run.issue is not None and may_comment
+    wanted = waits or settings.on_failure is not OnFailure.NOTHING
+    comments = wanted and run.issue is not None and may_comment
     if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):
         return None
     output_filter = OutputFilter(allowed_hosts=settings.link_hosts(github.allowed_link_hosts), redactor=run.redactor)
@@ -104,7 +107,8 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
                 work_note = f"The unfinished work could not be kept on a branch: {exc}"
         detail = work_note
         if comments:
-            adds = run.outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(run.run_id)
+            is_ours = own is not None and own.marker.run == marker_word(run.run_id)
+            adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
             body = _comment_body(run.text, work_note, output_filter, before=own.body if adds and own else "")
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."

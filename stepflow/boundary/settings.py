@@ -53,14 +53,20 @@ class Refused(BoundaryError):
     """The trust rules forbid writing; nothing was written. About commits the message begins with `refused: `."""
 
 
-def check_actor(github: GitHub, settings: BoundarySettings) -> str | None:
-    """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own."""
+def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:
+    """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own. Who
+    approves a step must be an `approver`, too."""
     actor = settings.actor
     if not actor:
         return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
     if settings.actor_is_bot or actor.endswith("[bot]"):
         return None if _named(actor, settings.allow_bots) else _bot_refusal(actor)
     permission = Permission(github.permission(actor))
+    if settings.min_permission.rank <= permission.rank < approver.rank:
+        return (
+            f"Nothing was begun: {actor} has the permission '{permission}' on {settings.repository}, and the step's "
+            f"`approval` demands '{approver}'. Let somebody with that permission approve."
+        )
     if permission.rank < settings.min_permission.rank:
         return (
             f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "

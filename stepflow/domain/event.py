@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
@@ -469,6 +470,8 @@ Event = (
     | Routed
     | ValidatorRan
     | CompletionJudged
+    | ApprovalAsked
+    | ApprovalAnswered
     | FlowEnded
     | WorkCollected
     | EffectPlanned

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from stepflow.domain.approval import ApprovalRequest
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
@@ -76,7 +77,7 @@ class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
     `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
-    None where there are none or that is not known."""
+    None where there are none or that is not known; `approval` is what the run waits for."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -123,6 +124,7 @@ class RunReport:
     run_folder: str = ""
     host_run_folder: str = ""
     provider: str = ""
+    approval: ApprovalRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

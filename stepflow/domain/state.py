@@ -7,6 +7,7 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
     AnswerLost,
@@ -49,7 +50,8 @@ class RunState(NamedTuple):
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
     back. `answers` counts the answers of all steps. `strategies` says how each model is asked for structured output by
     now, where it is no longer asked in the first way. `base_checks` are the validators as they were before the first
-    call of the model, by their commands.
+    call of the model, by their commands. `approved` are steps that somebody let begin, until another step leads to them
+    again; `rejection` says who did not let one begin, and why.
     """
 
     step_id: str = ""
@@ -73,6 +75,8 @@ class RunState(NamedTuple):
     violations: int = 0
     strategies: Mapping[str, Strategy] = _NONE
     base_checks: Mapping[str, BaseChecked] = _NONE
+    approved: frozenset[str] = frozenset()
+    rejection: str | None = None
     intent: Intent | None = None
     outcome: Outcome | None = None
 
@@ -112,6 +116,8 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
             return _validated(state, event)
         case CompletionJudged():
             return _judged(state, event)
+        case ApprovalAnswered():
+            return _agreed(state, event)
         case FlowEnded() | RunFinished():
             return state._replace(outcome=event.outcome)
         case _:
@@ -162,9 +168,17 @@ def _routed(state: RunState, event: Routed) -> RunState:
     stays = event.to == event.source and state.intent is Intent.REPEAT
     return _visit(state, begins=event.to != event.source, retried=event.transition == RETRY)._replace(
         step_id=event.to,
+        approved=state.approved if event.to == event.source else state.approved - {event.to},
         repeat_reason=event.reason if stays else "",
         repeats=state.repeats + 1 if stays else 0,
     )
+
+
+def _agreed(state: RunState, event: ApprovalAnswered) -> RunState:
+    if event.digest is not None:
+        return state._replace(approved=state.approved | {event.step_id})
+    why = f": {event.reason}" if event.reason else ""
+    return state._replace(rejection=f'{event.actor} rejected the plan before step "{event.step_id}"{why}')
 
 
 def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:

@@ -213,6 +213,7 @@ class Outcome(StrEnum):
     ROUTING_FAILED = "routing_failed"
     SCHEMA_FAILED = "schema_failed"
     ABORTED = "aborted"
+    AWAITING_APPROVAL = "awaiting_approval"
     LIMIT_REACHED = "limit_reached"
     BUDGET_EXHAUSTED = "budget_exhausted"
     TIMED_OUT = "timed_out"
@@ -236,6 +237,7 @@ CODE_OF_OUTCOME: dict[Outcome, str] = {
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,
     Outcome.NO_CHANGES: 0,
+    Outcome.AWAITING_APPROVAL: 0,
     Outcome.SKIPPED: 0,
     Outcome.CANCELLED: 130,
     Outcome.MISCONFIGURED: 2,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.decision import Close, Decided, FlowResult, GoTo, Move, Stop
 from stepflow.domain.event import Routed
+from stepflow.engine.approval import demand_approval
 from stepflow.engine.attempt import attempt_step
 from stepflow.engine.closing import complete
 from stepflow.engine.context import FlowContext, FlowStopped
@@ -25,6 +26,7 @@ def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunSt
         while True:
             step = agent.steps[context.state.step_id]
             context.check_limits(next_step=step.id)
+            demand_approval(context, step)
             attempt = attempt_step(context, step)
             if attempt is None:
                 continue

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import (
@@ -72,7 +73,7 @@ def safe_point(events: Iterable[Event]) -> int:
         match event:
             case IterationStarted():
                 safe = number
-            case RunStarted() | CompletionJudged(done=False):
+            case RunStarted() | ApprovalAnswered() | CompletionJudged(done=False):
                 safe = number + 1
             case Routed() if event.to is not None:
                 safe = number + 1

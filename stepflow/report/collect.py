@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAsked, ApprovalRequest
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
@@ -213,6 +214,11 @@ def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
     return events.RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
 
 
+def _approval(read: Reading) -> ApprovalRequest | None:
+    asked = read.last(ApprovalAsked)
+    return _copied(asked, ApprovalRequest) if asked else None
+
+
 def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
     """The code of the outcome, if it has one (registry.md §9)."""
     if known.code or outcome in CODE_OF_OUTCOME:
@@ -280,4 +286,5 @@ def collect_report(
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
         provider=str(started.options.get("provider", "")) if started else "",
+        approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import named
 from stepflow.domain.figures import count
 from stepflow.domain.visible_text import count_kinds
@@ -97,6 +98,8 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _validator_ran(event)
         case events.CompletionJudged():
             return _completion_judged(event)
+        case ApprovalAsked() | ApprovalAnswered():
+            return _approval(event)
         case events.FlowEnded():
             return EventMessage(
                 title=f"The flow ended: {event.outcome}.",
@@ -260,6 +263,16 @@ def _completion_judged(event: events.CompletionJudged) -> EventMessage:
         parts=(Part("Retry prompt", event.retry_prompt),),
         below=quoted(first_lines(event.retry_prompt, RETRY_SHOWN)),
     )
+
+
+def _approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
+    if isinstance(event, ApprovalAsked):
+        what = f" waits for {event.digest}, by {event.by}"
+    elif event.digest is None:
+        what = f": {event.actor} rejected: {event.reason}"
+    else:
+        what = f": {event.actor} approved {event.digest}"
+    return _fact(f"[Approval] step {event.step_id}{what}", is_warning=False)
 
 
 def _work_collected(event: events.WorkCollected) -> EventMessage:

@@ -92,6 +92,7 @@ MARKS: dict[bool | str, Mark] = {
     **dict.fromkeys(
         (EffectStatus.SKIPPED, Outcome.SKIPPED, Outcome.NO_CHANGES), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)
     ),
+    Outcome.AWAITING_APPROVAL: Mark(text="…", emoji="⏸️", tone=Tone.PLAIN),
     Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
 }
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.figures import count, usd
+from stepflow.domain.json import as_text
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
@@ -66,6 +67,9 @@ COMMENT_NOTES = 10
 COMMENT_PIECES = 20
 FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
+#: Who approves a plan must have seen it.
+PLAN_LINES = 2_000
+PLAN_WIDTH = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +265,27 @@ def _shared_values(report: RunReport) -> dict[str, object]:
         "ended": OUTCOMES[report.outcome],
         "reason": describe_reason(report.reason),
         "advice": next_step(report),
+        "plan": _plan(report),
+        "left": " · ".join(_left(report)),
     }
+
+
+def _plan(report: RunReport) -> str:
+    """What the steps handed on, as data."""
+    parts = [
+        f"{step}, {key}:\n{as_text(value)}" for step, values in report.handoff.items() for key, value in values.items()
+    ]
+    return fence("\n\n".join(parts) or "nothing", lines=PLAN_LINES, width=PLAN_WIDTH)
+
+
+def _left(report: RunReport) -> Iterator[str]:
+    """What is left of the limits."""
+    if asked := report.approval:
+        yield count(asked.iterations_left, "iteration")
+        if asked.usd_left is not None:
+            yield usd(asked.usd_left)
+        if asked.tokens_left is not None:
+            yield count(asked.tokens_left, "token")
 
 
 def _picture(report: RunReport, agent: AgentDefinition) -> str:
@@ -359,10 +383,14 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "next", next_step(report)
 
 
+#: Ends without success in which nothing went wrong.
+NOTICED = (Outcome.SKIPPED, Outcome.NO_CHANGES, Outcome.AWAITING_APPROVAL)
+
+
 def outcome_annotation(report: RunReport) -> tuple[str, ...]:
     """What a person must know at the end: nothing when all went well."""
     if report.success:
         return ()
-    level = "notice" if report.outcome in (Outcome.SKIPPED, Outcome.NO_CHANGES) else "error"
+    level = "notice" if report.outcome in NOTICED else "error"
     what = f"{describe_reason(report.reason)}\n{next_step(report)}"
     return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)

@@ -24,6 +24,7 @@ OUTCOMES: Mapping[Outcome, str] = {
     Outcome.ROUTING_FAILED: "an answer led nowhere",
     Outcome.SCHEMA_FAILED: "a step's schema cannot be used",
     Outcome.ABORTED: "the agent gave up",
+    Outcome.AWAITING_APPROVAL: "waiting for approval",
     Outcome.LIMIT_REACHED: "a limit was reached",
     Outcome.BUDGET_EXHAUSTED: "the budget is spent",
     Outcome.TIMED_OUT: "the time is up",
@@ -126,6 +127,10 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.ABORTED: (
         "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then {again}."
+    ),
+    Outcome.AWAITING_APPROVAL: (
+        "Read the plan. To go on with it, comment `/stepflow approve` and the digest on the issue; to end the run, "
+        "comment `/stepflow reject` and why."
     ),
     Outcome.LIMIT_REACHED: (
         "See in the step table where the run went in circles. Split the issue or sharpen that step's prompt; "

@@ -8,6 +8,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import (
     Entry,
     FlowEnded,
@@ -103,6 +104,11 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
             if before.get(layer) != holds:
                 now = f"after the run was resumed: {holds}"
                 journal.append(LayerReported(layer=layer, state=now, is_warning=False))
+        if reply := run.request.trigger.reply:
+            actor = run.request.trigger.actor
+            answered = ApprovalAnswered(step_id=state.step_id, actor=actor, digest=reply.digest, reason=reply.reason)
+            journal.append(answered)
+            state = advance(state, answered)
     else:
         started = _started(run, sandbox)
         state = fold([started])

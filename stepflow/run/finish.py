@@ -256,6 +256,9 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     number = request.trigger.issue_number
     if request.inputs.boundary is not BoundaryMode.GITHUB or number is None or not _token(request):
         return None
+    if not request.trigger.agent:
+        # A reply to a run whose folder is gone: nobody knows which comment it belongs to.
+        return None
     check_addresses(request.inputs)
     try:
         github = load_requested(request).github
@@ -270,6 +273,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
         outcome=report.outcome,
         text=comment_summary(report, run_url=request.job_url),
         redactor=request.redactor,
+        adds=request.trigger.reply is not None,
     )
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(_writer(request, policy)) as writer:

@@ -15,12 +15,13 @@ from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import Spent
 from stepflow.domain.problem import Severity
 from stepflow.domain.secrets import SHORTEST_SECRET
-from stepflow.domain.words import Provider
+from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scripted import ScriptedModel
+from stepflow.run.approval import check_reply
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
@@ -84,6 +85,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     check_budget(agent, inputs)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
+    approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
         model: Model
         if scenario:
@@ -94,7 +96,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             # A resumed run keeps what the model was shown of the issue at first.
             context = SanitizedText(text=resumed_run.started.context_text)
             request, before = resumed_request(resumed_run.started, request), resumed_run.turns()
-            subject = read_again(request, resumed_run.started.subject)
+            subject = read_again(request, resumed_run.started.subject, approver)
         else:
             subject, before = read_subject(request, scenario), ()
             context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")

@@ -90,12 +90,21 @@ class EventPayload(_Shape):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ApprovalReply:
+    """What a comment says to a run that waits for approval: the `digest` that it approves, or None and why it does
+    not."""
+
+    digest: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trigger:
     """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
 
     `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
     when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
-    access.
+    access. A `reply` is for a run that waits for one; which agent that is of its folder says.
     """
 
     agent: str
@@ -107,6 +116,7 @@ class Trigger:
     default_branch: str = ""
     private: bool | None = None
     by_writer: bool = False
+    reply: ApprovalReply | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +206,28 @@ def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
         return Skip(reason="the comment is on a pull request; agents run on issues")
     first_line = event.comment.body.strip().splitlines()[:1]
     words = first_line[0].split() if first_line else []
-    if words[:2] != [COMMAND, "run"] or len(words) != 3:
-        return Skip(reason=f'the comment does not begin with "{COMMAND} run <agent>"')
+    reply = _reply(words)
+    if reply is None and (words[:2] != [COMMAND, "run"] or len(words) != 3):
+        commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
+        return Skip(reason=f"the comment does not begin with {commands}")
+    if reply and sender.type == "Bot":
+        return Skip(reason=f"{sender.login} is a bot, and only people approve")
     if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
-    return _trigger(words[2], event, sender, event.issue, by_writer=event.comment.author_association == OWNER)
+    by_owner = event.comment.author_association == OWNER
+    trigger = _trigger("" if reply else words[2], event, sender, event.issue, by_writer=by_owner)
+    return replace(trigger, reply=reply)
+
+
+def _reply(words: list[str]) -> ApprovalReply | None:
+    """What a comment's first line says to a run that waits for approval."""
+    match words:
+        case [command, "approve", digest] if command == COMMAND:
+            return ApprovalReply(digest=digest)
+        case [command, "reject", *why] if command == COMMAND:
+            return ApprovalReply(digest=None, reason=" ".join(why))
+        case _:
+            return None
 
 
 def _asked_issue(event: EventPayload) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.settings import Refused
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
@@ -110,6 +111,11 @@ def find_previous_run(
         return None
     never = "the input resume is `never`" if request.inputs.resume == NEVER else ""
     reason = never or previous_run.problem or _mismatch(previous_run, request, agent, args, issue)
+    if reason and request.trigger.reply:
+        raise Refused(
+            f"Nothing was begun: the run that waits for approval cannot go on: {reason}.",
+            hint="Start the agent again by its label; it makes a new plan.",
+        )
     if reason and explicit:
         raise InputError(
             f"The run in {request.folder} cannot go on: {reason}.",

@@ -82,15 +82,15 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     return Subject(issue=_read_anonymously(request, number), fetched=True)
 
 
-def read_again(request: RunRequest, issue: Issue | None) -> Subject:
-    """The subject of a run that goes on: the issue as it was shown. Whether the actor may write, and what other runs on
-    the issue have cost, is asked again. `request` has the run's own id."""
+def read_again(request: RunRequest, issue: Issue | None, approver: Permission = Permission.NONE) -> Subject:
+    """The subject of a run that goes on: the issue as it was shown. Whether the actor may write, or approve as an
+    `approver`, and what other runs on the issue have cost, is asked again. `request` has the run's own id."""
     token = request.inputs.read_token
     if token is None:
-        _demand_write_access_without_read_token(request)
+        _demand_write_access_without_read_token(request, approver)
         return Subject(issue=issue)
     with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
-        _demand_write_access(reader, request)
+        _demand_write_access(reader, request, approver)
         return Subject(issue=issue, spent=_spent(reader, request, issue))
 
 
@@ -130,16 +130,17 @@ def _refused_if_silent() -> Iterator[None]:
         raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
 
 
-def _demand_write_access_without_read_token(request: RunRequest) -> None:
+def _demand_write_access_without_read_token(request: RunRequest, approver: Permission = Permission.NONE) -> None:
     """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
     asked about with the token that may write."""
     inputs = request.inputs
-    shown = request.trigger.by_writer and inputs.min_permission.rank <= Permission.WRITE.rank
+    demanded = max(inputs.min_permission.rank, approver.rank)
+    shown = request.trigger.by_writer and demanded <= Permission.WRITE.rank
     if shown or inputs.provider is Provider.SCRIPTED:
         return
     if inputs.github_token is not None:
         with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, _refused_if_silent():
-            _demand_write_access(reader, request)
+            _demand_write_access(reader, request, approver)
     else:
         raise Refused(
             f"Nothing was begun: there is no token to ask whether {request.trigger.actor}, who triggered the run, may "
@@ -148,8 +149,8 @@ def _demand_write_access_without_read_token(request: RunRequest) -> None:
         )
 
 
-def _demand_write_access(reader: GitHubReader, request: RunRequest) -> None:
-    if refusal := check_actor(reader, boundary_settings(request)):
+def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Permission = Permission.NONE) -> None:
+    if refusal := check_actor(reader, boundary_settings(request), approver):
         raise Refused(refusal)
 
 

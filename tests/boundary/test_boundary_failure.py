@@ -44,9 +44,10 @@ REPORTED = [
     Outcome.INVALID_DEFINITION,
     Outcome.INTERNAL_ERROR,
 ]
+WAITING = [Outcome.AWAITING_APPROVAL]
 
 
-@pytest.mark.parametrize("outcome", REPORTED)
+@pytest.mark.parametrize("outcome", REPORTED + WAITING)
 def test_a_failed_run_writes_its_one_comment_and_nothing_else(
     github: GitHubServer, writer: GitHubWriter, outcome: Outcome
 ) -> None:
@@ -57,7 +58,16 @@ def test_a_failed_run_writes_its_one_comment_and_nothing_else(
     assert github.state.comments[0]["body"].startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in REPORTED])
+@pytest.mark.parametrize("on_failure", OnFailure)
+def test_a_run_that_waits_asks_in_its_comment_whatever_a_failure_would_leave_behind(
+    github: GitHubServer, writer: GitHubWriter, on_failure: OnFailure
+) -> None:
+    waits, pusher = Outcome.AWAITING_APPROVAL, RecordingPusher()
+    assert report(writer, outcome=waits, pusher=pusher, given={"on_failure": on_failure}) is not None
+    assert github.writes() == ["POST /api/v3/repos/o/r/issues/7/comments"]
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in REPORTED + WAITING])
 def test_some_outcomes_are_not_reported(github: GitHubServer, writer: GitHubWriter, outcome: Outcome) -> None:
     assert report(writer, outcome=outcome, pusher=RecordingPusher(), given=PUSHES) is None
     assert github.writes() == []

@@ -7,10 +7,11 @@ from enum import Enum
 from typing import Any
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
+from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind, Strategy
 from tests.report.plausible_run import STARTED
 
 #: Of these fields the domain knows every value.
@@ -65,6 +66,11 @@ EVENTS: dict[str, events.Event] = {
     "run in a sandbox": replace(
         STARTED, isolation={"uid": "1000", "network": "closed: no sockets", "credentials": "none"}
     ),
+    "waits for approval": ApprovalAsked(
+        step_id="s", by=Permission.WRITE, digest="0123abcd", iterations_left=3, usd_left=4.5, tokens_left=None
+    ),
+    "approved": ApprovalAnswered(step_id="s", actor="carol", digest="0123abcd"),
+    "rejected": ApprovalAnswered(step_id="s", actor="carol", digest=None, reason="too large"),
     "resumed": events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
     "iteration": events.IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
     "removed text": events.TextRemoved(

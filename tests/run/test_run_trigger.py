@@ -10,7 +10,7 @@ import yaml
 from stepflow.domain.run import Issue
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import Skip, Trigger, find_trigger, read_event
+from stepflow.run.request import ApprovalReply, Skip, Trigger, find_trigger, read_event
 from tests.docs.page import USE_PAGE
 
 ISSUE = {
@@ -162,6 +162,12 @@ def test_an_issues_author_without_a_role_cannot_start_a_run_by_labeling_it() -> 
     started("issues", labeled(sender=ANN, author_association="COLLABORATOR"))
 
 
+def test_a_comment_answers_a_run_that_waits() -> None:
+    assert started("issue_comment", commented("/stepflow approve 12ab\nthanks")).reply == ApprovalReply(digest="12ab")
+    rejected = started("issue_comment", commented("/stepflow reject too large"))
+    assert (rejected.agent, rejected.reply) == ("", ApprovalReply(digest=None, reason="too large"))
+
+
 def test_a_bot_is_skipped_unless_it_is_named() -> None:
     assert isinstance(find("issues", labeled(sender=BOT)), Skip)
     assert started("issues", labeled(sender=BOT), allow_bots="other, helper").actor_is_bot
@@ -188,6 +194,9 @@ NO_AGENT = "names no agent and the input agent is empty"
         ("issue_comment", commented("/stepflow"), {}, NO_COMMAND),
         ("issue_comment", commented("/stepflow run"), {}, NO_COMMAND),
         ("issue_comment", commented("/stepflow run a b"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow approve"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow approve a b"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow reject", association="NONE"), {}, "bob (NONE) may not"),
         ("issue_comment", commented(RUN, association="NONE"), {}, "bob (NONE) may not start an agent by a comment"),
         ("issue_comment", commented(RUN, pull_request={"url": "x"}), {}, "on a pull request"),
         ("schedule", {}, {}, NO_AGENT),

@@ -1,0 +1,65 @@
+"""The answer of a comment to a run that waits for approval: which run it is, and whether the answer counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.comment import has_same_text
+from stepflow.boundary.settings import Refused
+from stepflow.domain.words import Outcome, Permission
+from stepflow.engine.approval import approval_digest
+from stepflow.run.resume import look_into
+
+if TYPE_CHECKING:
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.run.recorded import PreviousRun
+    from stepflow.run.request import RunRequest
+
+ANEW = "Start the agent again by its label; it makes a new plan."
+
+
+def waiting_request(request: RunRequest) -> RunRequest:
+    """The request about the run in the folder, which waits for an answer. Raises `Refused` where none does."""
+    previous, number = look_into(request.folder), request.trigger.issue_number
+    if previous is None:
+        raise Refused(
+            f"Nothing was begun: the folder of the run that waits for approval is gone; {request.folder} holds none.",
+            hint="Let the workflow bring it back and name it in the input run-folder, or start the agent again.",
+        )
+    problem = previous.problem
+    if not problem and (previous.ended is None or previous.ended.outcome is not Outcome.AWAITING_APPROVAL):
+        problem = "it does not wait for approval"
+    if not problem and previous.started.issue != number:
+        problem = f"it is not about issue #{number}"
+    if problem:
+        raise Refused(f"Nothing was begun: the run in {request.folder} cannot be answered: {problem}.", hint=ANEW)
+    started = previous.started
+    return replace(request, run_id=started.run_id, trigger=replace(request.trigger, agent=started.agent))
+
+
+def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRun) -> Permission:
+    """The permission that the answer needs. Raises `Refused` for an approval of something else than what the run would
+    go on with."""
+    reply, started = request.trigger.reply, waiting.started
+    if reply is None:
+        return Permission.NONE
+    approver = agent.steps[waiting.state.step_id].approval or Permission.NONE
+    if reply.digest is None:
+        return approver
+    subject, now = started.subject, request.trigger.issue
+    if subject and now and started.started_by.from_github and not has_same_text(subject, now):
+        raise Refused("Nothing was begun: the issue has been edited since the plan was made.", hint=ANEW)
+    digest = approval_digest(
+        waiting.state.step_id,
+        definition=agent.digest,
+        base_commit=started.base_commit,
+        issue_text=started.context_text,
+        handoff=waiting.state.handoff,
+    )
+    if reply.digest.lower() != digest:
+        raise Refused(
+            f"Nothing was begun: {reply.digest[:100]} is not the digest of the plan that waits for approval.",
+            hint="Copy it from the run's comment, after you have read the plan there.",
+        )
+    return approver

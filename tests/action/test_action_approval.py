@@ -1,0 +1,150 @@
+"""A run that waits for approval: what it shows, who may let it go on, and what an approval is bound to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import Invocation, git
+from tests.world import ISSUE, World, label_event, solve, understood
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture
+def folder(world: World) -> Path:
+    """The run folder that every job of these tests is given."""
+    return world.runner.folder / "mine"
+
+
+@pytest.fixture
+def planned(world: World, folder: Path) -> Invocation:
+    """The job that made a plan, and waits."""
+    approval = {"by": "maintain"}
+    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(approval=approval))
+    world.github.state.permissions["carol"] = "maintain"
+    done = world.run([understood()], run_folder=str(folder))
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "awaiting_approval"), done.log
+    return done
+
+
+def digest_in(world: World) -> str:
+    (comment,) = world.comments()
+    (digest,) = re.findall(r"approves ([0-9a-f]{20})", comment)
+    return digest
+
+
+def say(world: World, folder: Path, words: str, replies: Any = (), *, by: str = "carol", **issue: Any) -> Invocation:
+    """Somebody comments on the issue."""
+    user = {"login": by, "type": "User"}
+    comment = {"body": words, "user": user, "author_association": "MEMBER"}
+    event = {**label_event(**issue), "action": "created", "comment": comment, "sender": user}
+    world.play(replies)
+    return world.runner.run(event, name="issue_comment", run_folder=str(folder))
+
+
+def test_the_comment_shows_plan_limits_and_digest(world: World, planned: Invocation) -> None:
+    (comment,) = world.comments()
+    assert "the greeting leaves the world out" in comment
+    assert "**Left to spend:** 8 iterations · $4.99" in comment
+    assert f"`/stepflow approve {digest_in(world)}`" in comment
+    assert world.wrote_nothing(but_comments=1)
+    assert planned.outputs["success"] == "false"
+    assert planned.annotations[0].startswith("::notice ")
+    assert digest_in(world) in planned.summary
+    report = json.loads((Path(planned.outputs["run-folder"]) / "report.json").read_text())
+    assert (report["approval"]["by"], report["approval"]["iterations_left"]) == ("maintain", 8)
+
+
+def test_the_right_digest_goes_on_and_nothing_is_asked_twice(world: World, planned: Invocation, folder: Path) -> None:
+    done = say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:])
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert len(world.model.bodies) == len(solve())
+    assert (done.outputs["agent"], len(world.pulls()), len(world.comments())) == ("fixer", 1, 1)
+    assert [event["actor"] for event in world.events(done) if event["event"] == "approval_answered"] == ["carol"]
+
+
+def test_without_an_answer_the_run_waits_on(world: World, planned: Invocation, folder: Path) -> None:
+    before = digest_in(world)
+    done = world.run([], run_folder=str(folder))
+    assert done.outputs["outcome"] == "awaiting_approval", done.log
+    assert (digest_in(world), len(world.model.bodies)) == (before, 1)
+
+
+def move_base(world: World) -> None:
+    (world.checkout / "other.txt").write_text("new")
+    git("add", "--all", cwd=world.checkout)
+    git("commit", "--quiet", "--message", "Move on", cwd=world.checkout)
+
+
+def change_definition(world: World) -> None:
+    """In the working tree alone: the base stays where it is."""
+    path = world.checkout / ".agent" / "fixer" / "agent.json"
+    path.write_text(path.read_text().replace('"description": "', '"description": "Now '))
+
+
+def nothing(_: World) -> None:
+    """What is asked for is what was planned."""
+
+
+@pytest.mark.parametrize(
+    ("change", "who", "issue", "digest", "why"),
+    [
+        (nothing, "carol", {}, "0" * 20, "is not the digest of the plan"),
+        (nothing, "bob", {}, "", "`approval` demands 'maintain'"),
+        (nothing, "dave", {}, "", "has the permission 'read'"),
+        (nothing, "carol", {"body": f"{ISSUE['body']} And more."}, "", "the issue has been edited"),
+        (move_base, "carol", {}, "", "another commit than the one checked out"),
+        (change_definition, "carol", {}, "", "another version of the agent"),
+    ],
+    ids=["wrong digest", "writer", "reader", "edited issue", "moved base", "changed definition"],
+)
+def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
+    world: World,
+    planned: Invocation,
+    folder: Path,
+    change: Callable[[World], None],
+    who: str,
+    issue: dict[str, str],
+    digest: str,
+    why: str,
+) -> None:
+    world.github.state.permissions["dave"] = "read"
+    right, asked = digest_in(world), len(world.model.bodies)
+    change(world)
+    done = say(world, folder, f"/stepflow approve {digest or right}", solve()[1:], by=who, **issue)
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+    assert why in done.outputs["reason"]
+    assert (len(world.model.bodies), asked) == (1, 1)
+    (comment,) = world.comments()
+    assert f"approves {right}" in comment, "the plan is still there to be approved"
+
+
+def test_after_a_refusal_the_right_digest_still_counts(world: World, planned: Invocation, folder: Path) -> None:
+    right = digest_in(world)
+    assert say(world, folder, "/stepflow approve 123").outputs["outcome"] == "refused"
+    assert say(world, folder, f"/stepflow approve {right}", solve()[1:]).outputs["outcome"] == "completed"
+
+
+def test_a_rejection_ends_the_run_for_good(world: World, planned: Invocation, folder: Path) -> None:
+    right = digest_in(world)
+    done = say(world, folder, "/stepflow reject too large a change")
+    assert done.outputs["outcome"] == "refused", done.log
+    assert 'carol rejected the plan before step "continuation.issue": too large a change' in done.outputs["reason"]
+    assert "too large a change" in world.comments()[0]
+    again = say(world, folder, f"/stepflow approve {right}")
+    assert "it is over: refused" in again.outputs["reason"]
+    assert len(world.model.bodies) == 1
+
+
+def test_a_folder_that_is_gone_is_said_with_what_to_do(world: World, planned: Invocation, folder: Path) -> None:
+    done = say(world, folder.with_name("other"), f"/stepflow approve {digest_in(world)}")
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused")
+    assert "the folder of the run that waits for approval is gone" in done.outputs["reason"]
+    assert "run-folder" in done.outputs["reason"]
+    assert len(world.model.bodies) == 1
