@@ -157,6 +157,7 @@ def _step(
         gate=node.gate,
         check=node.check,
         edges=node.edges,
+        approvals=node.approvals,
         format_retries=next(number for number in retries if number is not None),
         model=entry.model,
         permission_mode=entry.permission_mode,

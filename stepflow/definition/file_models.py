@@ -213,6 +213,12 @@ class GateEntry(FileModel):
     fallback_intent: str | None = None
 
 
+class ApprovalEntry(FileModel):
+    """`approval` of a step or of a transition: who must agree before the step begins."""
+
+    by: Annotated[Literal["write", "maintain", "admin"] | None, NEEDED, Code("SF355", "SF355")] = None
+
+
 class RuleEntry(FileModel):
     """One value of `transitions` (registry.md §5.4)."""
 
@@ -220,6 +226,7 @@ class RuleEntry(FileModel):
     condition: str | None = None
     targets: dict[str, str] | None = None
     fallback: Annotated[str | None, NULL_ALLOWED] = None
+    approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
 
 
 class InputEntry(FileModel):
@@ -236,12 +243,6 @@ class CommandEntry(FileModel):
     command: Annotated[NeededText, Code("SF311")] = None
     args: list[str] = Field(default_factory=list)
     timeout: Annotated[float, Field(gt=0)] = 30000
-
-
-class ApprovalEntry(FileModel):
-    """`approval` of a step: who must agree before it begins."""
-
-    by: Annotated[Literal["write", "maintain", "admin"] | None, NEEDED, Code("SF355", "SF355")] = None
 
 
 class StepEntry(FileModel):

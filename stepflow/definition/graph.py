@@ -11,7 +11,7 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.definition import Branch, Gate, Target, Transition
-from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
+from stepflow.domain.words import Dialect, Intent, Permission, StepKind, VerdictType
 from stepflow.engine.router import continuation_of
 
 
@@ -57,8 +57,17 @@ class _Rules:
             self.check_targets(entry, at)
             if not self.useless(intent, at) and transition is not None:
                 self.warn(intent, transition, at)
+                self.read_approval(intent, entry, at / "approval")
                 transitions[intent] = Target(step_id=None) if intent is Intent.CLOSING else transition
         return transitions
+
+    def read_approval(self, intent: Intent, entry: RuleEntry, at: Pointer) -> None:
+        if entry.approval is None or entry.approval.by is None:
+            return
+        if intent is Intent.CLOSING:
+            message = '"closing" ends the flow, so no step is left that could wait for approval'
+            self.problems.report("SF355", at, message, 'Move "approval" to the step or transition before it.')
+        self.node.approvals[intent] = Permission(entry.approval.by)
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:

@@ -24,7 +24,7 @@ from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.schemas import Schemas
 from stepflow.domain.definition import Gate, OutcomeRule, StepCheck, Transition
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind
+from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, Permission, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
 
 _KIND_OF_C2 = {
@@ -56,6 +56,7 @@ class Node(Generic[Entry]):
     gate: Gate | None = None
     check: StepCheck | None = None
     edges: dict[Intent, Transition] = field(default_factory=dict)
+    approvals: dict[str, Permission] = field(default_factory=dict)
     following: set[str] = field(default_factory=set)
     handed: dict[str, Pointer] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)

@@ -238,7 +238,8 @@ class Step:
     The intent is found by `gate` or by `check`; with neither, in an ungated registry, the verdict runs the flow.
     `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
     command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
-    a step with an `approval` the run ends until somebody with that permission agrees.
+    a step with an `approval` the run ends until somebody with that permission agrees; `approvals` demand the same
+    before its transitions of these words are taken.
     """
 
     id: str
@@ -257,6 +258,7 @@ class Step:
     command: StepCommand | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     approval: Permission | None = None
+    approvals: Mapping[str, Permission] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

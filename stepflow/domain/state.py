@@ -50,8 +50,9 @@ class RunState(NamedTuple):
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
     back. `answers` counts the answers of all steps. `strategies` says how each model is asked for structured output by
     now, where it is no longer asked in the first way. `base_checks` are the validators as they were before the first
-    call of the model, by their commands. `approved` are steps that somebody let begin, until another step leads to them
-    again; `rejection` says who did not let one begin, and why.
+    call of the model, by their commands. `source` is the step whose `transition` led to this one, both empty at the
+    entry. `approved` are steps that somebody let begin, until an answer leads to them again; `rejection` says who did
+    not let one begin, and why.
     """
 
     step_id: str = ""
@@ -75,6 +76,8 @@ class RunState(NamedTuple):
     violations: int = 0
     strategies: Mapping[str, Strategy] = _NONE
     base_checks: Mapping[str, BaseChecked] = _NONE
+    source: str = ""
+    transition: str = ""
     approved: frozenset[str] = frozenset()
     rejection: str | None = None
     intent: Intent | None = None
@@ -168,7 +171,9 @@ def _routed(state: RunState, event: Routed) -> RunState:
     stays = event.to == event.source and state.intent is Intent.REPEAT
     return _visit(state, begins=event.to != event.source, retried=event.transition == RETRY)._replace(
         step_id=event.to,
-        approved=state.approved if event.to == event.source else state.approved - {event.to},
+        source=event.source,
+        transition=event.transition,
+        approved=state.approved - {event.to},
         repeat_reason=event.reason if stays else "",
         repeats=state.repeats + 1 if stays else 0,
     )
@@ -197,6 +202,8 @@ def _judged(state: RunState, event: CompletionJudged) -> RunState:
         return state._replace(attempts={**state.attempts, event.entry: 0}) if event.validated else state
     return _visit(state, begins=event.step_id != state.step_id)._replace(
         step_id=event.step_id,
+        source=state.step_id,
+        transition=Intent.REPEAT,
         retry_prompt=event.retry_prompt,
         retry_source=event.retry_source,
         repeat_reason="",

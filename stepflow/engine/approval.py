@@ -7,14 +7,15 @@ import json
 from typing import TYPE_CHECKING
 
 from stepflow.domain.approval import ApprovalAsked
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import FlowStopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.definition import Step
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonValue
+    from stepflow.domain.state import RunState
     from stepflow.engine.context import FlowContext
 
 #: Hexadecimal digits that people copy into a comment.
@@ -34,15 +35,25 @@ def approval_digest(
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def demand_approval(context: FlowContext, step: Step) -> None:
+def required_approver(agent: AgentDefinition, state: RunState) -> Permission:
+    """The permission of whoever may let the step begin: what the step or the transition to it demands, the higher of
+    both; `none` where neither does. A step that is repeated has begun, and only the transition counts."""
+    step, source = agent.steps[state.step_id], agent.steps.get(state.source)
+    own = step.approval if state.source != step.id else None
+    taken = source.approvals.get(state.transition) if source else None
+    return max(own or Permission.NONE, taken or Permission.NONE, key=lambda permission: permission.rank)
+
+
+def demand_approval(context: FlowContext) -> None:
     """End the run before a step that nobody has approved yet."""
     state, facts = context.state, context.facts
-    if step.approval is None or step.id in state.approved:
+    approver = required_approver(context.agent, state)
+    if approver is Permission.NONE or state.step_id in state.approved:
         return
     if state.rejection is not None:
         raise FlowStopped(Outcome.REFUSED, state.rejection)
     digest = approval_digest(
-        step.id,
+        state.step_id,
         definition=context.agent.digest,
         base_commit=facts.base_commit,
         issue_text=facts.context_text,
@@ -51,13 +62,13 @@ def demand_approval(context: FlowContext, step: Step) -> None:
     limits = facts.limits
     context.record(
         ApprovalAsked(
-            step_id=step.id,
-            by=step.approval,
+            step_id=state.step_id,
+            by=approver,
             digest=digest,
             iterations_left=limits.iterations - state.iteration,
             usd_left=None if limits.usd is None else limits.usd - state.cost_usd,
             tokens_left=None if limits.tokens is None else limits.tokens - state.usage.total,
         )
     )
-    who = f"somebody with the permission {step.approval}"
-    raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{step.id}" begins when {who} approves {digest}')
+    who = f"somebody with the permission {approver}"
+    raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{state.step_id}" begins when {who} approves {digest}')

@@ -26,7 +26,7 @@ def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunSt
         while True:
             step = agent.steps[context.state.step_id]
             context.check_limits(next_step=step.id)
-            demand_approval(context, step)
+            demand_approval(context)
             attempt = attempt_step(context, step)
             if attempt is None:
                 continue

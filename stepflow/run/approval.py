@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.comment import has_same_text
 from stepflow.boundary.settings import Refused
 from stepflow.domain.words import Outcome, Permission
-from stepflow.engine.approval import approval_digest
+from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.run.resume import look_into
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
     reply, started = request.trigger.reply, waiting.started
     if reply is None:
         return Permission.NONE
-    approver = agent.steps[waiting.state.step_id].approval or Permission.NONE
+    approver = required_approver(agent, waiting.state)
     if reply.digest is None:
         return approver
     subject, now = started.subject, request.trigger.issue

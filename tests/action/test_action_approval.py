@@ -69,6 +69,14 @@ def test_the_right_digest_goes_on_and_nothing_is_asked_twice(world: World, plann
     assert [event["actor"] for event in world.events(done) if event["event"] == "approval_answered"] == ["carol"]
 
 
+def test_a_transition_may_ask_as_well(world: World, folder: Path) -> None:
+    rule = {"approval": {"by": "write"}}
+    world.edit("steps_registry.json", lambda it: it["steps"]["initial.issue"]["transitions"]["next"].update(rule))
+    assert world.run([understood()], run_folder=str(folder)).outputs["outcome"] == "awaiting_approval"
+    done = say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:], by="bob")
+    assert (done.outputs["outcome"], len(world.model.bodies)) == ("completed", len(solve())), done.log
+
+
 def test_without_an_answer_the_run_waits_on(world: World, planned: Invocation, folder: Path) -> None:
     before = digest_in(world)
     done = world.run([], run_folder=str(folder))
