@@ -54,18 +54,21 @@ class Refused(BoundaryError):
 
 
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:
-    """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own. Who
-    approves a step must be an `approver`, too."""
+    """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own, but only a
+    person can be the `approver` of a step."""
     actor = settings.actor
     if not actor:
         return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
-    if settings.actor_is_bot or actor.endswith("[bot]"):
+    is_bot = settings.actor_is_bot or actor.endswith("[bot]")
+    if is_bot and approver is not Permission.NONE:
+        return f"Nothing was begun: {actor} is a bot, and only people approve or reject a plan."
+    if is_bot:
         return None if _named(actor, settings.allow_bots) else _bot_refusal(actor)
     permission = Permission(github.permission(actor))
     if settings.min_permission.rank <= permission.rank < approver.rank:
         return (
-            f"Nothing was begun: {actor} has the permission '{permission}' on {settings.repository}, and the step's "
-            f"`approval` demands '{approver}'. Let somebody with that permission approve."
+            f"Nothing was begun: {actor} has the permission '{permission}' on {settings.repository}, and the "
+            f"`approval` demands '{approver}'. Let somebody with that permission answer."
         )
     if permission.rank < settings.min_permission.rank:
         return (

@@ -134,18 +134,20 @@ def _demand_write_access_without_read_token(request: RunRequest, approver: Permi
     """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
     asked about with the token that may write."""
     inputs = request.inputs
-    demanded = max(inputs.min_permission.rank, approver.rank)
-    shown = request.trigger.by_writer and demanded <= Permission.WRITE.rank
-    if shown or inputs.provider is Provider.SCRIPTED:
+    demanded = max(inputs.min_permission, approver, key=lambda permission: permission.rank)
+    shown = request.trigger.by_writer and demanded.rank <= Permission.WRITE.rank
+    if shown or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
     if inputs.github_token is not None:
         with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, _refused_if_silent():
             _demand_write_access(reader, request, approver)
     else:
+        actor = request.trigger.actor
+        who = f"{actor}, who triggered the run," if actor else "whoever triggered the run"
         raise Refused(
-            f"Nothing was begun: there is no token to ask whether {request.trigger.actor}, who triggered the run, may "
-            "write, and the event does not show it.",
-            hint="Give `read-token: ${{ github.token }}`.",
+            f"Nothing was begun: there is no token to ask whether {who} has the permission '{demanded}', and the event "
+            "does not show it.",
+            hint="Give `read-token: ${{ github.token }}`; at a terminal, set STEPFLOW_READ_TOKEN and GITHUB_ACTOR.",
         )
 
 

@@ -39,13 +39,23 @@ def digest_in(world: World) -> str:
     return digest
 
 
-def say(world: World, folder: Path, words: str, replies: Any = (), *, by: str = "carol", **issue: Any) -> Invocation:
+def say(
+    world: World,
+    folder: Path,
+    words: str,
+    replies: Any = (),
+    *,
+    by: str = "carol",
+    role: str = "MEMBER",
+    inputs: dict[str, str] | None = None,
+    **issue: Any,
+) -> Invocation:
     """Somebody comments on the issue."""
     user = {"login": by, "type": "User"}
-    comment = {"body": words, "user": user, "author_association": "MEMBER"}
+    comment = {"body": words, "user": user, "author_association": role}
     event = {**label_event(**issue), "action": "created", "comment": comment, "sender": user}
     world.play(replies)
-    return world.runner.run(event, name="issue_comment", run_folder=str(folder))
+    return world.runner.run(event, name="issue_comment", run_folder=str(folder), **(inputs or {}))
 
 
 def test_the_comment_shows_plan_limits_and_digest(world: World, planned: Invocation) -> None:
@@ -131,6 +141,16 @@ def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     assert (len(world.model.bodies), asked) == (1, 1)
     (comment,) = world.comments()
     assert f"approves {right}" in comment, "the plan is still there to be approved"
+
+
+def test_without_a_token_nobody_is_believed_to_be_more_than_a_writer(
+    world: World, planned: Invocation, folder: Path
+) -> None:
+    no_token = {"github-token": "", "boundary": "dry-run"}
+    done = say(world, folder, f"/stepflow approve {digest_in(world)}", role="OWNER", inputs=no_token)
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+    assert "no token to ask whether carol, who triggered the run, has the permission 'maintain'" in done.log
+    assert len(world.model.bodies) == 1
 
 
 def test_after_a_refusal_the_right_digest_still_counts(world: World, planned: Invocation, folder: Path) -> None:

@@ -168,6 +168,12 @@ def test_a_comment_answers_a_run_that_waits() -> None:
     assert (rejected.agent, rejected.reply) == ("", ApprovalReply(digest=None, reason="too large"))
 
 
+def test_a_bot_approves_nothing_even_where_it_may_start_runs() -> None:
+    skipped = find("issue_comment", {**commented("/stepflow approve 12ab"), "sender": BOT}, allow_bots="helper")
+    assert isinstance(skipped, Skip)
+    assert "only people approve" in skipped.reason
+
+
 def test_a_bot_is_skipped_unless_it_is_named() -> None:
     assert isinstance(find("issues", labeled(sender=BOT)), Skip)
     assert started("issues", labeled(sender=BOT), allow_bots="other, helper").actor_is_bot
