@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.comment import has_same_text
 from stepflow.boundary.settings import Refused
-from stepflow.domain.words import Outcome, Permission
+from stepflow.domain.words import Permission
 from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.run.resume import look_into
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.run.recorded import PreviousRun
     from stepflow.run.request import RunRequest
-
-ANEW = "Start the agent again by its label; it makes a new plan."
 
 
 def waiting_request(request: RunRequest) -> RunRequest:
@@ -28,12 +25,15 @@ def waiting_request(request: RunRequest) -> RunRequest:
             hint="Let the workflow bring it back and name it in the input run-folder, or start the agent again.",
         )
     problem = previous.problem
-    if not problem and (previous.ended is None or previous.ended.outcome is not Outcome.AWAITING_APPROVAL):
+    if not problem and not previous.waits:
         problem = "it does not wait for approval"
     if not problem and previous.started.issue != number:
         problem = f"it is not about issue #{number}"
     if problem:
-        raise Refused(f"Nothing was begun: the run in {request.folder} cannot be answered: {problem}.", hint=ANEW)
+        raise Refused(
+            f"Nothing was begun: the run in {request.folder} cannot be answered: {problem}.",
+            hint="Start the agent again.",
+        )
     started = previous.started
     return replace(request, run_id=started.run_id, trigger=replace(request.trigger, agent=started.agent))
 
@@ -47,9 +47,6 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
     approver = required_approver(agent, waiting.state)
     if reply.digest is None:
         return approver
-    subject, now = started.subject, request.trigger.issue
-    if subject and now and started.started_by.from_github and not has_same_text(subject, now):
-        raise Refused("Nothing was begun: the issue has been edited since the plan was made.", hint=ANEW)
     digest = approval_digest(
         waiting.state.step_id,
         definition=agent.digest,

@@ -81,6 +81,11 @@ class PreviousRun:
         last = next((e for e in reversed(self.events) if isinstance(e, RunFinished | RunResumed)), None)
         return last if isinstance(last, RunFinished) else None
 
+    @property
+    def waits(self) -> bool:
+        """Whether it ended to wait for approval."""
+        return self.ended is not None and self.ended.outcome is Outcome.AWAITING_APPROVAL
+
     @cached_property
     def safe(self) -> int:
         """How many events stand as they are."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.comment import has_same_text
 from stepflow.boundary.settings import Refused
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.effect import EffectKind, EffectStatus
@@ -114,7 +115,7 @@ def find_previous_run(
     if reason and request.trigger.reply:
         raise Refused(
             f"Nothing was begun: the run that waits for approval cannot go on: {reason}.",
-            hint="Start the agent again by its label; it makes a new plan.",
+            hint="Start the agent again; it makes a new plan.",
         )
     if reason and explicit:
         raise InputError(
@@ -190,6 +191,9 @@ def _mismatch(
         return f"it is of {', '.join(differing)}"
     if previous_run.state.step_id not in agent.steps:
         return "it stands at a step that the agent does not have"
+    subject, now = started.subject, request.trigger.issue
+    if previous_run.waits and started.started_by.from_github and subject and now and not has_same_text(subject, now):
+        return "the issue has been edited since the plan was made"
     # A copy is made at the commit where the run began.
     if not request.source and not _stands_there(previous_run, request.root):
         return "it began at another commit than the one checked out"

@@ -94,6 +94,15 @@ def test_without_an_answer_the_run_waits_on(world: World, planned: Invocation, f
     assert (digest_in(world), len(world.model.bodies)) == (before, 1)
 
 
+def test_after_the_issue_was_edited_the_agent_makes_a_new_plan(world: World, planned: Invocation, folder: Path) -> None:
+    before = digest_in(world)
+    edited = label_event(body=f"{ISSUE['body']} And more.")
+    done = world.run([understood()], edited, run_folder=str(folder))
+    assert done.outputs["outcome"] == "awaiting_approval", done.log
+    assert "the issue has been edited since the plan was made" in done.log
+    assert (digest_in(world) != before, len(world.model.bodies)) == (True, 2)
+
+
 def move_base(world: World) -> None:
     (world.checkout / "other.txt").write_text("new")
     git("add", "--all", cwd=world.checkout)
