@@ -1,4 +1,4 @@
-"""`stepflow resume DIR`: a run that was stopped goes on, with the options that it began with."""
+"""`stepflow resume DIR`: a run that was stopped, or waits for approval, goes on with the options that it began with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import SECRETS
 from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
+from stepflow.run.approval import waiting_request
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import Trigger
+from stepflow.run.request import ApprovalReply, Trigger
 from stepflow.run.resume import look_into
 from stepflow.sandbox.programs import user_programs
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `resume`."""
     parser.add_argument("folder", metavar="DIR", help="the run folder of the run")
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and go on")
+    answer.add_argument("--reject", metavar="WHY", help="reject the plan, which ends the run")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
 
 
@@ -33,7 +37,19 @@ def execute(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder).resolve()
     started = _started(folder)
     request = replace(request_from(folder, started), programs=user_programs(arguments.path, os.environ))
+    if reply := _reply(arguments):
+        # Who answers is not who started the run.
+        actor = os.environ.get("GITHUB_ACTOR", "")
+        trigger = replace(request.trigger, reply=reply, actor=actor, actor_is_bot=False)
+        request = waiting_request(replace(request, trigger=trigger))
     return carry_out(request, as_json=arguments.json, in_place=not started.source)
+
+
+def _reply(arguments: argparse.Namespace) -> ApprovalReply | None:
+    """The answer to a run that waits for approval."""
+    if arguments.approve is None and arguments.reject is None:
+        return None
+    return ApprovalReply(digest=arguments.approve, reason=arguments.reject or "")
 
 
 def _started(folder: Path) -> RunStarted:

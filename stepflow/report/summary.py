@@ -18,7 +18,7 @@ from stepflow.report.diagnostic import annotation
 from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
-from stepflow.report.safe_text import aligned, defuse, details, fence, one_line, plain, reveal, seconds_text
+from stepflow.report.safe_text import aligned, clean, defuse, details, fence, one_line, plain, reveal, seconds_text
 from stepflow.report.wording import (
     OUTCOMES,
     count_canaries,
@@ -265,17 +265,17 @@ def _shared_values(report: RunReport) -> dict[str, object]:
         "ended": OUTCOMES[report.outcome],
         "reason": describe_reason(report.reason),
         "advice": next_step(report),
-        "plan": _plan(report),
+        "plan": fence(_plan(report), lines=PLAN_LINES, width=PLAN_WIDTH),
         "left": " · ".join(_left(report)),
     }
 
 
 def _plan(report: RunReport) -> str:
-    """What the steps handed on, as data."""
+    """What the steps handed on."""
     parts = [
         f"{step}, {key}:\n{as_text(value)}" for step, values in report.handoff.items() for key, value in values.items()
     ]
-    return fence("\n\n".join(parts) or "nothing", lines=PLAN_LINES, width=PLAN_WIDTH)
+    return "\n\n".join(parts) or "nothing"
 
 
 def _left(report: RunReport) -> Iterator[str]:
@@ -377,7 +377,11 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
     for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text
+    for at, text in enumerate(clean(_plan(report)).split("\n") if report.approval else ()):
+        yield "" if at else "plan", text
     yield "cost", " · ".join(figures(report))
+    if report.approval:
+        yield "left", " · ".join(_left(report))
     if report.host_run_folder or report.run_folder:
         yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
     yield "next", next_step(report)

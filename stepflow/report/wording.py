@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectKind, EffectStatus
@@ -188,6 +189,11 @@ OF_SCENARIO = (
     "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
     "transition that made the run ask for others. `stepflow show` on the run folder shows what led there."
 )
+#: A plan that waits at a terminal is answered there.
+TO_ANSWER = (
+    "Read the plan. To go on with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
+    "`stepflow resume {folder} --reject WHY`."
+)
 #: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
 BUG = "an error of stepflow itself"
 MACHINE = (
@@ -209,7 +215,9 @@ def next_step(report: RunReport) -> str:
     if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
         return OF_SCENARIO
     if not report.success or not report.effects:
-        return advice(report.outcome, report.code, again=again)
+        at_terminal = report.approval if not report.host_run_folder else None
+        answer = at_terminal and TO_ANSWER.format(folder=quote(report.run_folder), digest=at_terminal.digest)
+        return answer or advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
         return f"This was a dry run: nothing was written. Run it with `{setting}` to write the effects above."

@@ -1,4 +1,4 @@
-"""The answer of a comment to a run that waits for approval: which run it is, and whether the answer counts."""
+"""The answer to a run that waits for approval: which run it is, and whether the answer counts."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
     if reply.digest.lower() != digest:
         raise Refused(
             f"Nothing was begun: {reply.digest[:100]} is not the digest of the plan that waits for approval.",
-            hint="Copy it from the run's comment, after you have read the plan there.",
+            hint="Read the plan where the run shows it, and copy the digest from there.",
         )
     return approver

@@ -105,7 +105,7 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
                 now = f"after the run was resumed: {holds}"
                 journal.append(LayerReported(layer=layer, state=now, is_warning=False))
         if reply := run.request.trigger.reply:
-            actor = run.request.trigger.actor
+            actor = run.request.trigger.actor or "somebody at a terminal"
             answered = ApprovalAnswered(step_id=state.step_id, actor=actor, digest=reply.digest, reason=reply.reason)
             journal.append(answered)
             state = advance(state, answered)

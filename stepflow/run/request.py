@@ -91,7 +91,7 @@ class EventPayload(_Shape):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalReply:
-    """What a comment says to a run that waits for approval: the `digest` that it approves, or None and why it does
+    """What somebody says to a run that waits for approval: the `digest` that they approve, or None and why they do
     not."""
 
     digest: str | None
