@@ -59,7 +59,8 @@ class RunFacts:
 
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
-    with `auto` does the run move on from a way of asking for structured output that the service does not heed.
+    with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
+    rehearsal `approvals_given` lets every step begin.
     """
 
     run_id: str
@@ -76,3 +77,4 @@ class RunFacts:
     base_commit: str = ""
     base_branch: str = ""
     structured_output: StructuredOutput = StructuredOutput.NATIVE
+    approvals_given: bool = False

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from stepflow.domain.approval import ApprovalAsked
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import FlowStopped
 
@@ -59,6 +59,9 @@ def demand_approval(context: FlowContext) -> None:
         issue_text=facts.context_text,
         handoff=state.handoff,
     )
+    if facts.approvals_given:
+        context.record(ApprovalAnswered(step_id=state.step_id, actor="a rehearsal", digest=digest))
+        return
     limits = facts.limits
     context.record(
         ApprovalAsked(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import validate_agent
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
-from stepflow.domain.words import Provider
+from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
@@ -177,7 +178,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
     begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), set[str]()
     expect: Expect | None = None
     text, run_folder = "", ""
-    notes: tuple[str, ...] = ()
+    notes = list[str]()
 
     def listen(entry: Entry) -> None:
         """Keep of the run what its report does not have: the log, and each validator's result in full."""
@@ -186,12 +187,15 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
             ran.append(entry.event)
         elif isinstance(entry.event, BaseChecked) and not entry.event.passed:
             red_before.add(entry.event.name)
+        elif isinstance(entry.event, ApprovalAnswered):
+            notes.append(f'the approval before step "{entry.event.step_id}" was taken as given')
 
     try:
         # Read here, once: after the run it is a file that tools may have changed.
         text = read_scenario(listed.file, root=request.root)
         expect = parse_scenario(text, name=listed.file).expect
-        prepared = prepare_run(request, now=begun)
+        waits = expect is not None and expect.outcome is Outcome.AWAITING_APPROVAL
+        prepared = prepare_run(replace(request, approvals_given=not waits), now=begun)
         report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listen,)).report
         texts = read_files(request.root, (expect.files if expect else None) or ())
         redactor = prepared.request.redactor
@@ -199,7 +203,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         came, reason = came_of(report, ran, files), report.reason
         run_folder = report.host_run_folder or report.run_folder
         if left := prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0:
-            notes = (f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played",)
+            notes.append(f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played")
     except (InputError, DefinitionError) as error:
         came = Expect(outcome=outcome_of(error))
         reason = request.redactor(str(error).replace(f"{request.root}/", ""))
@@ -213,7 +217,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         iterations=len(came.steps or ()),
         seconds=clock.now() - begun,
         differences=differences(expect, came),
-        notes=notes,
+        notes=tuple(notes),
         log=tuple(log),
         run_folder=run_folder,
         red=red_lines(ran, red_before),

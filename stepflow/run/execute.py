@@ -234,6 +234,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         context_text=prepared.context.text,
         base_branch=agent.github.pull_request.base or request.trigger.default_branch,
         structured_output=structured_output,
+        approvals_given=request.approvals_given,
     )
 
 

@@ -292,7 +292,7 @@ class RunRequest:
     None on a person's own machine. `program_path` is where the system's own programs are looked for, and
     `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
     checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
-    that only when no file there is uncommitted."""
+    that only when no file there is uncommitted. With `approvals_given` no step waits for approval."""
 
     run_id: str
     inputs: Inputs
@@ -311,6 +311,7 @@ class RunRequest:
     programs: tuple[Path, ...] | None = None
     source: Path | None = None
     demand_clean: bool = False
+    approvals_given: bool = False
 
     @property
     def definition_root(self) -> Path:

@@ -65,6 +65,21 @@ def played(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict]:
 
 
 @pytest.mark.whole
+def test_approvals_are_taken_as_given_unless_the_run_is_expected_to_wait(checkout: Path, capsys) -> None:
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    document = json.loads(registry.read_text())
+    document["steps"]["continuation.issue"]["approval"] = {"by": "admin"}
+    registry.write_text(json.dumps(document))
+    put(checkout)
+    put(checkout, "waits", f"{TURNS}expect: {{ outcome: awaiting_approval, steps: [initial.issue] }}\n")
+    scenarios = played(capsys)
+    assert [each["passed"] for each in scenarios.values()] == [True, True]
+    given = 'the approval before step "continuation.issue" was taken as given'
+    assert scenarios["greets"]["notes"] == [given]
+    assert scenarios["waits"]["notes"] == ["3 turns of the scenario were not played"]
+
+
+@pytest.mark.whole
 def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) -> None:
     put(checkout)
     code, output = rehearse(capsys)
