@@ -219,6 +219,15 @@ def _approval(read: Reading) -> ApprovalRequest | None:
     return _copied(asked, ApprovalRequest) if asked else None
 
 
+def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
+    """The state of each layer at the start, with what was reported of it since."""
+    started = read.last(events.RunStarted)
+    isolation = dict(known.isolation or (started.isolation if started else {}))
+    for layer, state in read.layers.items():
+        isolation[layer] = "; ".join(filter(None, (isolation.get(layer), state)))
+    return isolation
+
+
 def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
     """The code of the outcome, if it has one (registry.md §9)."""
     if known.code or outcome in CODE_OF_OUTCOME:
@@ -243,9 +252,6 @@ def collect_report(
     verdict = answer.get("verdict") if answer else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
-    isolation = dict(known.isolation or (started.isolation if started else {}))
-    for layer, state in read.layers.items():
-        isolation[layer] = "; ".join(filter(None, (isolation.get(layer), state)))
     return RunReport(
         run_id=started.run_id if started else known.run_id,
         outcome=ended.outcome,
@@ -276,7 +282,7 @@ def collect_report(
         spec_violations=run.violations,
         issue=started.issue if started and started.issue is not None else known.issue,
         base_commit=known.base_commit or (started.base_commit if started else ""),
-        isolation=isolation,
+        isolation=_isolation(read, known),
         canaries=dict(canaries.canaries) if canaries else {},
         removed_text=RemovedText(count=removed.count, pieces=tuple(removed.pieces)) if removed else RemovedText(),
         failure_report=(failure.url or failure.detail) if failure else None,
