@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import Spent
 
@@ -84,6 +85,15 @@ def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: s
     for comment in reversed(comments):
         marker = read_marker(comment.body) if comment.author_id == viewer.id else None
         if marker and (marker.agent, marker.issue) == (marker_word(agent), issue):
+            return OwnComment(id=comment.id, body=comment.body, marker=marker)
+    return None
+
+
+def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue: int) -> OwnComment | None:
+    """Our newest comment about the issue that asks to approve a plan, whichever agent made it."""
+    for comment in reversed(comments):
+        marker = read_marker(comment.body) if comment.author_id == viewer.id else None
+        if marker and marker.issue == issue and f"`{APPROVE} " in comment.body:
             return OwnComment(id=comment.id, body=comment.body, marker=marker)
     return None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.apply import EffectWriter
-from stepflow.boundary.comment import marker_word, without_marker
+from stepflow.boundary.comment import find_asking_comment, marker_word, without_marker
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
@@ -17,6 +17,7 @@ from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from stepflow.boundary.bundle_push import BundlePush
+    from stepflow.boundary.comment import Marker
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.boundary.target_branch import Pushed
@@ -65,6 +66,15 @@ class FailureReport:
     branch: str = ""
     commit: str = ""
     spent: Spent | None = None
+
+
+def find_waiting_run(writer: GitHubWriter, issue: int) -> Marker | None:
+    """The run that asks on the issue to approve its plan; None also where GitHub does not answer."""
+    try:
+        asking = find_asking_comment(writer.comments(issue), writer.viewer(), issue=issue)
+    except BoundaryError:
+        return None
+    return asking.marker if asking else None
 
 
 def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush | None = None) -> FailureReport | None:

@@ -7,6 +7,9 @@ from typing import Literal
 
 from stepflow.domain.words import Permission
 
+#: How a comment begins that approves a plan; its digest follows.
+APPROVE = "/stepflow approve"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequest:
@@ -19,6 +22,11 @@ class ApprovalRequest:
     iterations_left: int
     usd_left: float | None
     tokens_left: int | None
+
+    @property
+    def command(self) -> str:
+        """The comment that approves it."""
+        return f"{APPROVE} {self.digest}"
 
 
 @dataclass(frozen=True, kw_only=True)

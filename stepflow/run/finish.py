@@ -6,12 +6,12 @@ import re
 import shutil
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, report_failure
+from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
 from stepflow.boundary.plan import NO_CHANGES, CommitsInfo, branch_name, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
@@ -256,27 +256,31 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     number = request.trigger.issue_number
     if request.inputs.boundary is not BoundaryMode.GITHUB or number is None or not _token(request):
         return None
-    if not request.trigger.agent:
-        # A reply to a run whose folder is gone: nobody knows which comment it belongs to.
-        return None
     check_addresses(request.inputs)
-    try:
-        github = load_requested(request).github
-    except StepflowError:
-        github = GitHubSettings()
-    failed = FailedRun(
-        run_id=request.run_id,
-        agent=request.trigger.agent,
-        github=github,
-        settings=boundary_settings(request),
-        issue=request.trigger.issue or Issue(number=number),
-        outcome=report.outcome,
-        text=comment_summary(report, run_url=request.job_url),
-        redactor=request.redactor,
-        adds=request.trigger.reply is not None,
-    )
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(_writer(request, policy)) as writer:
+        if not request.trigger.agent:
+            # A reply to a run that is not in the folder: only its comment says which one it was.
+            waiting = find_waiting_run(writer, number)
+            if waiting is None:
+                return None
+            request = replace(request, run_id=waiting.run, trigger=replace(request.trigger, agent=waiting.agent))
+            report = replace(report, agent=waiting.agent)
+        try:
+            github = load_requested(request).github
+        except StepflowError:
+            github = GitHubSettings()
+        failed = FailedRun(
+            run_id=request.run_id,
+            agent=request.trigger.agent,
+            github=github,
+            settings=boundary_settings(request),
+            issue=request.trigger.issue or Issue(number=number),
+            outcome=report.outcome,
+            text=comment_summary(report, run_url=request.job_url),
+            redactor=request.redactor,
+            adds=request.trigger.reply is not None,
+        )
         return report_failure(failed, writer)
 
 

@@ -185,3 +185,20 @@ def test_a_folder_that_is_gone_is_said_with_what_to_do(world: World, planned: In
     assert "the folder of the run that waits for approval is gone" in done.outputs["reason"]
     assert "run-folder" in done.outputs["reason"]
     assert len(world.model.bodies) == 1
+    (comment,) = world.comments()
+    plan, _, told = comment.partition("\n---\n")
+    assert "/stepflow approve" in plan
+    assert "### ❌ fixer on issue #7: refused" in told
+    assert "Let the workflow bring it back" in told
+    assert say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:]).outputs["outcome"] == "completed"
+
+
+def test_a_second_approval_does_nothing(world: World, planned: Invocation, folder: Path) -> None:
+    approve = f"/stepflow approve {digest_in(world)}"
+    say(world, folder, approve, solve()[1:])
+    before = (world.comments(), world.pulls(), world.events(planned))
+    done = say(world, folder, approve)
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused")
+    assert "it is over: completed" in done.outputs["reason"]
+    assert (world.comments(), world.pulls(), world.events(planned)) == before
+    assert len(world.model.bodies) == len(solve())
