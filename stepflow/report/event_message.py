@@ -335,10 +335,10 @@ def _noted(event: events.Noted) -> EventMessage:
 
 
 def _run_finished(event: events.RunFinished) -> EventMessage:
-    tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.reason)
+    mark, reason = mark_of(event.outcome), describe_reason(event.reason)
     return EventMessage(
-        title=marked(tone, f"{describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}"),
-        tone=tone,
+        title=f"{mark.text} {describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}",
+        tone=mark.tone,
         parts=whole_part("Reason", reason, REASON_SHOWN),
         logged=entry("info", f"Agent completed: {event.outcome}", reason=cut(event.reason, REASON_LOGGED)),
     )

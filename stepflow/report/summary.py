@@ -327,7 +327,7 @@ def _fit(sections: Sequence[str], limit: int) -> str:
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
     reason = one_line(describe_reason(report.reason), 500)
-    lines = [f"{mark_of(report.success).text} {describe_outcome(report.outcome)}: {reason}"]
+    lines = [f"{mark_of(report.outcome).text} {describe_outcome(report.outcome)}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
     lines += [f"  {row}" for row in aligned(_terminal_facts(report))]

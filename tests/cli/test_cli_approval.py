@@ -26,6 +26,7 @@ def wait(checkout: Path, capsys: pytest.CaptureFixture[str], *, by: str) -> list
     scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     assert main(["run", "fixer", "--issue", "7", *scripted]) == 0
     said = " ".join(capsys.readouterr().out.split())
+    assert "… waiting for approval (awaiting_approval):" in said
     assert "plan initial.issue, understanding: x" in said
     assert "left 8 iterations" in said
     (command,) = re.findall(r"`stepflow (resume \S+ --approve [0-9a-f]+)`", said)

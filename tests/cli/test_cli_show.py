@@ -146,7 +146,7 @@ def test_a_run_whose_process_is_gone_is_told_so(
     written(tmp_path / "run", list(TIMED[:12])).close()
     output = shown(capsys, str(tmp_path / "run"), *flags)
     assert "No end was written: the process that ran it is gone." in output
-    assert "✗ canceled (cancelled): the journal ends here" in output
+    assert "■ canceled (cancelled): the journal ends here" in output
 
 
 def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(

@@ -125,7 +125,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
     ended = events.RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)
     lines = action_log(entries_of([(0, started), (1, ended)]), None)
     assert lines[0] == "::group::Iteration 1 · (no id)"
-    assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "✗ canceled (cancelled): r"]
+    assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "■ canceled (cancelled): r"]
 
 
 def test_a_log_line_is_json_with_time_level_message_and_data():
