@@ -80,32 +80,31 @@ def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
 
 
 def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
-    """Our newest comment about this agent and issue. Others can copy a marker, but not our author id; whoever
-    shares that with us quotes it among words of their own."""
-    for comment in reversed(comments):
-        marker = read_marker(comment.body) if comment.author_id == viewer.id else None
-        if marker and (marker.agent, marker.issue) == (marker_word(agent), issue):
-            return OwnComment(id=comment.id, body=comment.body, marker=marker)
-    return None
+    """Our newest comment about this agent and issue."""
+    own = reversed(_own_comments(comments, viewer, issue))
+    return next((each for each in own if each.marker.agent == marker_word(agent)), None)
 
 
 def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue: int) -> OwnComment | None:
     """Our newest comment about the issue that asks to approve a plan, whichever agent made it."""
-    for comment in reversed(comments):
-        marker = read_marker(comment.body) if comment.author_id == viewer.id else None
-        if marker and marker.issue == issue and f"`{APPROVE} " in comment.body:
-            return OwnComment(id=comment.id, body=comment.body, marker=marker)
-    return None
+    own = reversed(_own_comments(comments, viewer, issue))
+    return next((each for each in own if f"`{APPROVE} " in each.body), None)
 
 
 def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int, run: str) -> Spent:
     """What all other runs on the issue have cost, by our own newest comment of each agent."""
-    newest: dict[str, Spent] = {}
-    for comment in comments:
-        marker = read_marker(comment.body) if comment.author_id == viewer.id else None
-        if marker and marker.issue == issue:
-            newest[marker.agent] = marker.minus(run)
+    newest = {each.marker.agent: each.marker.minus(run) for each in _own_comments(comments, viewer, issue)}
     return sum(newest.values(), _NOTHING)
+
+
+def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) -> list[OwnComment]:
+    """Our comments about the issue, oldest first. Others can copy a marker, but not our author id; whoever shares that
+    with us quotes it among words of their own."""
+    return [
+        OwnComment(id=comment.id, body=comment.body, marker=marker)
+        for comment in comments
+        if comment.author_id == viewer.id and (marker := read_marker(comment.body)) and marker.issue == issue
+    ]
 
 
 def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent) -> Marker:
