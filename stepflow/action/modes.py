@@ -37,7 +37,6 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
-from stepflow.run.approval import waiting_request
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
@@ -47,7 +46,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.request import Skip, Trigger, proxy_config_of, restore_folder
-from stepflow.run.resume import completed_report
+from stepflow.run.resume import completed_report, waiting_request
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scripted import ScriptedModel
-from stepflow.run.approval import check_reply
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
-from stepflow.run.resume import OWN_FILES, find_previous_run, resumed_request
+from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 from stepflow.sandbox.environment import check_pass_env
