@@ -225,6 +225,8 @@ def test_lines_have_colors_only_where_they_are_wanted(
 ) -> None:
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
+    # A dumb terminal has no colors, whatever is asked for.
+    monkeypatch.setenv("TERM", "xterm-256color")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in shown(capsys, str(folder))) == colored
