@@ -15,29 +15,44 @@ from urllib.parse import parse_qsl, quote
 import github
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
+from stepflow.boundary.github_client import (
+    GONE,
+    VENDOR_ERRORS,
+    GitHubClient,
+    link_to,
+    split_url,
+    write_failed,
+)
 from stepflow.boundary.github_types import (
     Account,
+    ChangedFile,
     Comment,
     CommitNow,
+    Comparison,
+    FoundThread,
     IssueNow,
+    Job,
+    Jobs,
     Label,
     NewCommit,
+    NewReply,
     PullRequest,
     Release,
     Remark,
     Repository,
+    ReviewThread,
+    ReviewThreads,
     Role,
     Rule,
 )
-from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.retry_policy import NOT_FOUND, RetryPolicy
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
     from stepflow.domain.run import Issue
@@ -47,18 +62,53 @@ P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="GitHub")
 
-NOT_FOUND = 404
 _WHO_AM_I = "query { viewer { databaseId login } }"
 _UPDATE_REFS = "mutation ($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
 _CREATE_COMMIT = (
     "mutation ($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
 )
+_THREAD = """
+fragment Thread on PullRequestReviewThread {
+  id isResolved path line originalLine
+  opening: comments(first: 1) { nodes { diffHunk } }
+  comments(first: 100) {
+    nodes { body url author { __typename login ... on User { databaseId } ... on Bot { databaseId } } }
+  }
+}
+"""
+_REVIEW_THREADS = f"""
+query ($owner: String!, $name: String!, $number: Int!, $after: String) {{
+  repository(owner: $owner, name: $name) {{
+    pullRequest(number: $number) {{
+      reviewThreads(first: 50, after: $after) {{ pageInfo {{ hasNextPage endCursor }} nodes {{ ...Thread }} }}
+    }}
+  }}
+}}
+{_THREAD}"""
+_REVIEW_THREAD = f"query ($id: ID!) {{ node(id: $id) {{ id ...Thread }} }} {_THREAD}"
+_REPLY = (
+    "mutation ($input: AddPullRequestReviewThreadReplyInput!) "
+    "{ addPullRequestReviewThreadReply(input: $input) { comment { url } } }"
+)
+_RESOLVE = "mutation ($input: ResolveReviewThreadInput!) { resolveReviewThread(input: $input) { clientMutationId } }"
 #: Every document that is sent.
-DOCUMENTS = (_WHO_AM_I, _UPDATE_REFS, _CREATE_COMMIT)
+DOCUMENTS = (_WHO_AM_I, _UPDATE_REFS, _CREATE_COMMIT, _REVIEW_THREADS, _REVIEW_THREAD, _REPLY, _RESOLVE)
 _READ_HINTS = {
     401: "The token is not accepted: check `read-token`.",
-    403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
-    NOT_FOUND: "There is no such issue, or it cannot be seen with this token: check the number and `read-token`.",
+    403: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
+    NOT_FOUND: "There is no such {subject}, or it cannot be seen with this token: check the number and `read-token`.",
+}
+#: What a method reads, where it is not an issue, and the permission that it takes.
+_ISSUE, _PULL_REQUEST, _RUN = ("issue", "issues"), ("pull request", "pull-requests"), ("run or job", "actions")
+_SUBJECTS = {
+    "open_pull_requests": _PULL_REQUEST,
+    "pull_request": _PULL_REQUEST,
+    "pull_request_commits": _PULL_REQUEST,
+    "pull_request_files": _PULL_REQUEST,
+    "review_threads": _PULL_REQUEST,
+    "failed_jobs": _RUN,
+    "job_log": _RUN,
+    "contains": ("branch", "contents"),
 }
 _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
@@ -103,6 +153,8 @@ def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, 
 class GitHub:
     """One repository, with one token or none. Close it at the end."""
 
+    _viewer: Account | None = None
+
     def __init__(
         self,
         *,
@@ -140,6 +192,21 @@ class GitHub:
         known = (name for name in (role.role_name, role.permission) if name in set(Permission))
         return next(known, Permission.NONE)
 
+    @_reading
+    def viewer(self) -> Account:
+        """Whose token this is; asked once."""
+        self._viewer = self._viewer or self._read_viewer()
+        return self._viewer
+
+    @_reading
+    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
+        """The open pull requests from a branch of this repository."""
+        pulls = self._read_pulls(self._repository, branch)
+        if pulls or not self._client.has_moved:
+            return pulls
+        # GitHub looks for the branch of this owner, which a transfer has changed.
+        return self._read_pulls(self._read_repository().full_name, branch)
+
     def _read_issue(self, number: int) -> IssueNow:
         return IssueNow.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
 
@@ -151,9 +218,17 @@ class GitHub:
         """`GET /user` answers 403 to the tokens of jobs and Apps."""
         return Account.model_validate(self._client.graphql(_WHO_AM_I))
 
+    def _read_repository(self) -> Repository:
+        return Repository.model_validate(self._client.ask("GET", "")[1])
+
+    def _read_pulls(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
+        owner = repository.partition("/")[0]
+        pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
+        return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)
+
 
 class GitHubReader(GitHub):
-    """Reads GitHub before a run: an issue, what was said about it, what somebody may do.
+    """Reads GitHub before a run: an issue or a pull request, what was said about it, what somebody may do.
 
     Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
     """
@@ -192,7 +267,7 @@ class GitHubReader(GitHub):
     def demands_signatures(self, branch: str) -> bool:
         """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the
         default branch."""
-        branch = branch or Repository.model_validate(self._client.ask("GET", "")[1]).default_branch
+        branch = branch or self._read_repository().default_branch
         pages = self._client.pages(f"/rules/branches/{quote(branch, safe='')}")
         return any(rule.type == "required_signatures" for page in pages for rule in Rule.many(page))
 
@@ -207,25 +282,80 @@ class GitHubReader(GitHub):
             if remark.author and remark.kind != "Bot" and read_marker(remark.body) is None
         )
 
+    @_reading
+    def pull_request(self, number: int) -> PullRequest:
+        """The pull request now."""
+        return PullRequest.model_validate(self._client.ask("GET", f"/pulls/{number}")[1])
+
+    @_reading
+    def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:
+        """The commits of a pull request, oldest first; GitHub lists 250 at most."""
+        pages = self._client.pages(f"/pulls/{number}/commits")
+        return tuple(commit for page in pages for commit in CommitNow.many(page))
+
+    @_reading
+    def pull_request_files(self, number: int) -> tuple[str, ...]:
+        """The paths of the files that a pull request changes, of renamed ones both; GitHub lists 3000 files at most."""
+        files = [file for page in self._client.pages(f"/pulls/{number}/files") for file in ChangedFile.many(page)]
+        return tuple(dict.fromkeys(path for file in files for path in (file.previous, file.path) if path))
+
+    @_reading
+    def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
+        """The threads of a pull request's reviews that nobody has resolved; of each the first hundred comments."""
+        threads = (thread for page in self._thread_pages(number) for thread in page.threads)
+        return tuple(thread for thread in threads if not thread.is_resolved)
+
+    @_reading
+    def failed_jobs(self, run_id: int) -> tuple[Job, ...]:
+        """The jobs of a workflow run that went wrong the last time it ran."""
+        pages = self._client.pages(f"/actions/runs/{run_id}/jobs", filter="latest")
+        return tuple(job for page in pages for job in Jobs.model_validate(page).jobs if job.has_failed)
+
+    @_reading
+    def job_log(self, job_id: int, *, last_bytes: int) -> str:
+        """The end of what a job wrote, at most so many bytes; empty when there is no log, or none any more."""
+        try:
+            return self._client.stored_text(f"/actions/jobs/{job_id}/logs", last_bytes=last_bytes)
+        except github.GithubException as exc:
+            if exc.status not in (NOT_FOUND, GONE):
+                raise
+            return ""
+
+    @_reading
+    def contains(self, branch: str, commit: str) -> bool:
+        """Whether a branch has a commit; a branch or commit that does not exist has or is none."""
+        try:
+            _, data = self._client.ask(
+                "GET", f"/compare/{quote(branch, safe='')}...{commit}", parameters={"per_page": "1"}
+            )
+        except github.GithubException as exc:
+            if exc.status != NOT_FOUND:
+                raise
+            return False
+        return Comparison.model_validate(data).status in ("behind", "identical")
+
+    def _thread_pages(self, number: int) -> Iterator[ReviewThreads]:
+        owner, _, name = self._repository.partition("/")
+        after, more = None, True
+        while more:
+            data = self._client.graphql(_REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
+            page = ReviewThreads.model_validate(data)
+            yield page
+            after, more = page.after, page.more
+
     def failure(self, action: str, exc: Exception) -> StepflowError:
-        """The same, but what `read-token` or the number of the issue can mend is an `InputError`."""
+        """The same, but what `read-token` or another number can mend is an `InputError`."""
         failed = write_failed(action, self._repository, exc, self._redactor, connection=self._connection)
         if failed.status not in _READ_HINTS:
             return failed
         wrong_list = action == "issues_page" and failed.status == NOT_FOUND
-        return InputError(failed.message, hint=_NO_LIST if wrong_list else _READ_HINTS[failed.status])
+        subject, permission = _SUBJECTS.get(action, _ISSUE)
+        hint = _READ_HINTS[failed.status].format(subject=subject, permission=permission)
+        return InputError(failed.message, hint=_NO_LIST if wrong_list else hint)
 
 
 class GitHubWriter(GitHub):
     """`Writer` on GitHub: one request per write, retries for reads."""
-
-    _viewer: Account | None = None
-
-    @_reading
-    def viewer(self) -> Account:
-        """Whose token this is; asked once."""
-        self._viewer = self._viewer or self._read_viewer()
-        return self._viewer
 
     @_reading
     def default_branch(self) -> str:
@@ -272,13 +402,6 @@ class GitHubWriter(GitHub):
         """Close an issue as completed."""
         self._send("PATCH", f"/issues/{number}", state="closed", state_reason="completed")
 
-    @_reading
-    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
-        """The open pull requests from a branch of this repository."""
-        pulls = self._read_pulls(self._repository, branch)
-        # GitHub looks for the branch of this owner, which a transfer has changed.
-        return pulls if pulls or not self._client.has_moved else self._read_pulls(self.full_name(), branch)
-
     @_translated
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
@@ -289,6 +412,22 @@ class GitHubWriter(GitHub):
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
         self._send("PATCH", f"/pulls/{number}", title=title, body=body)
+
+    @_reading
+    def review_thread(self, thread_id: str) -> ReviewThread:
+        """A thread of a pull request's review now."""
+        return FoundThread.model_validate(self._client.graphql(_REVIEW_THREAD, id=thread_id)).thread
+
+    @_translated
+    def reply_to_thread(self, thread_id: str, body: str) -> str:
+        """A new comment at the end of a thread; its address."""
+        reply = {"pullRequestReviewThreadId": thread_id, "body": body}
+        return NewReply.model_validate(self._client.graphql(_REPLY, input=reply)).url
+
+    @_translated
+    def resolve_thread(self, thread_id: str) -> None:
+        """Mark a thread as resolved; it may be already."""
+        self._client.graphql(_RESOLVE, input={"threadId": thread_id})
 
     @_reading
     def releases(self) -> tuple[Release, ...]:
@@ -356,11 +495,3 @@ class GitHubWriter(GitHub):
 
     def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
         return self._client.ask(verb, path, body=body)[1]
-
-    def _read_repository(self) -> Repository:
-        return Repository.model_validate(self._client.ask("GET", "")[1])
-
-    def _read_pulls(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
-        owner = repository.partition("/")[0]
-        pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
-        return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)

@@ -20,19 +20,22 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from stepflow.boundary.connection import configure_session
-from stepflow.boundary.retry_policy import CONFLICT, SERVER_ERRORS, TOO_MANY, WriteFailed
-from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
+from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
+from stepflow.domain.connection import DIRECT, Connection, certificate_problem, is_loopback, stays_closed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from stepflow.domain.secrets import Redactor
 
 TIMEOUT_SECONDS = 30
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-ACCEPTED, NO_CONTENT, ERRORS = 202, 204, 400
+OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
 FORBIDDEN, GONE, UNPROCESSABLE = 403, 410, 422
 LONGEST_DETAIL = 300
+#: Bytes. A longer text is not fetched to its end.
+LONGEST_TEXT = 200_000_000
+_CHUNK = 65_536
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
@@ -41,15 +44,21 @@ _HINTS = {
     401: "The token is not accepted: check `github-token`.",
     FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
     "`pull-requests: write`.",
-    404: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of the "
-    "job.",
+    NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
+    "the job.",
     CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
     GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
     UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
 #: What the status of an answer would be in REST, by the type of GraphQL's error.
-_GRAPHQL_STATUS = {"FORBIDDEN": FORBIDDEN, "STALE_DATA": CONFLICT, "RATE_LIMIT": TOO_MANY, "RATE_LIMITED": TOO_MANY}
+_GRAPHQL_STATUS = {
+    "FORBIDDEN": FORBIDDEN,
+    "NOT_FOUND": NOT_FOUND,
+    "STALE_DATA": CONFLICT,
+    "RATE_LIMIT": TOO_MANY,
+    "RATE_LIMITED": TOO_MANY,
+}
 #: Words of GitHub's that say more than the status.
 _SAID_HINTS = {
     "issue is locked": "The issue is locked: unlock it, then start the run again.",
@@ -122,6 +131,7 @@ class GitHubClient(Requester):
         connection_class = HTTPRequestsConnectionClass if is_plain else HTTPSRequestsConnectionClass
         self._connection = connection_class(self._base.hostname or "", self._base.port, timeout=TIMEOUT_SECONDS)
         configure_session(self._connection.session, connection)
+        self._way = connection
         self._connection.session.hooks["response"].append(_check_response)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
@@ -160,7 +170,31 @@ class GitHubClient(Requester):
             raise self._failure(status, headers, {"message": "; ".join(error.message for error in errors)})
         return data.get("data")
 
-    def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[list[Any]]:
+    def stored_text(self, url: str, *, last_bytes: int) -> str:
+        """The end of a text that the API keeps elsewhere, at most so many bytes; empty when it is gone or longer than
+        `LONGEST_TEXT`."""
+        try:
+            self.ask("GET", url)
+        except Redirected as found:
+            return self._fetch_end(found.location, last_bytes).decode("utf-8-sig", errors="replace")
+        raise NotGitHub("the answer does not say where the text is")
+
+    def _fetch_end(self, location: str, last_bytes: int) -> bytes:
+        """The end of what is at an address outside of the API, which our token never goes to."""
+        parts = split_url(location)
+        is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")
+        if not is_local and parts.scheme != "https":
+            raise NotGitHub("the answer leads to an address without encryption")
+        with requests.Session() as session:
+            configure_session(session, self._way)
+            with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
+                if response.status_code in (NOT_FOUND, GONE):
+                    return b""
+                if response.status_code != OK:
+                    raise NotGitHub("the text is not where the answer said")
+                return _end(response.iter_content(_CHUNK), last_bytes)
+
+    def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[Any]:
         """The pages of a list; `newest_first` begins with the last one."""
         page: str | None = url
         query: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
@@ -233,6 +267,18 @@ def _check_response(response: requests.Response, **_options: object) -> None:
     if status < ERRORS and status != NO_CONTENT and not is_json:
         # A proxy's page with 200 would pass for a write that was done.
         raise NotGitHub("the answer is no JSON")
+
+
+def _end(chunks: Iterable[bytes], last_bytes: int) -> bytes:
+    """No more than the end is held; nothing when there are more than `LONGEST_TEXT`."""
+    end, size = bytearray(), 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > LONGEST_TEXT:
+            return b""
+        end += chunk
+        del end[: max(len(end) - last_bytes, 0)]
+    return bytes(end)
 
 
 def split_url(url: str) -> SplitResult:

@@ -11,8 +11,11 @@ from stepflow.domain.run import Issue
 
 #: The author of what a deleted account wrote.
 NOBODY = 0
+_FAILED = frozenset({"failure", "timed_out"})
 #: An empty text is null at times.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
+#: The number of an account that has none is null at times.
+_AccountId = Annotated[int, BeforeValidator(lambda number: number or NOBODY)]
 _LabelName = Annotated[str, BeforeValidator(lambda label: label.get("name") if isinstance(label, dict) else label)]
 
 
@@ -113,13 +116,129 @@ class Remark(_Answer):
 
 
 class PullRequest(_Answer):
-    """A pull request from the branch `head` to the branch `base`."""
+    """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`. `head_commit` is the
+    newest commit, and `head_repository` the full name of where it is, empty when that was deleted."""
 
     number: int
+    state: str
+    title: str
+    body: _Text = ""
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
     head: str = Field("", validation_alias=AliasPath("head", "ref"))
+    head_commit: str = Field("", validation_alias=AliasPath("head", "sha"))
+    head_repository: str = Field("", validation_alias=AliasPath("head", "repo", "full_name"))
     base: str = Field(validation_alias=AliasPath("base", "ref"))
     url: str = Field(validation_alias="html_url")
+
+
+class ChangedFile(_Answer):
+    """A file that a pull request changes; `previous` is its path before it was renamed, empty when it was not."""
+
+    path: str = Field(validation_alias="filename")
+    previous: str = Field("", validation_alias="previous_filename")
+
+
+class ThreadComment(_Answer):
+    """A comment on a line, out of GraphQL. `author` is the login as REST writes it, empty when the account is gone."""
+
+    login: str = Field("", validation_alias=AliasPath("author", "login"))
+    kind: str = Field("", validation_alias=AliasPath("author", "__typename"))
+    author_id: _AccountId = Field(NOBODY, validation_alias=AliasPath("author", "databaseId"))
+    body: str
+    url: str
+
+    @property
+    def is_bot(self) -> bool:
+        """Whether an App wrote it."""
+        return self.kind == "Bot"
+
+    @property
+    def author(self) -> str:
+        """GraphQL leaves out what tells a bot's login from the login of a person with the same name."""
+        return f"{self.login}[bot]" if self.is_bot else self.login
+
+
+class ReviewThread(_Answer):
+    """A conversation about a line of a pull request's changes; `hunk` is the part of the diff that it began at."""
+
+    id: str
+    is_resolved: bool = Field(validation_alias="isResolved")
+    path: str
+    line_now: int | None = Field(None, validation_alias="line")
+    line_then: int | None = Field(None, validation_alias="originalLine")
+    hunk: str = Field("", validation_alias=AliasPath("opening", "nodes", 0, "diffHunk"))
+    comments: tuple[ThreadComment, ...] = Field(validation_alias=AliasPath("comments", "nodes"))
+
+    @property
+    def line(self) -> int | None:
+        """The line's number; the one that it had when the thread began where newer commits changed the line. None for
+        a thread about the whole file."""
+        return self.line_then if self.line_now is None else self.line_now
+
+
+class ReviewThreads(_Answer):
+    """One page of a pull request's threads; `after` asks for the page after it when there are more."""
+
+    threads: tuple[ReviewThread, ...] = Field(
+        validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "nodes")
+    )
+    more: bool = Field(
+        validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "pageInfo", "hasNextPage")
+    )
+    after: _Text = Field(
+        "", validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "pageInfo", "endCursor")
+    )
+
+
+class FoundThread(_Answer):
+    """The thread that was asked for by its id."""
+
+    thread: ReviewThread = Field(validation_alias="node")
+
+
+class NewReply(_Answer):
+    """What is said of a reply that was made."""
+
+    url: str = Field(validation_alias=AliasPath("addPullRequestReviewThreadReply", "comment", "url"))
+
+
+class Step(_Answer):
+    """A step of a job; `conclusion` is empty until it ends."""
+
+    name: str
+    conclusion: _Text = ""
+
+
+class Job(_Answer):
+    """A job of a workflow run; `conclusion` is empty until it ends."""
+
+    id: int
+    name: str
+    conclusion: _Text = ""
+    steps: tuple[Step, ...] = ()
+    url: _Text = Field("", validation_alias="html_url")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it went wrong, rather than being skipped or stopped."""
+        return self.conclusion in _FAILED
+
+    @property
+    def failed_steps(self) -> tuple[str, ...]:
+        """The names of the steps that went wrong."""
+        return tuple(step.name for step in self.steps if step.conclusion in _FAILED)
+
+
+class Jobs(_Answer):
+    """One page of a run's jobs."""
+
+    jobs: tuple[Job, ...]
+
+
+class Comparison(_Answer):
+    """How a commit stands to a branch: `ahead`, `behind`, `identical` or `diverged`."""
+
+    status: str
 
 
 class Release(_Answer):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable
 from stepflow.boundary.git_trees import REMOVED, blobs_of, compare_trees, sizes_of
-from stepflow.boundary.retry_policy import CONFLICT, WriteFailed
+from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, WriteFailed
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import HEADS, Branches, Pushed
 from stepflow.errors import BoundaryError
@@ -28,8 +28,9 @@ PLAIN, EXECUTABLE = "100644", "100755"
 #: The account that GitHub itself commits with.
 WEB_FLOW = "web-flow"
 RUN_TRAILER = "Stepflow-Run: "
-#: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them.
-_SOMEBODY_WAS_FASTER = (400, CONFLICT)
+#: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them; one that is gone is
+#: not found.
+_SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
 _HINT = "Let the agent do without it, or set `commits: git`, which carries it."
 
 

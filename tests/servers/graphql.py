@@ -18,6 +18,7 @@ from graphql import (
     GraphQLError,
     GraphQLSchema,
     InputObjectTypeDefinitionNode,
+    InterfaceTypeDefinitionNode,
     NamedTypeNode,
     ObjectTypeDefinitionNode,
     TypeInfo,
@@ -96,7 +97,8 @@ class _Named(Visitor):
 
 
 def _cut(text: str) -> str:
-    """The types that our documents reach: of objects the fields they ask for, inputs whole, no descriptions."""
+    """The types that our documents reach: of objects and interfaces the fields they ask for, inputs whole, no
+    descriptions."""
     whole = parse(text, no_location=True)
     # As published, it breaks a rule or two itself.
     schema = build_ast_schema(whole, assume_valid=True)
@@ -113,23 +115,26 @@ def _cut(text: str) -> str:
         name = waiting.pop()
         if name in kept or name not in definitions:
             continue
-        kept[name] = _plain(definitions[name], used.get(name, set()))
+        kept[name] = _plain(definitions[name], used)
         named = _Named()
         visit(kept[name], named)
         waiting += named.names
     return "\n\n".join(print_ast(kept[name]) for name in sorted(kept)) + "\n"
 
 
-def _plain(node: Any, fields: set[str]) -> Any:
-    """A definition, field or argument without what only explains it; of an object only these fields."""
+def _plain(node: Any, used: dict[str, set[str]]) -> Any:
+    """A definition, field or argument without what only explains it; of an object only the fields that are used, and
+    those of its interfaces that are."""
     changes: Json = {"description": None, "directives": ()}
-    if isinstance(node, ObjectTypeDefinitionNode):
-        changes["interfaces"] = ()
-        changes["fields"] = tuple(_plain(each, set()) for each in node.fields or () if each.name.value in fields)
+    if isinstance(node, ObjectTypeDefinitionNode | InterfaceTypeDefinitionNode):
+        changes["interfaces"] = tuple(each for each in node.interfaces or () if each.name.value in used)
+        kinds = [node.name.value, *(each.name.value for each in changes["interfaces"])]
+        fields = {name for kind in kinds for name in used.get(kind, ())}
+        changes["fields"] = tuple(_plain(each, used) for each in node.fields or () if each.name.value in fields)
     elif isinstance(node, InputObjectTypeDefinitionNode):
-        changes["fields"] = tuple(_plain(each, set()) for each in node.fields or ())
+        changes["fields"] = tuple(_plain(each, used) for each in node.fields or ())
     elif isinstance(node, FieldDefinitionNode):
-        changes["arguments"] = tuple(_plain(each, set()) for each in node.arguments or ())
+        changes["arguments"] = tuple(_plain(each, used) for each in node.arguments or ())
     return replace(node, **changes)
 
 
