@@ -60,6 +60,23 @@ class BareRepository:
         signature = values["gpgsig"].replace("\n ", "\n") if "gpgsig" in values else None
         return StoredCommit(oid, values["tree"], parents, people["author"], people["committer"], signature, message)
 
+    def between(self, base: str, head: str) -> list[str]:
+        """The commits that `head` has and `base` has not, oldest first."""
+        return self._git("rev-list", "--topo-order", "--reverse", f"{base}..{head}").split()
+
+    def changed(self, base: str, head: str) -> list[tuple[str, str, str]]:
+        """What `head` changed since it left `base`: git's letter for it, the path before it, and the path now."""
+        words = iter(self._git("diff", "--name-status", "-z", "-M", f"{base}...{head}").split("\0")[:-1])
+        files = []
+        for letter in words:
+            old = next(words)
+            files.append((letter[0], old, next(words) if letter[0] in "RC" else old))
+        return files
+
+    def merge_base(self, base: str, head: str) -> str:
+        """The newest commit that both have; empty when there is none, or one of the two does not exist."""
+        return self._git("merge-base", base, head, check=False)
+
     def update_refs(self, updates: list[Mapping[str, str]]) -> None:
         """All of them or none."""
         lines = [f"update {each['name']} {each['afterOid']} {each['beforeOid']}\n" for each in updates]

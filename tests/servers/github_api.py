@@ -1,4 +1,5 @@
-"""A GitHub API on loopback that remembers: issues, comments, labels, pull requests, releases, permissions.
+"""A GitHub API on loopback that remembers: issues, comments, labels, pull requests and their reviews, jobs, releases,
+permissions.
 
 It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks. Commits are made in the git repository behind it.
 """
@@ -13,13 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from tests.servers import github_json, graphql
 from tests.servers.bare_repository import NOTHING, BareRepository, Rejected
+from tests.servers.job_logs import LogStore
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.openapi import Contract, load_contract
+from tests.servers.review_threads import connection, review_thread
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -86,6 +89,8 @@ class State:
     issues: dict[int, Json] = field(default_factory=dict)
     comments: list[Json] = field(default_factory=list)
     pulls: list[Json] = field(default_factory=list)
+    threads: list[Json] = field(default_factory=list)
+    jobs: list[Json] = field(default_factory=list)
     releases: list[Json] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
@@ -113,13 +118,43 @@ class State:
         self.comments.append(comment)
         return comment
 
+    def add_pull(self, head: str, *, base: str = "main", login: str = "octocat", **facts: Any) -> Json:
+        """An open pull request. `fork` is the full name of the repository that its branch is in, empty when that was
+        deleted; its commits are in the git repository behind this server all the same."""
+        number = max([0, *self.issues, *(pull["number"] for pull in self.pulls)]) + 1
+        whole = {"title": "A change", "body": None, "state": "open", "draft": False, **facts}
+        self.pulls.append({**whole, "head": head, "base": base, "login": login, "number": number})
+        return self.pulls[-1]
+
+    def add_thread(self, pull: int, *said: tuple[str, str], path: str = "src/parser.py", **facts: Any) -> Json:
+        """A conversation about a line of a pull request: who said what; an empty login stands for an account that is
+        gone. `facts` change the line, the original line, the hunk, or whether it is resolved."""
+        known = {"line": 1, "original_line": 1, "hunk": "@@ -1 +1 @@", "resolved": False, **facts}
+        thread = {**known, "id": f"PRRT_{len(self.threads) + 1}", "pull": pull, "path": path, "comments": []}
+        self.threads.append(thread)
+        for login, body in said:
+            self.add_reply(thread, body, login)
+        return thread
+
+    def add_reply(self, thread: Json, body: str, login: str) -> Json:
+        """A comment at the end of a conversation."""
+        number = 7000 + sum(len(each["comments"]) for each in self.threads)
+        thread["comments"].append({"id": number, "body": body, "login": login})
+        return thread["comments"][-1]
+
+    def add_job(self, run: int, name: str, conclusion: str | None, **facts: Any) -> Json:
+        """A job of a workflow run. `steps` are the conclusions by name; `log` is what it wrote, None for no log."""
+        known = {"steps": {}, "log": None, **facts}
+        self.jobs.append({**known, "id": 400 + len(self.jobs), "run": run, "name": name, "conclusion": conclusion})
+        return self.jobs[-1]
+
 
 class GitHubServer(LoopbackServer):
     """Serves on a free port of 127.0.0.1 as a context manager. `api_url` and `plain_url` lead to the same state.
 
     Every exchange is held against GitHub's description; `violations` names what differs, and the block ends with none.
     `web_url` is where people would see the repository: give the git server's URL to have one server URL for both.
-    `read_token` may only read.
+    `read_token` may only read. `log_store` is where the logs of jobs are, under an address of its own.
     """
 
     def __init__(
@@ -141,6 +176,7 @@ class GitHubServer(LoopbackServer):
         self.api_url = f"{self.plain_url}/api/v3"
         self.web_url = web_url or self.plain_url
         self.lock = threading.Lock()
+        self.log_store = LogStore()
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression, and fits a mutation by its name too."""
@@ -155,9 +191,15 @@ class GitHubServer(LoopbackServer):
         asked = [r.body["query"] for r in self.requests if r.path.endswith("/graphql")]
         return [graphql.named_fields(query) for query in asked if query.startswith("mutation")]
 
+    def __enter__(self) -> Self:
+        self.log_store.__enter__()
+        return super().__enter__()
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         super().__exit__()
-        assert kind is not None or self.violations == [], "\n".join(self.violations)
+        self.log_store.__exit__()
+        violations = self.violations + self.log_store.violations
+        assert kind is not None or violations == [], "\n".join(violations)
 
 
 class _Handler(Handler):
@@ -197,10 +239,10 @@ class _Handler(Handler):
                 return
             content = b"" if data is None else json.dumps(data).encode()
             described = path.startswith(f"/repos/{github.state.repository}") and not api.headers
-            if github.contract and described:
+            if github.contract and described and api.is_described:
                 github.violations += github.contract.violations(self.command, path, query, raw, status, content)
         base = f"http://{self.headers['Host']}{parts.path.removesuffix(path)}"
-        whole = {name: f"{base}{to}" for name, to in api.headers.items()}
+        whole = {name: to if "://" in to else f"{base}{to}" for name, to in api.headers.items()}
         self._answer(status, content, {**self._links(parts.path, dict(query), api.listed), **whole})
 
     def _credential(self, github: GitHubServer) -> str:
@@ -251,6 +293,8 @@ class _Api:
         self.listed = 0
         self.headers: dict[str, str] = {}
         self.violations: list[str] = []
+        #: GitHub answers some things that its description does not allow.
+        self.is_described = True
 
     def answer(self, method: str) -> tuple[int, Any]:
         try:
@@ -396,9 +440,7 @@ class _Api:
         same = [p for p in self._state.pulls if (p["head"], p["base"]) == (given["head"], given["base"])]
         if any(pull["state"] == "open" for pull in same):
             raise Answer(422, "Validation Failed", [{"message": "A pull request already exists", "code": "custom"}])
-        number = max([0, *self._state.issues, *(pull["number"] for pull in self._state.pulls)]) + 1
-        self._state.pulls.append({**given, "number": number, "state": "open", "login": self._state.viewer[0]})
-        return 201, self._pull_json(self._state.pulls[-1])
+        return 201, self._pull_json(self._state.add_pull(**{**given, "login": self._state.viewer[0]}))
 
     def pull(self, number: str) -> tuple[int, Any]:
         return 200, self._pull_json(self._pull(int(number)))
@@ -407,6 +449,46 @@ class _Api:
         pull = self._pull(int(number))
         pull.update({key: self._body[key] for key in ("title", "body", "state") if key in self._body})
         return 200, self._pull_json(pull)
+
+    def pull_commits(self, number: str) -> tuple[int, Any]:
+        pull = self._pull(int(number))
+        oids = self._git.between(pull["base"], pull["head"])[:250]
+        return 200, [self._commit_json(oid) for oid in self._page(oids)]
+
+    def pull_files(self, number: str) -> tuple[int, Any]:
+        pull = self._pull(int(number))
+        files = self._git.changed(pull["base"], pull["head"])[:3000]
+        head = self._git.tip(pull["head"]) or NOTHING
+        return 200, [github_json.file(self._repo(), head, *file) for file in self._page(files)]
+
+    def compare(self, basehead: str) -> tuple[int, Any]:
+        base, _, head = basehead.partition("...")
+        merge_base = self._git.merge_base(base, head)
+        if not merge_base:
+            raise Answer(404, "Not Found")
+        ahead, behind = self._git.between(base, head), self._git.between(head, base)
+        status = "diverged" if ahead and behind else "ahead" if ahead else "behind" if behind else "identical"
+        ends = {
+            "base_commit": self._commit_json(self._git.tip(base) or base),
+            "merge_base_commit": self._commit_json(merge_base),
+        }
+        commits = [self._commit_json(oid) for oid in self._page(ahead)]
+        return 200, github_json.comparison(self._repo(), basehead, status, ends, commits, len(behind))
+
+    def run_jobs(self, run: str) -> tuple[int, Any]:
+        jobs = [github_json.job(self._repo(), job) for job in self._state.jobs if job["run"] == int(run)]
+        if not jobs:
+            raise Answer(404, "Not Found")
+        # It says that a job always has come to an end.
+        self.is_described = all(job["conclusion"] for job in jobs)
+        return 200, {"total_count": len(jobs), "jobs": self._page(jobs)}
+
+    def job_log(self, number: str) -> tuple[int, Any]:
+        logs = [job["log"] for job in self._state.jobs if job["id"] == int(number) and job["log"] is not None]
+        if not logs:
+            raise Answer(404, "Not Found")
+        self.headers["Location"] = self._github.log_store.keep(int(number), logs[0])
+        raise Answer(302, "Found")
 
     def releases(self) -> tuple[int, Any]:
         return 200, self._page([self._release_json(release) for release in self._state.releases])
@@ -428,11 +510,7 @@ class _Api:
         return 200, {"permission": permission, "role_name": role, "user": {**self._user(login), "role_name": role}}
 
     def commit(self, oid: str) -> tuple[int, Any]:
-        stored = self._git.commit(oid)
-        if stored is None:
-            raise Answer(422, f"No commit found for SHA: {oid}")
-        author, committer = (self._committing(name) for name in (stored.author, stored.committer))
-        return 200, github_json.commit(self._repo(), stored, author, committer)
+        return 200, self._commit_json(oid)
 
     def rules(self, branch: str) -> tuple[int, Any]:
         return 200, self._page([{"type": kind} for kind in self._state.rules.get(branch, ())])
@@ -442,6 +520,10 @@ class _Api:
             "viewer": self._viewer,
             "updateRefs": self._update_refs,
             "createCommitOnBranch": self._create_commit,
+            "repository": self._repository,
+            "node": self._node,
+            "addPullRequestReviewThreadReply": self._reply,
+            "resolveReviewThread": self._resolve,
         }
         data, self.violations = graphql.answer(self._body, resolvers)
         return data
@@ -471,11 +553,52 @@ class _Api:
         )
         return {"commit": {"oid": oid}}
 
+    def _repository(self, _info: Any, owner: str, name: str, followRenames: bool) -> Json:
+        if f"{owner}/{name}" not in (self._state.repository, self._state.renamed_to):
+            raise Rejected("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
+        return {"pullRequest": self._pull_node}
+
+    def _pull_node(self, _info: Any, number: int) -> Json:
+        if not any(pull["number"] == number for pull in self._state.pulls):
+            raise Rejected("NOT_FOUND", f"Could not resolve to a PullRequest with the number of {number}.")
+        threads = [self._thread_node(each) for each in self._state.threads if each["pull"] == number]
+        return {"reviewThreads": lambda _info, **page: connection(threads, **page)}
+
+    def _node(self, _info: Any, id: str) -> Json:
+        return self._thread_node(self._thread(id))
+
+    def _reply(self, _info: Any, input: Json) -> Json:
+        self._check_mutation(True)
+        thread = self._thread(input["pullRequestReviewThreadId"])
+        self._state.add_reply(thread, input["body"], self._state.viewer[0])
+        return {"comment": self._thread_node(thread)["comments"](None, first=1000)["nodes"][-1]}
+
+    def _resolve(self, _info: Any, input: Json) -> Json:
+        self._check_mutation(True)
+        self._thread(input["threadId"])["resolved"] = True
+        return {}
+
+    def _thread(self, node_id: str) -> Json:
+        for thread in self._state.threads:
+            if thread["id"] == node_id:
+                return thread
+        raise Rejected("NOT_FOUND", f"Could not resolve to a node with the global id of '{node_id}'.")
+
+    def _thread_node(self, thread: Json) -> Json:
+        return review_thread(thread, f"{self._repo()['html_url']}/pull/{thread['pull']}", self._user)
+
     def _check_mutation(self, known: bool) -> None:
         if self._credential != "write":
             raise Rejected("FORBIDDEN", "Resource not accessible by integration")
         if not known:
             raise Rejected("NOT_FOUND", "Could not resolve to a Repository")
+
+    def _commit_json(self, oid: str) -> Json:
+        stored = self._git.commit(oid)
+        if stored is None:
+            raise Answer(422, f"No commit found for SHA: {oid}")
+        author, committer = (self._committing(name) for name in (stored.author, stored.committer))
+        return github_json.commit(self._repo(), stored, author, committer)
 
     def _committing(self, person: str) -> Json:
         """The account behind the address of an author or committer; empty where there is none."""
@@ -518,6 +641,8 @@ class _Api:
 
     def _pull_json(self, pull: Json) -> Json:
         shas = (self._tip(pull["head"]) or NOTHING, self._tip(pull["base"]) or NOTHING)
+        # It says that a pull request always has the repository of its branch.
+        self.is_described &= pull.get("fork") != ""
         return github_json.pull_request(self._repo(), pull["number"], pull, self._user(pull["login"]), shas)
 
     def _release_json(self, release: Json) -> Json:
@@ -572,6 +697,11 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", "/pulls", _Api.create_pull),
     ("GET", r"/pulls/(\d+)", _Api.pull),
     ("PATCH", r"/pulls/(\d+)", _Api.edit_pull),
+    ("GET", r"/pulls/(\d+)/commits", _Api.pull_commits),
+    ("GET", r"/pulls/(\d+)/files", _Api.pull_files),
+    ("GET", r"/actions/runs/(\d+)/jobs", _Api.run_jobs),
+    ("GET", r"/actions/jobs/(\d+)/logs", _Api.job_log),
+    ("GET", r"/compare/([^/]+\.\.\.[^/]+)", _Api.compare),
     ("GET", "/releases", _Api.releases),
     ("POST", "/releases", _Api.create_release),
     ("GET", r"/collaborators/([^/]+)/permission", _Api.permission),

@@ -74,6 +74,11 @@ def pull_request(repo: Json, number: int, given: Json, user: Json, shas: tuple[s
         }
         for end, sha in zip(("head", "base"), shas, strict=True)
     }
+    if "fork" in given:
+        fork = given["fork"]
+        label = f"{fork.partition('/')[0] or 'unknown repository'}:{given['head']}"
+        # The fork may have been deleted.
+        ends["head"] |= {"label": label, "repo": {**repo, "id": 2, "full_name": fork} if fork else None}
     return {
         **smallest("pull-request"),
         **ends,
@@ -103,6 +108,44 @@ def release(repo: Json, number: int, given: Json, user: Json) -> Json:
         "draft": bool(given.get("draft", False)),
         "published_at": None if given.get("draft") else NOW,
         "author": user,
+    }
+
+
+def file(repo: Json, head: str, letter: str, previous: str, path: str) -> Json:
+    status = {"A": "added", "D": "removed", "R": "renamed", "C": "copied"}.get(letter, "modified")
+    return {
+        **smallest("diff-entry"),
+        "filename": path,
+        "status": status,
+        "contents_url": f"{repo['url']}/contents/{path}?ref={head}",
+        **({"previous_filename": previous} if previous != path else {}),
+    }
+
+
+def comparison(repo: Json, basehead: str, status: str, ends: dict[str, Json], commits: list[Json], behind: int) -> Json:
+    links = {"url": f"{repo['url']}/compare/{basehead}", "html_url": f"{repo['html_url']}/compare/{basehead}"}
+    counts = {"ahead_by": len(commits), "behind_by": behind, "total_commits": len(commits)}
+    return {**smallest("commit-comparison"), **links, **ends, **counts, "status": status, "commits": commits}
+
+
+def job(repo: Json, facts: Json) -> Json:
+    running = facts["conclusion"] is None
+    status = "in_progress" if running else "completed"
+    return {
+        **smallest("job"),
+        "id": facts["id"],
+        "run_id": facts["run"],
+        "run_url": f"{repo['url']}/actions/runs/{facts['run']}",
+        "url": f"{repo['url']}/actions/jobs/{facts['id']}",
+        "html_url": f"{repo['html_url']}/actions/runs/{facts['run']}/job/{facts['id']}",
+        "name": facts["name"],
+        "status": status,
+        "conclusion": facts["conclusion"],
+        "completed_at": None if running else NOW,
+        "steps": [
+            {"name": name, "number": number, "status": "completed" if ended else "in_progress", "conclusion": ended}
+            for number, (name, ended) in enumerate(facts["steps"].items(), 1)
+        ],
     }
 
 
