@@ -15,14 +15,7 @@ from urllib.parse import parse_qsl, quote
 import github
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import (
-    GONE,
-    VENDOR_ERRORS,
-    GitHubClient,
-    link_to,
-    split_url,
-    write_failed,
-)
+from stepflow.boundary.github_client import GONE, VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
 from stepflow.boundary.github_types import (
     Account,
     ChangedFile,
@@ -313,7 +306,8 @@ class GitHubReader(GitHub):
 
     @_reading
     def job_log(self, job_id: int, *, last_bytes: int) -> str:
-        """The end of what a job wrote, at most so many bytes; empty when there is no log, or none any more."""
+        """The end of what a job wrote, at most so many bytes; empty when there is no log (any more), or an endless
+        one."""
         try:
             return self._client.stored_text(f"/actions/jobs/{job_id}/logs", last_bytes=last_bytes)
         except github.GithubException as exc:
@@ -323,7 +317,7 @@ class GitHubReader(GitHub):
 
     @_reading
     def contains(self, branch: str, commit: str) -> bool:
-        """Whether a branch has a commit; a branch or commit that does not exist has or is none."""
+        """Whether a branch has a commit; not when one of the two does not exist."""
         try:
             _, data = self._client.ask(
                 "GET", f"/compare/{quote(branch, safe='')}...{commit}", parameters={"per_page": "1"}
