@@ -28,6 +28,15 @@ class RequestedRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ThreadAnswer:
+    """What a follow-up has done about one review thread, by the thread's id: whether it was `applied`, and `why`."""
+
+    thread: str
+    applied: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClosingRequest:
     """A closing answer's wishes, and why some of it was not understood."""
 
@@ -37,6 +46,7 @@ class ClosingRequest:
     comment: str | None = None
     pull_request: RequestedPullRequest = field(default_factory=RequestedPullRequest)
     release: RequestedRelease | None = None
+    threads: tuple[ThreadAnswer, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -54,6 +64,7 @@ def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
             draft=reader.flag("pull_request.draft"),
         ),
         release=reader.release(),
+        threads=reader.threads(),
         warnings=tuple(reader.warnings),
     )
 
@@ -109,6 +120,28 @@ class _Reader:
             body=self.text("release.body"),
             draft=self.flag("release.draft") or False,
         )
+
+    def threads(self) -> tuple[ThreadAnswer, ...]:
+        value = value_at(self._answer, "threads")
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self._warn("threads", value, "a list of answers to review threads")
+            return ()
+        answers: dict[str, ThreadAnswer] = {}
+        for item in value:
+            match item:
+                case {"thread": str(thread), "applied": bool(applied), "why": str(why)} if thread.strip():
+                    answer = ThreadAnswer(thread=thread.strip(), applied=applied, why=why.strip())
+                case _:
+                    self._warn("threads", item, "an object with `thread`, `applied` and `why`")
+                    continue
+            if answer.thread in answers:
+                self.warnings.append(
+                    f"The closing answer's `threads` answers {answer.thread[:80]!r} twice: the first answer counts."
+                )
+            answers.setdefault(answer.thread, answer)
+        return tuple(answers.values())
 
     def _warn(self, path: str, value: JsonValue, expected: str) -> None:
         shown = repr(value)[:80]
