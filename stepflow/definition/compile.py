@@ -10,7 +10,14 @@ from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.graph import add_edges, check_approvals, check_entries, check_graph, check_verdict_fits
+from stepflow.definition.graph import (
+    add_edges,
+    check_approvals,
+    check_entries,
+    check_graph,
+    check_verdict_fits,
+    lost_values,
+)
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -20,7 +27,7 @@ from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import ClosureAction, Dialect, Permission, StepKind
+from stepflow.domain.words import ClosureAction, Dialect, FollowUpKind, Permission, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -49,6 +56,7 @@ class Graph:
     dialect: Dialect
     steps: dict[str, Step]
     entry_step: str
+    entry_steps: Mapping[FollowUpKind, str]
     sections: dict[str, SourceText]
 
 
@@ -82,23 +90,24 @@ def compile_registry(
         gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
         add_edges(gated, problems)
         nodes, sections = gated.flow, gated.sections
-        handed = set(_name_handoffs(nodes, "field", problems))
+        owners = _name_handoffs(nodes, "field", problems)
     else:
         checked = nodes = read_check_steps(registry, problems)
         owners = _name_handoffs(nodes, "key", problems)
         taken = run_variable_names(verdict) | {parameter.name for parameter in agent.parameters}
         add_aliases(checked, owners, taken, problems)
-        handed = {*owners, *(name for node in checked.values() for name in node.aliases)}
     entries = check_entries(registry, nodes, sections, verdict, problems)
     check_approvals(nodes, entries, problems)
+    lost: dict[tuple[str, str], str] = {}
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
         check_graph(nodes, entries, dialect, problems)
+        lost = lost_values(nodes, entries, {name: step_id for name, (step_id, _) in owners.items()})
 
-    supply = Supply.of(agent.parameters, handed, verdict, known=agent.known)
+    supply = Supply.of(agent.parameters, owners, verdict, lost=lost, known=agent.known)
     prompts: dict[str, StepPrompt] = {}
     texts: dict[str, SourceText] = {}
     if isinstance(registry, GateRegistry):
-        check_verdict_fits(gated, entries.step, verdict, problems)
+        check_verdict_fits(gated, entries, verdict, problems)
         finder = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
         prompts = finder.prompts()
         texts = {name: prompt.source for name, prompt in finder.sections.items()}
@@ -116,7 +125,7 @@ def compile_registry(
     if problems.diagnostics.failed or entries.step is None:
         return None
     steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
-    return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
+    return Graph(dialect=dialect, steps=steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
 
 
 def _read_registry(

@@ -321,6 +321,13 @@ class ValidationStepEntry(FileModel):
     output_schema: JsonObject | None = None
 
 
+class EntrySteps(FileModel):
+    """`entrySteps`: a key for each `FollowUpKind`."""
+
+    review: str | None = None
+    checks: str | None = None
+
+
 class Registry(FileModel):
     """What `steps_registry.json` has in both dialects."""
 
@@ -330,6 +337,7 @@ class Registry(FileModel):
     c1: str | None = None
     entry_step: str | None = None
     entry_step_mapping: dict[str, str] = Field(default_factory=dict)
+    entry_steps: EntrySteps = EntrySteps()
     failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
     validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
     validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)

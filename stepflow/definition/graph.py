@@ -11,7 +11,7 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.definition import Branch, Gate, Target, Transition
-from stepflow.domain.words import Dialect, Intent, Permission, StepKind, VerdictType
+from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType
 from stepflow.engine.router import continuation_of
 
 
@@ -188,12 +188,14 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """Where runs begin: the step of this agent's verdict, and every step that is an entry of some verdict.
+    """Where runs begin: the step of this agent's verdict, the steps of follow-ups, and every step that is an entry of
+    some verdict.
 
     `by_pointer` has the place that names each of them.
     """
 
     step: str | None
+    follow_ups: Mapping[FollowUpKind, str]
     by_pointer: Mapping[str, str]
 
 
@@ -207,6 +209,10 @@ def check_entries(
     """The entry steps. Without a known verdict nothing is said about which of them is used."""
     chosen, mapping = registry.entry_step, registry.entry_step_mapping
     named = {} if chosen is None else {Pointer("/entryStep"): chosen}
+    follow_ups = {
+        kind: step_id for kind in FollowUpKind if (step_id := getattr(registry.entry_steps, kind)) is not None
+    }
+    named |= {Pointer("/entrySteps") / kind: step_id for kind, step_id in follow_ups.items()}
     for word, step_id in mapping.items():
         at = Pointer("/entryStepMapping") / word
         named[at] = step_id
@@ -227,7 +233,8 @@ def check_entries(
         if fault := _no_flow_step(step_id, flow, sections):
             message = f'the entry step "{step_id}" {fault}'
             problems.add("SF304", at, message, f"Name a flow step; there are {listed(flow)}.")
-    return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in flow})
+    by_pointer: dict[str, str] = {at: step_id for at, step_id in named.items() if step_id in flow}
+    return Entries(step=chosen, follow_ups=follow_ups, by_pointer=by_pointer)
 
 
 def check_approvals(
@@ -237,7 +244,9 @@ def check_approvals(
     for step_id in sorted(set(entries.by_pointer.values())):
         if nodes[step_id].entry.approval is not None:
             message = "before an entry step there is nothing that could be approved"
-            fix = 'Move "approval" to the step that carries out what was planned.'
+            fix = (
+                'Move "approval" to the step that carries out what was planned, or to the transition that leads to it.'
+            )
             problems.report("SF355", nodes[step_id].at / "approval", message, fix)
 
 
@@ -270,6 +279,26 @@ def check_graph(
         _check_cycles(following, ending | _reached_from(lost.values(), following), problems)
 
 
+def lost_values(
+    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    entries: Entries,
+    owners: Mapping[str, str],
+) -> dict[tuple[str, str], str]:
+    """Step and handoff variable → the entry of a follow-up in which no step can have handed that variable on by then.
+
+    `owners` has the step that hands each variable on.
+    """
+    following = {step_id: node.following for step_id, node in nodes.items()}
+    lost: dict[tuple[str, str], str] = {}
+    for entry in entries.follow_ups.values():
+        reached = _reached_from([entry], following)
+        for step_id in reached:
+            others = {name: owner for name, owner in owners.items() if owner != step_id}
+            missing = [name for name, owner in others.items() if step_id == entry or owner not in reached]
+            lost |= {(step_id, name): entry for name in missing}
+    return lost
+
+
 def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: FileProblems) -> None:
     """Report each cycle that no step leads out of; `known` are steps that end, or are reported already."""
     for step_id in following:
@@ -294,7 +323,7 @@ def _reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> s
     return reached
 
 
-def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, problems: FileProblems) -> None:
+def check_verdict_fits(nodes: Nodes, entries: Entries, verdict: VerdictType | None, problems: FileProblems) -> None:
     """An ungated registry is run by the verdict, so the verdict must be one that can (SF206)."""
     if nodes.gated or verdict is None:
         return
@@ -302,7 +331,8 @@ def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | N
     if verdict is VerdictType.DETECT_GRAPH:
         message = 'the verdict type "detect:graph" needs a registry with gates or checks, and this one has neither'
         problems.add("SF206", "/steps", message, fix)
-    node = nodes.flow.get(entry or "")
-    if verdict is VerdictType.POLL_STATE and node is not None and node.kind is not StepKind.CLOSURE:
-        message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is none'
-        problems.add("SF206", node.at, message, fix)
+    begins = dict.fromkeys((entries.step, *entries.follow_ups.values()))
+    for node in (nodes.flow[step_id] for step_id in begins if step_id in nodes.flow):
+        if verdict is VerdictType.POLL_STATE and node.kind is not StepKind.CLOSURE:
+            message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is none'
+            problems.add("SF206", node.at, message, fix)

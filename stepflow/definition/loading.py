@@ -206,6 +206,7 @@ def _define(
         digest=folder.digest(_templates(graph, system_prompt)),
         steps=graph.steps,
         entry_step=graph.entry_step,
+        entry_steps=graph.entry_steps,
         verdict=verdict,
         system_prompt=system_prompt,
         sections=graph.sections,

@@ -22,13 +22,14 @@ from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPro
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import SECTION_FORM, TEMPLATE_KEYS
-from stepflow.engine.prompt.variables import run_variable_names
+from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
     """Where variables may come from: always there, only perhaps there, and handoff variables of some step.
 
+    Some of the latter are `lost` to a step: (step, variable) → first step of a run in which they have no value there.
     `known` is False without a readable `agent.json`: then nothing is said about who supplies what.
     """
 
@@ -36,10 +37,17 @@ class Supply:
     sure: frozenset[str]
     perhaps: frozenset[str]
     handoff: frozenset[str]
+    lost: Mapping[tuple[str, str], str]
 
     @classmethod
     def of(
-        cls, parameters: Iterable[Parameter], handed: Iterable[str], verdict: VerdictType | None, *, known: bool
+        cls,
+        parameters: Iterable[Parameter],
+        handed: Iterable[str],
+        verdict: VerdictType | None,
+        *,
+        lost: Mapping[tuple[str, str], str],
+        known: bool,
     ) -> Supply:
         """What the runs of an agent supply; `handed` are the names of its handoff variables.
 
@@ -51,7 +59,13 @@ class Supply:
             (sure if parameter.required or parameter.default is not None else perhaps).add(parameter.name)
         if verdict is VerdictType.POLL_STATE:
             sure.add("issue")
-        return cls(known=known, sure=frozenset(sure), perhaps=frozenset(perhaps - sure), handoff=frozenset(handed))
+        return cls(
+            known=known,
+            sure=frozenset(sure),
+            perhaps=frozenset(perhaps - sure),
+            handoff=frozenset(handed),
+            lost=lost,
+        )
 
     def has(self, name: str) -> bool:
         """Whether something supplies the variable, if only perhaps."""
@@ -59,9 +73,13 @@ class Supply:
 
     def check(self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None) -> None:
         """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
-        if not self.known or name in self.sure or name in self.handoff:
+        begin = self.lost.get((step_id, name))
+        if not self.known or name in self.sure or (name in self.handoff and begin is None):
             return
-        if name in self.perhaps:
+        if begin is not None:
+            state = f'has no value in a follow-up that begins at "{begin}"'
+            fix = 'Let it begin at an earlier step, or, in a registry with gates, give the value a default by "inputs".'
+        elif name in self.perhaps:
             state = "comes only from an optional argument without a default"
             fix = "Make it required, or give it a default."
         else:
@@ -179,6 +197,7 @@ class GatePrompts:
         if any(self.problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
             return  # what is declared, or what is used, is not known
         node, inputs = parts[0][0], {one.name for one in step.inputs}
+        inputs |= {handoff_variable(one.step_id, one.key) for one in step.inputs if one.default is not None}
         misspelled: set[str] = set()
         for _, text in parts:
             own = self.problems.diagnostics.of(text.source.file)
@@ -197,6 +216,11 @@ class GatePrompts:
         self._check_declared(node, [text for _, text in parts], inputs, misspelled)
         for owner, text in parts[1:]:
             self._check_declared(owner, [text], inputs, misspelled)
+        used = {name for _, text in parts for name in text.used(VARIABLE_FORM)}
+        for one in step.inputs:
+            value = handoff_variable(one.step_id, one.key)
+            if one.default is None and (one.required or one.name in used) and (node.id, value) in self.supply.lost:
+                self.supply.check(node.id, value, self.problems, at=node.at / "inputs" / one.name)
 
     def _check_declared(
         self, owner: Node[StepEntry], texts: list[Prompt], inputs: set[str], misspelled: set[str]

@@ -15,6 +15,7 @@ from stepflow.domain.words import (
     ClosureAction,
     Dialect,
     FailureAction,
+    FollowUpKind,
     Intent,
     Permission,
     PermissionMode,
@@ -329,6 +330,7 @@ class GitHubSettings:
 class AgentDefinition:
     """A sound agent. `steps` are the flow steps by id, in file order; `sections` the prompt fragments by id.
 
+    A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
     `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
     and contents of every file that was read (registry.md §1). `problems` are the warnings and notes of the load.
     """
@@ -352,11 +354,16 @@ class AgentDefinition:
     github: GitHubSettings = field(default_factory=GitHubSettings)
     log_format: str = "jsonl"
     problems: tuple[Problem, ...] = ()
+    entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
 
     @property
     def gated(self) -> bool:
         """True when answers or checks lead the flow; false when the verdict runs it (registry.md §5)."""
         return any(step.gate or step.check for step in self.steps.values())
+
+    def entry_for(self, kind: FollowUpKind | None) -> str:
+        """The id of the step that a follow-up of this kind begins at; None is a run that is no follow-up."""
+        return self.entry_steps.get(kind, self.entry_step) if kind else self.entry_step
 
     def cap(self, iterations: int) -> int:
         """So many iterations, or fewer where the dialect allows no more (registry.md §6.3)."""

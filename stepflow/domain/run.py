@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import StructuredOutput
+from stepflow.domain.words import FollowUpKind, StructuredOutput
 
 #: registry.md §8.4: this many schema failures in a row end the run.
 MAX_STRIKES = 2
@@ -21,6 +21,21 @@ class Issue:
     author: str = ""
     url: str = ""
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowUp:
+    """What a run on one of our own pull requests goes on from: the pull request's number, address, head branch and
+    base, the commit `head` that it stood at when the run began, and the ids of the review `threads` that it was shown.
+    """
+
+    kind: FollowUpKind
+    pull_request: int
+    url: str
+    branch: str
+    base: str
+    head: str
+    threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +75,7 @@ class RunFacts:
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
     with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
-    rehearsal `approvals_given` lets every step begin.
+    rehearsal `approvals_given` lets every step begin. `follow_up` is None for a run that begins afresh.
     """
 
     run_id: str
@@ -78,3 +93,4 @@ class RunFacts:
     base_branch: str = ""
     structured_output: StructuredOutput = StructuredOutput.NATIVE
     approvals_given: bool = False
+    follow_up: FollowUp | None = None

@@ -54,6 +54,13 @@ class PermissionMode(StrEnum):
     BYPASS = "bypassPermissions"
 
 
+class FollowUpKind(StrEnum):
+    """What starts an agent again on a pull request of its own: a reviewer's words, or checks that failed."""
+
+    REVIEW = "review"
+    CHECKS = "checks"
+
+
 class VerdictType(StrEnum):
     """How an agent's work is known to be finished (registry.md §2.4)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Event, IterationStarted, ModelTurned, RunStarted
@@ -11,6 +13,7 @@ from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import replay, safe_point
 from stepflow.ports import Ports
+from stepflow.run.parts import run_started
 from tests.build import make_facts
 from tests.fakes import ListJournal, Reply, answers, fake_ports
 
@@ -18,17 +21,9 @@ from tests.fakes import ListJournal, Reply, answers, fake_ports
 HAPPY = [answers("next"), answers("handoff"), answers("closing")]
 
 
-def started(agent: AgentDefinition, iterations: int) -> RunStarted:
+def started(agent: AgentDefinition, iterations: int, facts: RunFacts | None = None) -> RunStarted:
     """The first event of a run."""
-    return RunStarted(
-        run_id="run-1",
-        agent=agent.name,
-        dialect=str(agent.dialect),
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=iterations,
-    )
+    return replace(run_started(agent, facts or make_facts(), {}), max_iterations=iterations)
 
 
 def play(
@@ -36,7 +31,7 @@ def play(
 ):
     """The result and the ports of a run whose events fold to the outcome that it tells."""
     ports = fake_ports(replies, **parts)
-    first = started(agent, most)
+    first = started(agent, most, facts)
     ports.journal.append(first)
     result = run_flow(agent, facts or make_facts(limits=Limits(iterations=most)), ports, fold([first]))
     assert fold(ports.journal.events).outcome is result.outcome

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
-from stepflow.domain.words import Intent, Outcome
+from stepflow.domain.words import FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
 from stepflow.report.graph.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
 from tests.golden import assert_golden
@@ -114,6 +114,23 @@ def test_an_ungated_agent_ends_by_its_verdict_and_has_plain_steps():
 def test_an_entry_that_is_missing_draws_a_graph_all_the_same():
     graph = flow_graph(replace(AGENT, entry_step="initial.issue", steps={STEPS[4].id: STEPS[4]}))
     assert [node.reachable for node in graph.nodes] == [False]
+
+
+def test_an_arrow_from_the_start_says_which_follow_ups_begin_at_a_step():
+    lonely = replace(STEPS[0], id="continuation.review", edges={})
+    first = {FollowUpKind.REVIEW: lonely.id, FollowUpKind.CHECKS: lonely.id}
+    agent = replace(agent_with(**{lonely.id: lonely}), entry_steps=first)
+    assert edge(None, lonely.id, agent).labels == ("review", "checks")
+    assert edge(None, AGENT.entry_step, agent).labels == ()
+    assert flow_graph(agent).nodes[-1].reachable
+    assert f'  start -->|"review<br/>checks"| s{len(agent.steps) - 1}' in mermaid_graph(agent)
+    drawn = {"from": None, "to": lonely.id, "labels": ["review", "checks"], "declared": True, "walked": 0}
+    assert drawn in graph_json(agent)["edges"]
+
+
+def test_a_follow_up_that_begins_as_usual_needs_no_word():
+    agent = replace(AGENT, entry_steps={FollowUpKind.CHECKS: AGENT.entry_step})
+    assert edge(None, AGENT.entry_step, agent).labels == ()
 
 
 @settings(max_examples=200)

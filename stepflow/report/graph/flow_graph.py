@@ -42,8 +42,11 @@ WALKED = "stroke:#bf3989,stroke-width:4px"
 
 
 def routes_of(agent: AgentDefinition) -> Iterator[Route]:
-    """All declared ways: rules, the way back from a red validator, and the verdict's end of an ungated flow."""
+    """All declared ways: first steps, rules, the way back from a red validator, the verdict's end of an ungated flow."""
     yield (None, agent.entry_step, "")
+    for kind, step_id in agent.entry_steps.items():
+        if step_id != agent.entry_step:
+            yield (None, step_id, kind)
     for step in agent.steps.values():
         for intent, transition in step.edges.items():
             yield from _transition_routes(step.id, intent, transition)
@@ -87,7 +90,7 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
         if source is not None and to is not None:
             leads.setdefault(source, set()).add(to)
     reached: set[str] = set()
-    waiting = [agent.entry_step]
+    waiting = [agent.entry_step, *agent.entry_steps.values()]
     while waiting:
         step_id = waiting.pop()
         reached.add(step_id)
