@@ -258,10 +258,10 @@ def check_graph(
 ) -> None:
     """What no run can reach (SF346), and from where no run can end (SF350, SF707)."""
     following = {step_id: node.following for step_id, node in nodes.items()}
-    starts = list(entries.by_pointer.values())
-    reached = _reached_from(starts, following)
+    reached = _reached_from(entries.by_pointer.values(), following)
+    has_usual_entry = not all(at.startswith("/entrySteps/") for at in entries.by_pointer)
     for step_id in following:
-        if starts and step_id not in reached:
+        if has_usual_entry and step_id not in reached:
             message = f'step "{step_id}" cannot be reached from any entry step'
             problems.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
     before: dict[str, set[str]] = {step_id: set() for step_id in following}

@@ -42,7 +42,7 @@ WALKED = "stroke:#bf3989,stroke-width:4px"
 
 
 def routes_of(agent: AgentDefinition) -> Iterator[Route]:
-    """All declared ways: first steps, rules, the way back from a red validator, the verdict's end of an ungated flow."""
+    """All declared ways: to first steps, by rules, back from a red validator, and out of an ungated flow by verdict."""
     yield (None, agent.entry_step, "")
     for kind, step_id in agent.entry_steps.items():
         if step_id != agent.entry_step:
