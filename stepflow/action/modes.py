@@ -263,15 +263,11 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
 
 def gather_mode(runner: Runner, job: Job) -> ActionResult:
     """One table of all reports."""
-    gather = runner.inputs.gather
-    if not gather:
-        raise InputError(
-            "The input gather is empty.", hint="Name the folder with the downloaded reports: `gather: {from: …}`."
-        )
-    folder = runner.workspace / gather.folder
+    many = runner.inputs.many_issues
+    folder = runner.workspace / many.folder
     # Where no job left a report, nothing was downloaded and no folder made.
-    folders = (folder,) if folder.exists() or not gather.issues else ()
-    gathered = gather_results(folders, gather.issues)
+    folders = (folder,) if folder.exists() or not many.issues else ()
+    gathered = gather_results(folders, many.issues)
     job.say(*gathered_lines(gathered))
     result = without_run(Outcome.COMPLETED, describe_totals(gathered))
     return replace(result, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: Inputs that the command line gives in its own way, or not at all.
-OWN_FORM = frozenset({"agent", "mode", "host", "issue", "plan", "gather"})
+OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues"})
 
 #: The first input of each group, as in action.yml, and what the help calls the group.
 GROUPS = {

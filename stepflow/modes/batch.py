@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
-    from stepflow.run.inputs import Inputs, PlanInput
+    from stepflow.run.inputs import Inputs, ManyIssuesInput
     from stepflow.run.proxies import ProxyConfig
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
@@ -54,8 +54,6 @@ def plan_issues(
     Raises `InputError` where label, repository, address or token are wrong, `BoundaryError` where GitHub fails for too
     long.
     """
-    if not inputs.plan:
-        raise InputError("The input plan is empty.", hint="Name the label of the issues to take: `plan: {label: …}`.")
     if not repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     check_addresses(inputs)
@@ -72,7 +70,7 @@ def plan_issues(
         connection=proxy_config.connection_to(inputs.github_api_url),
     )
     with closing(reader):
-        return _read_page(reader, inputs.plan)
+        return _read_page(reader, inputs.many_issues)
 
 
 def matrix_entry(issue: PlannedIssue) -> JsonObject:
@@ -80,7 +78,7 @@ def matrix_entry(issue: PlannedIssue) -> JsonObject:
     return {"issue": issue.number, "text": issue.text}
 
 
-def _read_page(reader: GitHubReader, plan: PlanInput) -> IssuePage:
+def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
     """Every open issue behind `after`, and the texts of as many as fit into a job's output together. One that a change
     of the list shows twice counts once."""
     numbers, texts, requests = set[int](), dict[int, str](), 0
@@ -88,14 +86,14 @@ def _read_page(reader: GitHubReader, plan: PlanInput) -> IssuePage:
     while listed is not None:
         if requests == MOST_REQUESTS:
             raise InputError(
-                f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{plan.label}".',
+                f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{many.label}".',
                 hint="Give the issues to take a label of their own.",
             )
-        listing = reader.issues_page(plan.label, listed)
+        listing = reader.issues_page(many.label, listed)
         requests += 1
-        behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > (plan.after or 0)}
+        behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > (many.after or 0)}
         numbers.update(behind)
-        texts = dict(sorted({**texts, **behind}.items())[: plan.limit])
+        texts = dict(sorted({**texts, **behind}.items())[: many.limit])
         listed = listing.next
     issues: list[PlannedIssue] = []
     budget = LARGEST_PAGE
@@ -106,7 +104,7 @@ def _read_page(reader: GitHubReader, plan: PlanInput) -> IssuePage:
             break
         issues.append(issue)
     waiting = len(numbers) - len(issues)
-    return IssuePage(label=plan.label, issues=tuple(issues), waiting=waiting, requests=requests)
+    return IssuePage(label=many.label, issues=tuple(issues), waiting=waiting, requests=requests)
 
 
 def _text(issue: Issue) -> str:

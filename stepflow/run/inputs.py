@@ -6,7 +6,16 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import (
@@ -24,6 +33,8 @@ from stepflow.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from pydantic_core import ErrorDetails
 
 
 class Mode(StrEnum):
@@ -142,19 +153,30 @@ class WorkloadIdentityInput(InputMap):
     service_account_id: Text = None
 
 
-class PlanInput(InputMap):
-    """Which issues the mode `plan` takes."""
+class ManyIssuesInput(InputMap):
+    """Which issues the mode `plan` takes; and the folder and the numbers of the issues that the mode `gather` reads."""
 
-    label: str
+    label: str = ""
     limit: Annotated[int, Field(ge=1, le=256)] = 256
     after: Count = None
-
-
-class GatherInput(InputMap):
-    """What the mode `gather` reads: the folder of the reports, and the numbers of the issues."""
-
-    folder: Annotated[str, Field(alias="from")]
+    folder: Annotated[str, Field(alias="from")] = ""
     issues: Numbers = ()
+
+
+#: The keys of `many-issues` in each of its modes; the first is needed.
+MANY_ISSUES = {Mode.PLAN: ("label", "limit", "after"), Mode.GATHER: ("from", "issues")}
+
+
+def keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
+    """A map with what the mode needs, and nothing that is for another mode."""
+    given = value.model_dump(by_alias=True, exclude_unset=True)
+    for mode, keys in MANY_ISSUES.items():
+        if info.data.get("mode") is not mode:
+            if others := [key for key in keys if key in given]:
+                raise ValueError(f"`{others[0]}` is for the mode {mode}")
+        elif not given.get(keys[0]):
+            raise ValueError(f"the mode {mode} needs `{keys[0]}: …` in it")
+    return value
 
 
 class Inputs(BaseModel):
@@ -281,13 +303,14 @@ class Inputs(BaseModel):
     answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
     it is done (verdict type `meta:custom`)."""
     # many issues
-    plan: Annotated[PlanInput | None, BeforeValidator(yaml_map)] = None
-    """In the mode `plan`, as a YAML map: `label` of the open issues to take; `limit`, the most issues of one page, 256
-    by default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
-    `plan-next` of the page before, to take only issues with a higher number."""
-    gather: Annotated[GatherInput | None, BeforeValidator(yaml_map)] = None
-    """In the mode `gather`, as a YAML map: `from`, the folder below which the reports of the jobs were downloaded;
-    `issues`, the output `plan-issues`, so that an issue whose job left no report is shown too."""
+    many_issues: Annotated[
+        ManyIssuesInput, BeforeValidator(lambda value: yaml_map(value) or {}), AfterValidator(keys_of_mode)
+    ] = Field(default=ManyIssuesInput(), validate_default=True)
+    """YAML map. In the mode `plan`: `label` of the open issues to take; `limit`, the most issues of one page, 256 by
+    default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
+    `plan-next` of the page before, to take only issues with a higher number. In the mode `gather`: `from`, the folder
+    below which the reports of the jobs were downloaded; `issues`, the output `plan-issues`, so that an issue whose job
+    left no report is shown too."""
     host: str = ""
     """The host path of the runner's temporary folder; filled in by the runner, do not set it."""
     # no inputs of the action: from the runner's environment, or flags of a terminal
@@ -346,11 +369,13 @@ DROPPED = {
     "debug": "run the job again with debug logging, which GitHub offers beside it",
     "allow-spec-violations": "write `allow: spec-violations`",
     "allow-custom-verdict": "write `allow: custom-verdict`",
-    "plan-label": "write `label:` in the input `plan`",
-    "plan-limit": "write `limit:` in the input `plan`",
-    "plan-after": "write `after:` in the input `plan`",
-    "gather-from": "write `from:` in the input `gather`",
-    "gather-issues": "write `issues:` in the input `gather`",
+    "plan": "write the input `many-issues` with the same keys",
+    "gather": "write the input `many-issues` with the same keys",
+    "plan-label": "write `label:` in the input `many-issues`",
+    "plan-limit": "write `limit:` in the input `many-issues`",
+    "plan-after": "write `after:` in the input `many-issues`",
+    "gather-from": "write `from:` in the input `many-issues`",
+    "gather-issues": "write `issues:` in the input `many-issues`",
 }
 
 
@@ -370,14 +395,14 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
     try:
         return Inputs.model_validate({name: value for name, value in given.items() if value != ""})
     except ValidationError as exc:
-        lines = tuple(
-            f"input {': '.join(map(str, error['loc']))}: {_message(error['msg'])}"
-            for error in exc.errors(include_input=False)
-        )
+        lines = map(_message, exc.errors(include_input=False))
         raise InputError(
             f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again."
         ) from None
 
 
-def _message(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "should be")
+def _message(error: ErrorDetails) -> str:
+    # Pydantic names an input that was not given by its field.
+    name, *keys = map(str, error["loc"])
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    return f"input {': '.join((in_dashes(name), *keys))}: {message}"

@@ -191,7 +191,7 @@ READ_TOKEN = "github_pat_readonly0123456789"
 
 def plan(corporate: Corporate, environ: dict[str, str], **inputs: str) -> Invocation:
     corporate.world.github.read_token = READ_TOKEN
-    return corporate.run(environ, replies=[], mode="plan", plan="label: bug", read_token=READ_TOKEN, **inputs)  # type: ignore[arg-type]
+    return corporate.run(environ, replies=[], mode="plan", many_issues="label: bug", read_token=READ_TOKEN, **inputs)  # type: ignore[arg-type]
 
 
 def test_a_plan_reads_the_issues_through_the_proxy_and_with_the_certificates(corporate: Corporate) -> None:

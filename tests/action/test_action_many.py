@@ -35,7 +35,7 @@ def plan(world: World, *, name: str = "schedule", read_token: str = READ_TOKEN, 
         key: value for key, value in world.runner.inputs.items() if key not in ("github-token", "anthropic-api-key")
     }
     lines = "\n".join(f"{key}: {value}" for key, value in {"label": "bug", **asked}.items())
-    return world.runner.run({}, name=name, mode="plan", plan=lines, read_token=read_token)
+    return world.runner.run({}, name=name, mode="plan", many_issues=lines, read_token=read_token)
 
 
 def numbers(done: Invocation) -> list[int]:
@@ -132,9 +132,11 @@ def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"label": ""}, "input plan: label"),
+        ({"label": ""}, "input many-issues: label"),
+        ({"label": '""'}, "input many-issues: the mode plan needs `label: …` in it"),
+        ({"from": "."}, "input many-issues: `from` is for the mode gather"),
         ({"limit": "257"}, "less than or equal to 256"),
-        ({"after": "x"}, "input plan: after"),
+        ({"after": "x"}, "input many-issues: after"),
         ({"read_token": ""}, "permission `issues: read`"),
         ({"read_token": "wrong"}, "check `read-token`"),
     ],
@@ -221,7 +223,7 @@ def report(folder: Path, done: Invocation, **changed: Any) -> None:
 
 def gather(world: World, folder: Path, planned: list[int] | None = None) -> Invocation:
     issues = f"\nissues: {json.dumps(planned)}" if planned is not None else ""
-    return world.runner.run({}, name="schedule", mode="gather", gather=f"from: {folder}{issues}")
+    return world.runner.run({}, name="schedule", mode="gather", many_issues=f"from: {folder}{issues}")
 
 
 @pytest.fixture(scope="module")
@@ -326,13 +328,14 @@ def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("", "The input gather is empty"),
+        ("", "input many-issues: the mode gather needs `from: …` in it"),
+        ("from: .\nlimit: 5", "input many-issues: `limit` is for the mode plan"),
         ("from: not-there", "There is no folder"),
-        ("from: .\nissues: 7", "input gather: issues"),
-        ("from: .\nissues: [true]", "input gather: issues"),
+        ("from: .\nissues: 7", "input many-issues: issues"),
+        ("from: .\nissues: [true]", "input many-issues: issues"),
     ],
 )
 def test_a_gather_that_finds_nothing_says_what_to_write(world: World, given: str, words: str) -> None:
-    done = world.runner.run({}, name="schedule", mode="gather", gather=given)
+    done = world.runner.run({}, name="schedule", mode="gather", many_issues=given)
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert words in done.outputs["reason"]

@@ -133,7 +133,7 @@ def test_inputs_of_earlier_versions_name_what_to_write_instead(runner: Runner) -
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "no longer has these inputs: draft, plan-label" in done.outputs["reason"]
     assert "instead of `draft`, set `pullRequest.draft` in agent.json" in done.outputs["reason"]
-    assert "instead of `plan-label`, write `label:` in the input `plan`" in done.outputs["reason"]
+    assert "instead of `plan-label`, write `label:` in the input `many-issues`" in done.outputs["reason"]
 
 
 def test_no_input_is_both_there_and_dropped() -> None:

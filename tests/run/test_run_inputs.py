@@ -42,6 +42,7 @@ def test_texts_become_what_they_mean() -> None:
         ("allow", "everything", "'spec-violations' or 'custom-verdict'"),
         ("min-permission", "none", "write read, triage"),
         ("min-permission", "owner", "'maintain' or 'admin'"),
+        ("many-issues", "label: bug", "`label` is for the mode plan"),
         ("parameters", "- a", "YAML map"),
         ("parameters", "a: [", "not valid YAML"),
         ("parameters", BOMB, "aliases written out"),
@@ -54,6 +55,22 @@ def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> No
         read_inputs({name: value})
     assert words in str(caught.value)
     assert f"input {name}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "words"),
+    [
+        ("plan", {}, "input many-issues: the mode plan needs `label: …` in it"),
+        ("plan", {"many-issues": "limit: 5"}, "input many-issues: the mode plan needs `label: …` in it"),
+        ("plan", {"many-issues": "label: bug\nissues: [7]"}, "input many-issues: `issues` is for the mode gather"),
+        ("gather", {}, "input many-issues: the mode gather needs `from: …` in it"),
+        ("gather", {"many-issues": "from: .\nafter: 7"}, "input many-issues: `after` is for the mode plan"),
+    ],
+)
+def test_a_mode_for_many_issues_has_what_it_needs_and_nothing_of_the_other(mode, given, words) -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs({"mode": mode, **given})
+    assert words in str(caught.value)
 
 
 def test_all_bad_inputs_are_named_together() -> None:
