@@ -45,8 +45,9 @@ from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
-from stepflow.run.request import Skip, Trigger, proxy_config_of, restore_folder
+from stepflow.run.request import proxy_config_of, restore_folder
 from stepflow.run.resume import completed_report, waiting_request
+from stepflow.run.trigger.event import Skip, Trigger
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:

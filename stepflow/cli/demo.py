@@ -19,8 +19,8 @@ from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import Trigger
 from stepflow.run.scenarios import load_scenario
+from stepflow.run.trigger.event import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 

@@ -11,8 +11,8 @@ from stepflow.cli.options import SECRETS
 from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import ApprovalReply, Trigger
 from stepflow.run.resume import look_into, waiting_request
+from stepflow.run.trigger.event import ApprovalReply, Trigger
 from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:

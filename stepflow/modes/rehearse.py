@@ -23,7 +23,6 @@ from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import check_request, prepare_run
 from stepflow.run.repository_copy import committed_copy, request_in_copy
-from stepflow.run.request import Trigger
 from stepflow.run.scenarios import (
     NOT_PLAYED,
     came_of,
@@ -34,6 +33,7 @@ from stepflow.run.scenarios import (
     read_scenario,
     update_expect,
 )
+from stepflow.run.trigger.event import Trigger
 from stepflow.sandbox.copies import copy_checkout, copy_folder
 
 if TYPE_CHECKING:

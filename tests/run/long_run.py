@@ -24,7 +24,8 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest, Trigger
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger.event import Trigger
 from tests.checkout import git
 
 ROOT = Path(__file__).parents[2]

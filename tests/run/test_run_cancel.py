@@ -20,7 +20,8 @@ from stepflow.journal.reader import read_journal
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.inputs import read_inputs
 from stepflow.run.reports import write_unbegun
-from stepflow.run.request import RunRequest, Trigger
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger.event import Trigger
 
 
 def strike(number: int = signal.SIGTERM) -> None:

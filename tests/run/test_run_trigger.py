@@ -10,7 +10,7 @@ import yaml
 from stepflow.domain.run import Issue
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import ApprovalReply, Skip, Trigger, find_trigger, read_event
+from stepflow.run.trigger.event import ApprovalReply, Skip, Trigger, find_trigger, read_event
 from tests.docs.page import USE_PAGE
 
 ISSUE = {

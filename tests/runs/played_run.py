@@ -16,8 +16,9 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
-from stepflow.run.request import RunRequest, Trigger
+from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import load_scenario
+from stepflow.run.trigger.event import Trigger
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock

@@ -14,8 +14,9 @@ from toolbox_world import Box, git, root_only, stays_root
 from stepflow.errors import IsolationError
 from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import RunRequest, Trigger
+from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import open_sandbox
+from stepflow.run.trigger.event import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped

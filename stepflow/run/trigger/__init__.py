@@ -1,0 +1,1 @@
+"""What starts a run: the event on GitHub."""

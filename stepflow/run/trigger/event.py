@@ -1,0 +1,266 @@
+"""The event that starts a run, and who may start one (action.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stepflow.domain.run import Issue
+from stepflow.domain.trigger_label import ANY_NAME, name_in
+from stepflow.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.run.inputs import Inputs
+
+#: Who may start a run with a comment, or by labeling an issue of their own.
+TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+#: Of these only an owner's always means write access: members and collaborators may have less.
+OWNER = "OWNER"
+#: Only somebody with write access can cause these events.
+WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedule", "push"})
+COMMAND = "/stepflow"
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class User(_Shape):
+    """The parts of a user that matter here."""
+
+    login: str = ""
+    type: str = "User"
+
+
+class _Label(_Shape):
+    name: str = ""
+
+
+class IssuePayload(_Shape):
+    """The parts of an issue in an event."""
+
+    number: int
+    title: str = ""
+    body: str | None = None
+    user: User | None = None
+    html_url: str = ""
+    labels: tuple[_Label, ...] = ()
+    author_association: str = "NONE"
+    pull_request: dict[str, object] | None = None
+
+
+class _Comment(_Shape):
+    body: str = ""
+    user: User | None = None
+    author_association: str = "NONE"
+
+
+class _Repository(_Shape):
+    full_name: str = ""
+    default_branch: str = ""
+    private: bool | None = None
+
+
+class EventPayload(_Shape):
+    """The parts of an event's payload that a trigger reads."""
+
+    action: str = ""
+    label: _Label | None = None
+    issue: IssuePayload | None = None
+    comment: _Comment | None = None
+    sender: User | None = None
+    repository: _Repository = Field(default_factory=_Repository)
+    inputs: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalReply:
+    """What somebody says to a run that waits for approval: the `digest` that they approve, or None and why they do
+    not."""
+
+    digest: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
+
+    `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
+    when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
+    access. A `reply` is for a run that waits for one; which agent that is of its folder says.
+    """
+
+    agent: str
+    actor: str
+    actor_is_bot: bool
+    issue: Issue | None = None
+    issue_number: int | None = None
+    label: str | None = None
+    default_branch: str = ""
+    private: bool | None = None
+    by_writer: bool = False
+    reply: ApprovalReply | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skip:
+    """The event does not ask for a run; the reason is one line for the log."""
+
+    reason: str
+
+
+def read_event_file(path: str, *, named_by: str) -> JsonObject:
+    """The payload of an event, from the file that a variable or flag names; empty where it names none."""
+    if not path:
+        return {}
+    try:
+        event = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(
+            f"The event file {path} cannot be read: {exc}.", hint=f"{named_by} must name a JSON file."
+        ) from exc
+    if not isinstance(event, dict):
+        raise InputError(f"The event file {path} holds no JSON object.", hint=f"{named_by} must name an event.")
+    return event
+
+
+def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
+    """The typed parts of an event's payload."""
+    try:
+        return EventPayload.model_validate(payload)
+    except ValidationError as exc:
+        first = exc.errors(include_input=False)[0]
+        location = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"The event's payload is not what GitHub sends: {location}: {first['msg']}.",
+            hint="Check the file that GITHUB_EVENT_PATH (or --event) names.",
+        ) from None
+
+
+def find_trigger(
+    event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
+) -> Trigger | Skip:
+    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; for a
+    label that is the bare name of an agent, these are the `agents`."""
+    sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
+    if sender.type == "Bot" and not _is_named(sender.login, inputs.allow_bots):
+        return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
+    match event_name, event.action:
+        case "issues", "labeled":
+            return _labeled(event, inputs, sender, agents)
+        case "issue_comment", "created":
+            return _commented(event, sender)
+        case "issues" | "issue_comment", action:
+            return Skip(reason=f"the event {event_name}.{action} starts no agent")
+        case _:
+            if not inputs.agent:
+                return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
+            trigger = _trigger(inputs.agent, event, sender, by_writer=event_name in WRITERS_EVENTS)
+            return replace(trigger, issue_number=inputs.issue or _asked_issue(event))
+
+
+def _is_named(login: str, names: tuple[str, ...]) -> bool:
+    return login.removesuffix("[bot]") in {name.removesuffix("[bot]") for name in names}
+
+
+def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
+    issue, label = event.issue, event.label.name if event.label else ""
+    if issue is None:
+        raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    fitting = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
+    if not fitting:
+        return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
+    if fitting == [ANY_NAME] and label not in agents:
+        return Skip(reason=f'the label "{label}" is no agent\'s name')
+    agent = next(filter(None, (name_in(label, pattern) for pattern in fitting)), inputs.agent)
+    if not agent:
+        return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
+    own_issue = issue.user is not None and issue.user.login == sender.login
+    if own_issue and issue.author_association not in TRUSTED_ASSOCIATIONS:
+        return Skip(reason=_untrusted(sender, issue.author_association, "label an issue of their own"))
+    by_owner = own_issue and issue.author_association == OWNER
+    return _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
+
+
+def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
+    if event.issue is None or event.comment is None:
+        raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if event.issue.pull_request is not None:
+        return Skip(reason="the comment is on a pull request; agents run on issues")
+    first_line = event.comment.body.strip().splitlines()[:1]
+    words = first_line[0].split() if first_line else []
+    reply = _reply(words)
+    if reply is None and (words[:2] != [COMMAND, "run"] or len(words) != 3):
+        commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
+        return Skip(reason=f"the comment does not begin with {commands}")
+    if reply and sender.type == "Bot":
+        return Skip(reason=f"{sender.login} is a bot, and only people approve")
+    if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
+        return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
+    by_owner = event.comment.author_association == OWNER
+    trigger = _trigger("" if reply else words[2], event, sender, event.issue, by_writer=by_owner)
+    return replace(trigger, reply=reply)
+
+
+def _reply(words: list[str]) -> ApprovalReply | None:
+    """What a comment's first line says to a run that waits for approval."""
+    match words:
+        case [command, "approve", digest] if command == COMMAND:
+            return ApprovalReply(digest=digest)
+        case [command, "reject", *why] if command == COMMAND:
+            return ApprovalReply(digest=None, reason=" ".join(why))
+        case _:
+            return None
+
+
+def _asked_issue(event: EventPayload) -> int | None:
+    """The dispatch form's own `issue`, so that a workflow need not repeat it as an input of the action."""
+    text = str((event.inputs or {}).get("issue") or "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def _trigger(
+    agent: str,
+    event: EventPayload,
+    sender: User,
+    issue: IssuePayload | None = None,
+    *,
+    label: str | None = None,
+    by_writer: bool,
+) -> Trigger:
+    return Trigger(
+        agent=agent,
+        actor=sender.login,
+        actor_is_bot=sender.type == "Bot",
+        issue=issue_of(issue) if issue else None,
+        issue_number=issue.number if issue else None,
+        label=label,
+        default_branch=event.repository.default_branch,
+        private=event.repository.private,
+        by_writer=by_writer,
+    )
+
+
+def issue_of(payload: IssuePayload) -> Issue:
+    """The issue as the payload carries it."""
+    return Issue(
+        number=payload.number,
+        title=payload.title,
+        body=payload.body or "",
+        author=payload.user.login if payload.user else "",
+        url=payload.html_url,
+        labels=tuple(label.name for label in payload.labels),
+    )
+
+
+def _untrusted(sender: User, association: str, what: str) -> str:
+    trusted = ", ".join(sorted(TRUSTED_ASSOCIATIONS))
+    return f"{sender.login} ({association}) may not {what}; that takes {trusted}"
