@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -37,6 +38,7 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
+from stepflow.run.about.follow_up import find_follow_up
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
@@ -45,13 +47,14 @@ from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
+from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import proxy_config_of, restore_folder
 from stepflow.run.resume import completed_report, waiting_request
-from stepflow.run.trigger.event import Skip, Trigger
+from stepflow.run.trigger import Skip, Trigger
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from stepflow.action.outputs import Job
     from stepflow.action.runner import Runner
@@ -60,6 +63,9 @@ if TYPE_CHECKING:
     from stepflow.domain.report import Rehearsed, RunReport
     from stepflow.ports import Clock
     from stepflow.run.clock import Cancellation
+    from stepflow.run.prepare import Prepared
+    from stepflow.run.repository_copy import RepositoryCopy
+    from stepflow.run.request import RunRequest
 
 READING_THE_CHECKOUT = frozenset({Mode.RUN, Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT})
 
@@ -161,19 +167,47 @@ def run_mode(
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
         return ActionResult(report=complete)
+    with ExitStack() as opened:
+        copied = None
+        try:
+            if trigger.reply:
+                request = waiting_request(request)
+            if event := request.trigger.pull_request:
+                found = find_follow_up(request, event)
+                if isinstance(found, Skip):
+                    return without_run(Outcome.SKIPPED, found.reason)
+                copied = opened.enter_context(_copy_of(found, job, cancellation))
+                request = copied.request
+            requested.agent, requested.issue = request.trigger.agent, request.trigger.issue_number
+            prepared = prepare_run(request, now=clock.now())
+            if copied:
+                copied.fill(prepared, cancellation)
+        except RunCancelled as cancelled:
+            return ActionResult(report=write_unbegun(request, cancelled, clock))
+        except StepflowError as error:
+            unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
+            commented = report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation))
+            if commented and commented.detail not in str(error):
+                job.say(annotation("notice", commented.detail))
+            raise
+        return _drive(prepared, runner, job, cancellation, clock)
+
+
+@contextmanager
+def _copy_of(request: RunRequest, job: Job, cancellation: Cancellation) -> Iterator[RepositoryCopy]:
+    """Where a follow-up works. Its tools can also read the checkout, so credentials are away there too; those that do
+    not come back are told. No signal strikes while they are taken or given back."""
+    cancellation.hold()
+    restore = None
     try:
-        if trigger.reply:
-            request = waiting_request(request)
-            requested.agent = request.trigger.agent
-        prepared = prepare_run(request, now=clock.now())
-    except RunCancelled as cancelled:
-        return ActionResult(report=write_unbegun(request, cancelled, clock))
-    except StepflowError as error:
-        unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-        commented = report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation))
-        if commented and commented.detail not in str(error):
-            job.say(annotation("notice", commented.detail))
-        raise
+        with request.without_credentials() as restore, repository_copy(request) as copied, cancellation.obeyed():
+            yield copied
+    finally:
+        job.say(*(annotation("warning", note) for note in (restore.notes if restore else ())))
+
+
+def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:
+    """The run itself, with its log in the job's."""
     if prepared.previous and prepared.previous.problem:
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)
@@ -231,6 +265,8 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
 def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
     """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
     trigger = read_trigger(runner)
+    if isinstance(trigger, Trigger) and trigger.pull_request:
+        trigger = Skip(reason="whose work a pull request is, only a run finds out; name the agent in the input agent")
     if isinstance(trigger, Skip) and runner.inputs.agent:
         trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
     if isinstance(trigger, Skip):

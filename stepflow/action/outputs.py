@@ -65,6 +65,9 @@ def outputs_of(report: RunReport) -> dict[str, str]:
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
     comment = _applied(report, EffectKind.POST_COMMENT)
+    follow_up = report.follow_up
+    number, address = (follow_up.pull_request, follow_up.url) if follow_up else (None, "")
+    number, address = (pull.number, pull.url) if pull else (number, address)
     folder = report.host_run_folder or report.run_folder
     return {
         "outcome": report.outcome,
@@ -78,8 +81,8 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "verdict": cut(report.verdict or "", TEXT_CAP),
         "branch": push.branch if push else report.kept_branch,
         "commit": push.commit if push else report.kept_commit,
-        "pull-request": str(pull.number or "") if pull else "",
-        "pull-request-url": pull.url if pull else "",
+        "pull-request": str(number or ""),
+        "pull-request-url": address,
         "comment-url": comment.url if comment else _address(report.failure_report),
         "tokens-in": str(report.usage.tokens_in),
         "tokens-out": str(report.usage.output_tokens),

@@ -16,7 +16,7 @@ from stepflow.errors import InputError
 from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs, successors
 from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import chosen_folder
-from stepflow.run.trigger.event import Skip, Trigger, find_trigger, read_event, read_event_file
+from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from stepflow.boundary.comment import (
     find_own_comment,
     make_marker,
     marked,
+    marker_word,
     pull_request_lines,
     spent_on_issue,
     whole_cost,
@@ -24,6 +25,7 @@ from stepflow.boundary.retry_policy import WriteFailed
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.effect import (
     AddLabels,
+    AnswerThreads,
     CloseIssue,
     CreateRelease,
     Effect,
@@ -34,7 +36,9 @@ from stepflow.domain.effect import (
     PushBranch,
     Receipt,
     RemoveLabels,
+    ThreadReply,
 )
+from stepflow.domain.figures import count
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 
@@ -43,10 +47,11 @@ if TYPE_CHECKING:
 
     from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
-    from stepflow.boundary.github_types import Comment, PullRequest, Release
+    from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.target_branch import Pushed
     from stepflow.domain.figures import Spent
+    from stepflow.domain.run import FollowUp
 
 FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422
 #: What is left out after a forbidden pull request: nothing may look finished.
@@ -165,6 +170,8 @@ class EffectWriter:
                 return self._push_branch(effect)
             case OpenPullRequest():
                 return self._open_pull_request(effect)
+            case AnswerThreads():
+                return self._answer_threads(effect)
             case PostComment():
                 return self._post_comment(effect)
             case AddLabels():
@@ -188,10 +195,12 @@ class EffectWriter:
         self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
         return own
 
-    def push(self, pusher: BundlePush, branch: str, own: OwnComment | None) -> Pushed:
+    def push(self, pusher: BundlePush, effect: PushBranch, own: OwnComment | None) -> Pushed:
         """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
         author, replaces = self._writer.viewer(), own.pushed_commit if own else None
-        return self._retry_policy.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))
+        return self._retry_policy.repeat(
+            lambda: pusher.push(effect.branch, author=author, replaces=replaces, fast_forward=effect.fast_forward)
+        )
 
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
         """Post the run's one comment, or update our own; never a second one. `commit` is the tip that was pushed."""
@@ -216,7 +225,7 @@ class EffectWriter:
         """The receipt's detail begins with the branch that the commits are on."""
         if self._pusher is None:
             raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
-        pushed = self.push(self._pusher, effect.branch, self.own_comment())
+        pushed = self.push(self._pusher, effect, self.own_comment())
         return Receipt(
             kind=effect.kind,
             status=EffectStatus.APPLIED,
@@ -224,6 +233,37 @@ class EffectWriter:
             url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
             commit=pushed.commit,
         )
+
+    def _answer_threads(self, effect: AnswerThreads) -> Receipt:
+        """Reply once in each thread, and resolve those that were applied. A thread that was deleted is left out, and
+        one of another pull request, which only a forged run folder names."""
+        pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
+        threads = {thread.id: thread for thread in self._writer.review_threads(self._follow_up.pull_request)}
+        replies = [reply for reply in effect.replies if reply.thread in threads]
+        for reply in replies:
+            self._answer_thread(threads[reply.thread], reply, pushed.commit if pushed else "")
+        detail = f"replied in {count(len(replies), 'thread')}, resolved {sum(reply.applied for reply in replies)}"
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=self._follow_up.url)
+
+    def _answer_thread(self, thread: ReviewThread, reply: ThreadReply, commit: str) -> None:
+        viewer, marker = self._writer.viewer(), f"<!-- stepflow run={marker_word(self._plan.run_id)} -->"
+
+        def said(thread: ReviewThread) -> str | None:
+            """The address of the reply, once it is there."""
+            own = (c for c in thread.comments if c.author_id == viewer.id and c.body.endswith(marker))
+            return next((comment.url for comment in own), None)
+
+        if said(thread) is None:
+            body = f"{reply.text(commit)}\n\n{marker}"
+            self._retry_policy.write(
+                lambda: self._writer.reply_to_thread(thread.id, body),
+                find=lambda: said(self._writer.review_thread(thread.id)),
+            )
+        if reply.applied and not thread.is_resolved:
+            self._retry_policy.ensure(
+                lambda: self._writer.resolve_thread(thread.id),
+                done=lambda: self._writer.review_thread(thread.id).is_resolved,
+            )
 
     def _post_comment(self, effect: PostComment) -> Receipt:
         own, pushed = self.own_comment(), self.receipts.get(EffectKind.PUSH_BRANCH)
@@ -240,6 +280,8 @@ class EffectWriter:
             lines += branch_lines(planned.branch, pushed.branch)
         if opened := self.receipts.get(EffectKind.OPEN_PULL_REQUEST):
             lines += pull_request_lines(opened, self._writer.viewer())
+        if self._plan.follow_up:
+            lines += (f"Pull request: #{self._plan.follow_up.pull_request}",)
         if self._plan.issue and self._plan.settings.issue_text_from_event:
             lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
         return lines
@@ -361,6 +403,12 @@ class EffectWriter:
     def _forbidden(self) -> bool:
         receipt = self.receipts.get(EffectKind.OPEN_PULL_REQUEST)
         return receipt is not None and receipt.status is EffectStatus.FORBIDDEN
+
+    @property
+    def _follow_up(self) -> FollowUp:
+        if self._plan.follow_up is None:
+            raise BoundaryError("The plan answers threads, but the run follows up on no pull request.")
+        return self._plan.follow_up
 
     @property
     def _base(self) -> str:

@@ -21,12 +21,13 @@ from stepflow.boundary.commit_policy import (
     judge_changes,
     name_some,
     printable,
+    read_trailers,
 )
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.git_trees import REMOVED, compare_trees, lines_of, sizes_of, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
-from stepflow.boundary.target_branch import HEADS, Pushed, read_branches
+from stepflow.boundary.target_branch import HEADS, Pushed, moved_on, read_branches
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
@@ -47,6 +48,8 @@ LONGEST_HEADER = 1024 * 1024
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
 _PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
 _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
+#: What git and servers say of a branch that is not where it was; a push whose answer was lost may have moved it itself.
+_SOMEBODY_WAS_FASTER = ("stale info", "already exists", "cannot lock ref")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,23 +77,23 @@ class BundlePush:
     #: Where GitHub is to write and sign the commits; without it git pushes them.
     signer: GitHubWriter | None = None
 
-    def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
+    def push(self, branch: str, *, author: Account, replaces: str | None = None, fast_forward: bool = False) -> Pushed:
         """Check and rewrite the bundle's commits, and push them to `branch`, or to `<branch>-2` and so on if that is
-        somebody else's.
+        somebody else's. To `fast_forward` is to put them on top of this very branch, which must stand at the base.
 
         `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
         ours by itself, is ever overwritten.
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
         try:
-            return self._push(self.remote_url, branch, author, replaces)
+            return self._push(self.remote_url, branch, author, replaces, fast_forward)
         except GitFailed as exc:
             # Git is to follow no redirect with a credential: where the repository is now, GitHub's API tells.
             if not exc.moved or self.present_url is None or (url := self.present_url()) == self.remote_url:
                 raise
-        return self._push(url, branch, author, replaces)
+        return self._push(url, branch, author, replaces, fast_forward)
 
-    def _push(self, url: str, branch: str, author: Account, replaces: str | None) -> Pushed:
+    def _push(self, url: str, branch: str, author: Account, replaces: str | None, fast_forward: bool) -> Pushed:
         remote = Remote(url=url, token=self.token)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
             object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
@@ -107,19 +110,23 @@ class BundlePush:
             except TooMuch as exc:
                 raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
             if self.signer:
-                return self._plan_verified(git, url, commits, author, self.signer).push(branch)
-            commit = self._rewrite(git, commits, author)
+                return self._plan_verified(git, url, commits, author, self.signer).push(branch, fast_forward)
+            written = self._rewrite(git, commits, author)
 
-            def is_ours(tip: str) -> bool:
-                return self._is_ours(git, url, tip, author, replaces)
+            def pushed() -> Pushed:
+                if fast_forward:
+                    return _push_on_top(git, url, branch, written, self.base_commit)
+                return _push_commit(
+                    git, url, branch, written[-1], lambda tip: self._is_ours(git, url, tip, author, replaces)
+                )
 
             try:
-                return _push_commit(git, url, branch, commit, is_ours)
+                return pushed()
             except GitFailed as exc:
-                if "stale info" not in exc.said and "already exists" not in exc.said:
+                if not any(words in exc.said for words in _SOMEBODY_WAS_FASTER):
                     raise
             # Somebody was faster.
-            return _push_commit(git, url, branch, commit, is_ours)
+            return pushed()
 
     def _checked(self, git: Git) -> tuple[_Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
@@ -203,7 +210,7 @@ class BundlePush:
             writer=signer,
             author=author,
             base=self.base_commit,
-            marks=frozenset(f"{key}: {value}" for key, value in marks.items()),
+            marks=marks,
             commits=planned,
             look=lambda branch: read_branches(git, url, branch),
         )
@@ -214,8 +221,8 @@ class BundlePush:
         output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
         return [clean_message(commit.message, trailers, output_filter) for commit in commits]
 
-    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
-        """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
+    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> tuple[str, ...]:
+        """The same trees in commits that the bot answers for, parents first. Doing it again gives the same commits."""
         new = {self.base_commit: self.base_commit}
         for commit, message in zip(commits, self._messages(commits), strict=True):
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
@@ -223,7 +230,7 @@ class BundlePush:
                 "commit-tree", commit.tree, *parents, stdin=message.encode(), env=self._identity(author, commit.time)
             )
             new[commit.oid] = written.decode().strip()
-        return new[commits[-1].oid]
+        return tuple(new[commit.oid] for commit in commits)
 
     def _identity(self, author: Account, time: str) -> dict[str, str]:
         """The bot as author and committer."""
@@ -244,9 +251,8 @@ class BundlePush:
             return tip == replaces
         git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
         committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
-        last_lines = message.strip().rpartition("\n\n")[2].splitlines()
         ours = {"Stepflow-Agent": self.agent, **self._issue_trailer}
-        is_signed = {f"{key}: {value}" for key, value in ours.items()} <= set(last_lines)
+        is_signed = ours.items() <= read_trailers(message).items()
         return committer == self._address(author) and is_signed
 
     def _address(self, author: Account) -> str:
@@ -320,7 +326,23 @@ def _push_commit(git: Git, url: str, branch: str, commit: str, is_ours: Callable
         if branches.tips.get(name) == commit:
             return Pushed(branch=name, commit=commit)
     chosen = branches.choose(branch, is_ours)
-    # The tip that the branch must still have; empty when it must not exist yet.
-    lease = f"--force-with-lease={HEADS}{chosen}:{branches.tips.get(chosen, '')}"
-    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{chosen}")
-    return Pushed(branch=chosen, commit=commit)
+    return _push_over(git, url, chosen, commit, branches.tips.get(chosen, ""))
+
+
+def _push_on_top(git: Git, url: str, branch: str, commits: tuple[str, ...], base: str) -> Pushed:
+    """Put the commits, which descend from the base, on top of the branch, as far as they are not there already."""
+    branches = read_branches(git, url, branch)
+    branches.demand_other_than_default(branch)
+    tip, last = branches.tips.get(branch, ""), commits[-1]
+    if tip == last:
+        return Pushed(branch=branch, commit=last)
+    if tip not in (base, *commits):
+        raise moved_on(branch, tip, base)
+    return _push_over(git, url, branch, last, tip)
+
+
+def _push_over(git: Git, url: str, branch: str, commit: str, tip: str) -> Pushed:
+    """Push, if the branch still has this tip; if it does not exist yet, where that is empty."""
+    lease = f"--force-with-lease={HEADS}{branch}:{tip}"
+    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{branch}")
+    return Pushed(branch=branch, commit=commit)

@@ -128,6 +128,12 @@ def clean_message(message: str, trailers: Mapping[str, str], output_filter: Outp
     return f"{body}\n\n{ours}\n"
 
 
+def read_trailers(message: str) -> dict[str, str]:
+    """The lines `Key: value` that a commit's message ends with."""
+    lines = message.strip().rpartition("\n\n")[2].splitlines()
+    return {key: value.strip() for key, colon, value in (line.partition(": ") for line in lines) if colon}
+
+
 def _is_trailer_block(paragraph: str) -> bool:
     lines = paragraph.split("\n")
     return all(_TRAILER.match(line) for line in lines) and not lines[0][:1].isspace()

@@ -10,7 +10,7 @@ from stepflow.boundary.comment import find_asking_comment, marker_word, without_
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
-from stepflow.domain.effect import AllowedEffect
+from stepflow.domain.effect import AllowedEffect, PushBranch
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
@@ -111,7 +111,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
         own = effects.own_comment()
         if pusher:
             try:
-                pushed = effects.push(pusher, run.branch, own)
+                pushed = effects.push(pusher, PushBranch(branch=run.branch), own)
                 work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
             except BoundaryError as exc:
                 work_note = f"The unfinished work could not be kept on a branch: {exc}"

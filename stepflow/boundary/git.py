@@ -127,7 +127,7 @@ class Remote:
         parts = urlsplit(self.url)
         if parts.username or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
             raise BoundaryError(
-                f"Commits cannot be pushed to {parts.scheme}://{parts.hostname}: only https is allowed.",
+                f"Git cannot use the server {parts.scheme}://{parts.hostname}: only https is allowed.",
                 hint="Check `github-server-url`.",
             )
 

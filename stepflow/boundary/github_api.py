@@ -219,6 +219,15 @@ class GitHub:
         pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
         return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)
 
+    def _read_threads(self, number: int) -> Iterator[ReviewThread]:
+        owner, _, name = self._repository.partition("/")
+        after, more = None, True
+        while more:
+            data = self._client.graphql(_REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
+            page = ReviewThreads.model_validate(data)
+            yield from page.threads
+            after, more = page.after, page.more
+
 
 class GitHubReader(GitHub):
     """Reads GitHub before a run: an issue or a pull request, what was said about it, what somebody may do.
@@ -295,8 +304,7 @@ class GitHubReader(GitHub):
     @_reading
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
         """The threads of a pull request's reviews that nobody has resolved; of each the first hundred comments."""
-        threads = (thread for page in self._thread_pages(number) for thread in page.threads)
-        return tuple(thread for thread in threads if not thread.is_resolved)
+        return tuple(thread for thread in self._read_threads(number) if not thread.is_resolved)
 
     @_reading
     def failed_jobs(self, run_id: int) -> tuple[Job, ...]:
@@ -327,15 +335,6 @@ class GitHubReader(GitHub):
                 raise
             return False
         return Comparison.model_validate(data).status in ("behind", "identical")
-
-    def _thread_pages(self, number: int) -> Iterator[ReviewThreads]:
-        owner, _, name = self._repository.partition("/")
-        after, more = None, True
-        while more:
-            data = self._client.graphql(_REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
-            page = ReviewThreads.model_validate(data)
-            yield page
-            after, more = page.after, page.more
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or another number can mend is an `InputError`."""
@@ -406,6 +405,11 @@ class GitHubWriter(GitHub):
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
         self._send("PATCH", f"/pulls/{number}", title=title, body=body)
+
+    @_reading
+    def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
+        """The threads of a pull request's reviews; of each the first hundred comments."""
+        return tuple(self._read_threads(number))
 
     @_reading
     def review_thread(self, thread_id: str) -> ReviewThread:

@@ -12,6 +12,7 @@ from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_l
 from stepflow.domain.effect import (
     AddLabels,
     AllowedEffect,
+    AnswerThreads,
     CloseIssue,
     CreateRelease,
     Effect,
@@ -19,6 +20,7 @@ from stepflow.domain.effect import (
     PostComment,
     PushBranch,
     RemoveLabels,
+    ThreadReply,
 )
 from stepflow.domain.figures import Spent
 from stepflow.domain.secrets import Redactor
@@ -28,11 +30,11 @@ from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, Ver
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepflow.boundary.closing_request import ClosingRequest
+    from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition, GitHubSettings
-    from stepflow.domain.run import Issue, RunFacts
+    from stepflow.domain.run import FollowUp, Issue, RunFacts
 
 
 _BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
@@ -44,8 +46,9 @@ class Plan:
 
     `base` is empty when the default branch is meant. `expects` is the state in which the issue must be found after
     the last effect; None when any will do. `reads_back`: the state is read at all (verdict type `poll:state`).
-    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects. `no_changes`: the
-    agent was to close the issue by a pull request, and made no commit for one.
+    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects. `no_changes` says
+    that the agent was to change something and did not; else it is empty. `follow_up` is None for a run that
+    begins at the base.
     """
 
     run_id: str
@@ -59,7 +62,8 @@ class Plan:
     refusal: str | None = None
     expects: str | None = None
     reads_back: bool = False
-    no_changes: bool = False
+    no_changes: str = ""
+    follow_up: FollowUp | None = None
     cost: Spent = field(default_factory=Spent)
 
 
@@ -105,6 +109,11 @@ def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
     return branch_of(agent, f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}")
 
 
+def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
+    """Where the work of a run that did not complete may be kept; never the branch of a pull request that others see."""
+    return branch_of(agent, f"run-{facts.run_id}") if facts.follow_up else branch_name(agent, facts)
+
+
 def branch_of(agent: AgentDefinition, last: str) -> str:
     """A branch of the agent's runs; `last` says which run."""
     prefix = agent.github.pull_request.branch_prefix
@@ -112,9 +121,12 @@ def branch_of(agent: AgentDefinition, last: str) -> str:
 
 
 NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
+UNCHANGED = "No changes: the run made no commit and answered no thread, so the pull request stays as it is."
+NOT_ANSWERED = "the run does not say what became of it."
 MOST_FILES_NAMED = 20
 LONGEST_REMOVED = 8_000
 LONGEST_VERIFIED = 8_000
+LONGEST_REPLY = 4_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 
@@ -146,6 +158,8 @@ class Planner:
 
     def planned(self, summary: str, removed: str) -> Plan:
         """The plan with its effects, or with the reason why nothing may be written."""
+        if self.facts.follow_up:
+            return self.followed_up(self.facts.follow_up, summary, removed)
         branch = branch_name(self.agent, self.facts)
         opens = self.opens_pull_request()
         if opens and (not _BRANCH.fullmatch(branch) or branch == self.base):
@@ -172,6 +186,43 @@ class Planner:
             reads_back=self.plan.issue is not None and self.agent.verdict.type is VerdictType.POLL_STATE,
             no_changes=self.no_changes(),
         )
+
+    def followed_up(self, follow_up: FollowUp, summary: str, removed: str) -> Plan:
+        """The plan of a run on a pull request of ours, which gets commits and replies and is else left as it is."""
+        pushes = self.opens_pull_request()
+        effects: tuple[Effect, ...] = (
+            *((PushBranch(branch=follow_up.branch, fast_forward=True),) if pushes else ()),
+            *self.replies(follow_up, pushes),
+            *self.comment(summary, removed),
+        )
+        return replace(
+            self.plan,
+            base=follow_up.base,
+            effects=effects,
+            warnings=tuple(self.plan.output_filter.redactor(warning) for warning in self.warnings),
+            no_changes=self.no_changes(),
+            follow_up=follow_up,
+        )
+
+    def replies(self, follow_up: FollowUp, pushes: bool) -> tuple[AnswerThreads, ...]:
+        """One reply for each thread that the run was shown."""
+        answers = {answer.thread: answer for answer in self.requested.threads}
+        if unknown := [thread for thread in answers if thread not in follow_up.threads]:
+            self.warnings.append(
+                f"No reply is written in threads that the run was not shown: {', '.join(unknown)[:200]}."
+            )
+        if not (follow_up.threads and self._github.comment and self._allows(AllowedEffect.COMMENT)):
+            return ()
+        replies = (self._reply(thread, answers.get(thread), pushes) for thread in follow_up.threads)
+        return (AnswerThreads(replies=tuple(replies)),)
+
+    def _reply(self, thread: str, answer: ThreadAnswer | None, pushes: bool) -> ThreadReply:
+        if answer is None:
+            return ThreadReply(thread=thread, applied=False, why=NOT_ANSWERED)
+        why = filter_text(answer.why, self.plan.output_filter, limit=LONGEST_REPLY)
+        if answer.applied and not pushes:
+            return ThreadReply(thread=thread, applied=False, why=f"the run made no commit. {why}".rstrip())
+        return ThreadReply(thread=thread, applied=answer.applied, why=why)
 
     @property
     def base(self) -> str:
@@ -217,8 +268,8 @@ class Planner:
             filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
         )
         checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
-        nothing = f"> {NO_CHANGES}" if self.no_changes() else ""
-        own = (nothing, checked, removed_lines, self._left_out(), self._guard_warnings())
+        nothing = self.no_changes()
+        own = (f"> {nothing}" if nothing else "", checked, removed_lines, self._left_out(), self._guard_warnings())
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
@@ -289,10 +340,14 @@ class Planner:
             self.warnings.append("The issue stays open: `allowedEffects` in agent.json does not list `close`.")
         return wants and self._allows(AllowedEffect.CLOSE)
 
-    def no_changes(self) -> bool:
-        """True when closing is left to a merge, and there is nothing to merge."""
-        by_merge = self._closing and self._github.close_by is CloseBy.MERGE
-        return by_merge and not (self.commits and self.commits.count)
+    def no_changes(self) -> str:
+        """That there is nothing to merge where closing is left to a merge, or nothing new in the pull request; empty
+        when there is."""
+        if self.commits and self.commits.count:
+            return ""
+        if self.facts.follow_up:
+            return "" if self.requested.threads else UNCHANGED
+        return NO_CHANGES if self._closing and self._github.close_by is CloseBy.MERGE else ""
 
     def by_merge(self, opens: bool) -> bool:
         """True when closing is left to the merge of the pull request."""

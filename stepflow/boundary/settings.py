@@ -63,7 +63,7 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
     if is_bot and approver is not Permission.NONE:
         return f"Nothing was begun: {actor} is a bot, and only people approve or reject a plan."
     if is_bot:
-        return None if _named(actor, settings.allow_bots) else _bot_refusal(actor)
+        return None if is_named(actor, settings.allow_bots) else _bot_refusal(actor)
     permission = Permission(github.permission(actor))
     if settings.min_permission.rank <= permission.rank < approver.rank:
         return (
@@ -79,7 +79,8 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
     return None
 
 
-def _named(actor: str, allowed: tuple[str, ...]) -> bool:
+def is_named(actor: str, allowed: tuple[str, ...]) -> bool:
+    """Whether `allow-bots` names this account."""
     names = {name.strip().removesuffix("[bot]").casefold() for name in allowed}
     return actor.removesuffix("[bot]").casefold() in names
 

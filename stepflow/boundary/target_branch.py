@@ -33,10 +33,14 @@ class Branches:
     tips: dict[str, str]
     default: str
 
-    def names(self, branch: str) -> list[str]:
-        """The names that the commits may go to, best first. Raises `Refused` for the default branch."""
+    def demand_other_than_default(self, branch: str) -> None:
+        """Raises `Refused` for the default branch, which no run writes to."""
         if branch == self.default:
             raise Refused(f"refused: {branch} is the repository's default branch")
+
+    def names(self, branch: str) -> list[str]:
+        """The names that the commits may go to, best first. Raises `Refused` for the default branch."""
+        self.demand_other_than_default(branch)
         names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
         return [name for name in names if name != self.default]
 
@@ -51,6 +55,17 @@ class Branches:
                 hint="Delete those that are not needed any more.",
             )
         return chosen
+
+
+def moved_on(branch: str, tip: str, base: str) -> Refused:
+    """Nothing is put on top of what others have pushed since the run began at the commit `base`; `tip` is empty where
+    they have deleted the branch."""
+    now = f"now stands at {tip[:12]}" if tip else "is gone"
+    return Refused(
+        f"refused: somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
+        f"{base[:12]}. Nothing was pushed.",
+        hint="Start the run again with a comment `/stepflow run` on the pull request.",
+    )
 
 
 def read_branches(git: Git, url: str, branch: str) -> Branches:

@@ -10,15 +10,15 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable
+from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable, read_trailers
 from stepflow.boundary.git_trees import REMOVED, blobs_of, compare_trees, sizes_of
 from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, WriteFailed
 from stepflow.boundary.settings import Refused
-from stepflow.boundary.target_branch import HEADS, Branches, Pushed
+from stepflow.boundary.target_branch import HEADS, Branches, Pushed, moved_on
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.boundary.git import Git
     from stepflow.boundary.github_api import GitHubWriter
@@ -92,19 +92,29 @@ class VerifiedPush:
     writer: GitHubWriter
     author: Account
     base: str
-    marks: frozenset[str]
+    marks: Mapping[str, str]
     commits: Sequence[PlannedCommit]
     look: Callable[[str], Branches]
 
-    def push(self, branch: str) -> Pushed:
-        """Write what is not there yet. A branch that has some of the commits gets the others only, so that doing it
-        again after a lost answer, or in another run that made the same commits, writes nothing twice."""
+    def push(self, branch: str, fast_forward: bool = False) -> Pushed:
+        """Write what is not there yet; to `fast_forward`, on this very branch and on top of the base. A branch that
+        has some of the commits gets the others only, so that doing it again after a lost answer, or in another run
+        that made the same commits, writes nothing twice."""
+        push = self._push_on_top if fast_forward else self._push
         try:
-            return self._push(branch)
+            return push(branch)
         except WriteFailed as exc:
             if exc.status not in _SOMEBODY_WAS_FASTER:
                 raise
-        return self._push(branch)
+        return push(branch)
+
+    def _push_on_top(self, branch: str) -> Pushed:
+        branches = self.look(branch)
+        branches.demand_other_than_default(branch)
+        tip = branches.tips.get(branch, "")
+        if not tip or self._standing(tip) is None:
+            raise moved_on(branch, tip, self.base)
+        return self._pushed(branch, self._fill(branch, tip))
 
     def _push(self, branch: str) -> Pushed:
         branches = self.look(branch)
@@ -126,7 +136,7 @@ class VerifiedPush:
 
     def _is_ours(self, commit: CommitNow) -> bool:
         by_us = commit.author_id == self.author.id and commit.committer_login in (WEB_FLOW, self.author.login)
-        return by_us and self.marks <= set(commit.message.strip().rpartition("\n\n")[2].splitlines())
+        return by_us and self.marks.items() <= read_trailers(commit.message).items()
 
     def _standing(self, tip: str) -> int | None:
         """How many of the commits are there below this tip, signed; None when anything else is."""

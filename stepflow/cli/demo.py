@@ -20,7 +20,7 @@ from stepflow.errors import InputError
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 

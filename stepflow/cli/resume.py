@@ -12,7 +12,7 @@ from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.resume import look_into, waiting_request
-from stepflow.run.trigger.event import ApprovalReply, Trigger
+from stepflow.run.trigger import ApprovalReply, Trigger
 from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from stepflow.run.reports import write_missing
 from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import RunRequest, login_files_in, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
-from stepflow.run.trigger.event import Trigger, issue_of, read_event, read_event_file
+from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.programs import user_programs
 from stepflow.sandbox.restore import mend_checkouts

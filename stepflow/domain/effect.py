@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from stepflow.domain.figures import count
+
 
 class EffectKind(StrEnum):
     """The names of effects in reports and scenarios; the order is the order of writing (boundary.md)."""
 
     PUSH_BRANCH = "push_branch"
     OPEN_PULL_REQUEST = "open_pull_request"
+    ANSWER_THREADS = "answer_threads"
     POST_COMMENT = "post_comment"
     ADD_LABELS = "add_labels"
     REMOVE_LABELS = "remove_labels"
@@ -41,9 +44,11 @@ class EffectStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PushBranch:
-    """Push the run's commits to this branch."""
+    """Push the run's commits to this branch, or to one like it; or, where it is `fast_forward`, put them on top of this
+    very branch, which must stand where the run began."""
 
     branch: str
+    fast_forward: bool = False
     kind: EffectKind = EffectKind.PUSH_BRANCH
 
 
@@ -57,6 +62,27 @@ class OpenPullRequest:
     body: str
     draft: bool
     kind: EffectKind = EffectKind.OPEN_PULL_REQUEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadReply:
+    """What is said in one review thread: that it was `applied`, by the commit that was pushed, or why not."""
+
+    thread: str
+    applied: bool
+    why: str = ""
+
+    def text(self, commit: str) -> str:
+        """The reply, with the `commit` that was pushed."""
+        return f"Applied in {commit}. {self.why}".rstrip() if self.applied else f"Not applied: {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerThreads:
+    """Reply once in each review thread, and resolve those that were applied."""
+
+    replies: tuple[ThreadReply, ...]
+    kind: EffectKind = EffectKind.ANSWER_THREADS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +127,9 @@ class CloseIssue:
     kind: EffectKind = EffectKind.CLOSE_ISSUE
 
 
-Effect = PushBranch | OpenPullRequest | PostComment | AddLabels | RemoveLabels | CreateRelease | CloseIssue
+Effect = (
+    PushBranch | OpenPullRequest | AnswerThreads | PostComment | AddLabels | RemoveLabels | CreateRelease | CloseIssue
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +157,8 @@ def text_of(effect: Effect) -> str:
     match effect:
         case OpenPullRequest():
             return f"{effect.title}\n\n{effect.body}"
+        case AnswerThreads():
+            return "\n\n".join(reply.text("(the commit)") for reply in effect.replies)
         case PostComment():
             return effect.body
         case CreateRelease():
@@ -137,13 +167,15 @@ def text_of(effect: Effect) -> str:
             return ""
 
 
-def describe_effect(effect: Effect) -> str:
+def describe_effect(effect: Effect) -> str:  # noqa: PLR0911 - one return per effect is the table
     """What the effect would do, in a few words for people."""
     match effect:
         case PushBranch():
             return effect.branch
         case OpenPullRequest():
             return f"{effect.title} → {effect.base or 'the default branch'}{' (draft)' if effect.draft else ''}"
+        case AnswerThreads():
+            return count(len(effect.replies), "review thread")
         case PostComment():
             return next((line for line in effect.body.splitlines() if line.strip()), "")[:200]
         case AddLabels() | RemoveLabels():

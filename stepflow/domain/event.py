@@ -13,7 +13,7 @@ from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.run import Issue, StartedBy
+from stepflow.domain.run import FollowUp, Issue, StartedBy
 from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 
@@ -24,7 +24,8 @@ class RunStarted:
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
     `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
-    where the run began, and `source` the one of which that was a copy, empty when it was none."""
+    where the run began, and `source` the one of which that was a copy, empty when it was none. Without
+    a `follow_up` it begins at the checkout."""
 
     run_id: str
     agent: str
@@ -46,6 +47,7 @@ class RunStarted:
     started_by: StartedBy = field(default_factory=StartedBy)
     root: str = ""
     source: str = ""
+    follow_up: FollowUp | None = None
     event: Literal["run_started"] = "run_started"
 
 

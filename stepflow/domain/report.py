@@ -16,6 +16,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
+from stepflow.domain.run import FollowUp
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
@@ -77,7 +78,8 @@ class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
     `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
-    None where there are none or that is not known; `approval` is what the run waits for."""
+    None where there are none or that is not known; `approval` is what the run waits for; `follow_up` is what
+    a run on a pull request of ours went on from."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -125,6 +127,7 @@ class RunReport:
     host_run_folder: str = ""
     provider: str = ""
     approval: ApprovalRequest | None = None
+    follow_up: FollowUp | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True)
 class FollowUp:
-    """What a run on one of our own pull requests goes on from: the pull request's number, address, head branch and
-    base, the commit `head` that it stood at when the run began, and the ids of the review `threads` that it was shown.
-    """
+    """What a run on a pull request of ours goes on from. `head` is the commit that its `branch` stood at, `base` the
+    branch that it goes to; the run is the `round`th follow-up that may push to it, and was shown the review `threads`
+    with these ids."""
 
     kind: FollowUpKind
     pull_request: int
@@ -35,6 +35,7 @@ class FollowUp:
     branch: str
     base: str
     head: str
+    round: int = 1
     threads: tuple[str, ...] = ()
 
 
@@ -75,7 +76,7 @@ class RunFacts:
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
     with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
-    rehearsal `approvals_given` lets every step begin. `follow_up` is None for a run that begins afresh.
+    rehearsal `approvals_given` lets every step begin.
     """
 
     run_id: str

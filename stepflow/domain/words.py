@@ -55,7 +55,7 @@ class PermissionMode(StrEnum):
 
 
 class FollowUpKind(StrEnum):
-    """What starts an agent again on a pull request of its own: a reviewer's words, or checks that failed."""
+    """What a run on a pull request of ours goes on from: what reviewers say, or checks that failed."""
 
     REVIEW = "review"
     CHECKS = "checks"

@@ -33,7 +33,7 @@ from stepflow.run.scenarios import (
     read_scenario,
     update_expect,
 )
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from stepflow.sandbox.copies import copy_checkout, copy_folder
 
 if TYPE_CHECKING:

@@ -293,4 +293,5 @@ def collect_report(
         host_run_folder=known.host_run_folder,
         provider=str(started.options.get("provider", "")) if started else "",
         approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
+        follow_up=started.follow_up if started else None,
     )

@@ -128,8 +128,10 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
 def _run_started(event: events.RunStarted) -> EventMessage:
     issue = f"#{event.issue}" if event.issue is not None else ""
     where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
+    follow_up = event.follow_up
+    pull = f", follow-up {follow_up.round} on pull request #{follow_up.pull_request}" if follow_up else ""
     return EventMessage(
-        title=f"Agent {one_line(event.agent)}{where}, run {one_line(event.run_id)}",
+        title=f"Agent {one_line(event.agent)}{where}{pull}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
         more_facts=(event.base_commit[:12], f"at most {count(event.max_iterations, 'iteration')}"),
         parts=(
@@ -148,6 +150,7 @@ def _run_started(event: events.RunStarted) -> EventMessage:
             entry_step=event.entry_step,
             max_iterations=event.max_iterations,
             issue=event.issue,
+            **({"pull_request": follow_up.pull_request} if follow_up else {}),
             isolation=dict(event.isolation),
         ),
     )

@@ -183,6 +183,7 @@ ADVICE_OF_CODE: dict[str, str] = {
 #: A run in the action is started again by its label; who started it at a terminal knows how.
 BY_LABEL = "put the label on again"
 ELSEWHERE = "start it again"
+FOLLOWS_UP = "comment `/stepflow run` on the pull request"
 #: The model was a scenario: there is no key, no service and nothing to wait for.
 SCRIPTED = "scripted"
 OF_SCENARIO = (
@@ -207,9 +208,10 @@ def advice(outcome: Outcome, code: str | None = None, *, again: str = BY_LABEL) 
     return ADVICE_OF_CODE.get(code or "", ADVICE[outcome]).format(again=again)
 
 
-def next_step(report: RunReport) -> str:
+def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per ending is the table
     """The same for a whole report: a success depends on what was written."""
-    again = BY_LABEL if report.host_run_folder else ELSEWHERE
+    at_job = FOLLOWS_UP if report.follow_up else BY_LABEL
+    again = at_job if report.host_run_folder else ELSEWHERE
     if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.reason:
         return MACHINE.format(again=again)
     if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
@@ -223,4 +225,6 @@ def next_step(report: RunReport) -> str:
         return f"This was a dry run: nothing was written. Run it with `{setting}` to write the effects above."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
         return "Review the pull request. If it is a draft, mark it ready when you are satisfied; merging is up to you."
+    if report.follow_up:
+        return f"Review pull request #{report.follow_up.pull_request} again."
     return "Review what was written to GitHub; the effects above lead there."

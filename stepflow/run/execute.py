@@ -29,6 +29,7 @@ from stepflow.journal.replay import replay
 from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
+from stepflow.run.about.subject import removal_event
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
@@ -38,7 +39,6 @@ from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
-from stepflow.run.subject import removal_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,10 +232,17 @@ def facts_of(prepared: Prepared) -> RunFacts:
         issue=prepared.issue,
         args=prepared.args,
         context_text=prepared.context.text,
-        base_branch=agent.github.pull_request.base or request.trigger.default_branch,
+        base_branch=_base_branch(request, agent),
         structured_output=structured_output,
         approvals_given=request.approvals_given,
+        follow_up=request.follow_up,
     )
+
+
+def _base_branch(request: RunRequest, agent: AgentDefinition) -> str:
+    if request.follow_up:
+        return request.follow_up.base
+    return agent.github.pull_request.base or request.trigger.default_branch
 
 
 def _started(run: Run, sandbox: Sandbox) -> RunStarted:

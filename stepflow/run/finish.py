@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
-from stepflow.boundary.plan import NO_CHANGES, CommitsInfo, branch_name, plan_effects
+from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
@@ -209,7 +209,7 @@ def finish_run(run: Run, result: FlowResult) -> Ending:
     elif result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
         if plan.no_changes:
-            ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {NO_CHANGES}")
+            ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {plan.no_changes}")
         ending = _refusal(run, plan) or (_apply(run, plan, ending) if writes else ending)
     return report_run_failure(run, ending)
 
@@ -228,7 +228,7 @@ def report_run_failure(run: Run, ending: Ending) -> Ending:
         outcome=ending.outcome,
         text=comment_text(so_far, ending, job_url=run.request.job_url),
         redactor=run.request.redactor,
-        branch=branch_name(agent, run.facts),
+        branch=unfinished_branch(agent, run.facts),
         pushed_commit=pushed_commit(so_far),
         cost=run.cost,
     )

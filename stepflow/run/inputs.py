@@ -239,6 +239,8 @@ class Inputs(BaseModel):
     (steps with checks)."""
     max_turns_per_step: Annotated[int, Field(ge=1)] = 50
     """Maximum model turns per step attempt."""
+    max_rounds: Annotated[int, Field(ge=1)] = 3
+    """Maximum follow-ups that may push to one pull request, which ends a loop between an agent and the checks."""
     budget_usd: Dollars = 5
     """Maximum US dollars per run for the model; scripted turns cost nothing."""
     budget_tokens: Count = None

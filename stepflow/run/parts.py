@@ -58,6 +58,7 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
         nonce=facts.nonce,
         base_branch=facts.base_branch,
         root=facts.root,
+        follow_up=facts.follow_up,
     )
 
 

@@ -21,12 +21,13 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scripted import ScriptedModel
+from stepflow.run.about.follow_up import read_feedback
+from stepflow.run.about.subject import issue_number, issue_text, join_texts, read_again, read_subject
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 from stepflow.sandbox.environment import check_pass_env
 from stepflow.sandbox.packages import check_packages
 
@@ -102,6 +103,10 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             if subject.fetched:
                 # From here on it counts like one that the event brought: later edits of it are noticed.
                 request = replace(request, trigger=replace(request.trigger, issue=subject.issue))
+            if request.follow_up and request.trigger.pull_request:
+                feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
+                context = join_texts((context, feedback.text))
+                request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
         # The agent's own code is loaded after the actor was asked about.
         verdict, recording = open_verdict(agent, args), None
         if verdict and resumed_run:

@@ -37,12 +37,16 @@ class RepositoryCopy:
         """Copy the repository and begin the run's branch. Gives the files whose uncommitted changes stay behind.
         Signals stay held at the end."""
         request, resumed_run, copy = prepared.request, prepared.resumed_run, prepared.request.root
+        follow_up = request.follow_up
+        begins = follow_up.head if follow_up else "HEAD"
+        commit = resumed_run.started.base_commit if resumed_run else begins
         with cancellation.obeyed():
-            copy_checkout(self.repository, copy)
+            copy_checkout(self.repository, copy, history=follow_up is None)
             copy_environments(self.programs, self.repository, copy)
-            if not (copy / GIT).exists():
+            if follow_up:
+                fetch_history(request, commit, follow_up.base, copy / GIT)
+            elif not (copy / GIT).exists():
                 clone_history(self.repository, copy / GIT)
-        commit = resumed_run.started.base_commit if resumed_run else "HEAD"
         with (
             request.without_credentials(),
             Toolbox.start(copy, options=toolbox_options(request)) as toolbox,
@@ -65,8 +69,36 @@ class RepositoryCopy:
 
 def branch_of(prepared: Prepared) -> str:
     """The branch of the run's commits."""
+    if prepared.request.follow_up:
+        return prepared.request.follow_up.branch
     last = f"issue-{prepared.issue.number}" if prepared.issue else f"run-{prepared.request.run_id}"
     return f"stepflow/{prepared.agent.name}/{last}"
+
+
+#: So many commits of a pull request and its base are there for tools to look at.
+DEPTH = 100
+
+
+def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
+    """The newest history of the repository on GitHub as a `.git` folder of its own, with HEAD at the commit and the
+    branch `base` as `origin/<base>`. The credential that reads it is not kept there."""
+    from stepflow.boundary.git import Git, Remote  # noqa: PLC0415 - loads requests, as PyGithub does
+
+    server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
+    url = f"{server}/{request.repository}.git"
+    git = Git(
+        target,
+        Remote(url=url, token=token.get_secret_value() if token else ""),
+        object_format="sha256" if len(commit) == 64 else "sha1",
+        redactor=request.redactor,
+        connection=request.proxy_config.connection_to(server),
+    )
+    branch = f"+refs/heads/{base}:refs/remotes/origin/{base}"
+    git.run_remote("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
+    git.run("update-ref", "--no-deref", "HEAD", commit)
+    git.run("config", "core.bare", "false")
+    # The folder is for tools, who may be somebody else.
+    target.chmod(0o755)
 
 
 @contextmanager

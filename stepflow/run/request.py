@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from stepflow.domain.run import FollowUp
     from stepflow.run.inputs import Inputs
-    from stepflow.run.trigger.event import Trigger
+    from stepflow.run.trigger import Trigger
     from stepflow.sandbox.restore import CheckoutRestore
 
 #: Where the job's other steps and the tools write: folders, files of the runner in folders of its own, where it mounts
@@ -39,7 +40,8 @@ class RunRequest:
     None on a person's own machine. `program_path` is where the system's own programs are looked for, and
     `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
     checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
-    that only when no file there is uncommitted. With `approvals_given` no step waits for approval."""
+    that only when no file there is uncommitted. With `approvals_given` no step waits for approval. A `follow_up`
+    begins at the head of a pull request of ours."""
 
     run_id: str
     inputs: Inputs
@@ -59,6 +61,7 @@ class RunRequest:
     source: Path | None = None
     demand_clean: bool = False
     approvals_given: bool = False
+    follow_up: FollowUp | None = None
 
     @property
     def definition_root(self) -> Path:

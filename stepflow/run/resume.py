@@ -38,6 +38,7 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.snapshots import FOLDER
+from stepflow.run.trigger import PullRequestEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
+    from stepflow.domain.run import FollowUp
     from stepflow.run.inputs import Inputs
     from stepflow.run.recorded import RunSnapshots
     from stepflow.run.request import RunRequest
@@ -167,6 +169,7 @@ def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
     return replace(
         request,
         run_id=started.run_id,
+        follow_up=started.follow_up,
         trigger=replace(
             trigger,
             issue=started.subject if started.started_by.from_github else None,
@@ -194,8 +197,11 @@ def waiting_request(request: RunRequest) -> RunRequest:
             f"Nothing was begun: the run in {request.folder} cannot be answered: {problem}.",
             hint="Start the agent again.",
         )
-    started = previous.started
-    return replace(request, run_id=started.run_id, trigger=replace(request.trigger, agent=started.agent))
+    started, trigger = previous.started, replace(request.trigger, agent=previous.started.agent)
+    if started.follow_up:
+        number, kind = started.follow_up.pull_request, started.follow_up.kind
+        trigger = replace(trigger, pull_request=PullRequestEvent(kind=kind, number=number, is_command=True))
+    return replace(request, run_id=started.run_id, trigger=trigger)
 
 
 def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRun) -> Permission:
@@ -232,6 +238,7 @@ def _mismatch(
         "another version of the agent": (started.definition_digest, agent.digest),
         "another repository": (started.repository, request.repository),
         "another issue": (started.issue, issue),
+        "another pull request": (_pull_request(started.follow_up), _pull_request(request.follow_up)),
         "other run arguments": (started.args, args),
     }
     if differing := [name for name, (then, now) in pairs.items() if then != now]:
@@ -245,6 +252,11 @@ def _mismatch(
     if not request.source and not _stands_there(previous_run, request.root):
         return "it began at another commit than the one checked out"
     return _lost_snapshot(previous_run.snapshots, SnapshotStore(request.folder / FOLDER))
+
+
+def _pull_request(follow_up: FollowUp | None) -> FollowUp | None:
+    """What stays of a follow-up while its own run pushes and replies."""
+    return replace(follow_up, head="", round=0, threads=()) if follow_up else None
 
 
 def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:

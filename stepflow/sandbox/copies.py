@@ -70,17 +70,17 @@ def copy_folder() -> Iterator[Path]:
         remove_path(folder)
 
 
-def copy_checkout(source: Path, target: Path) -> None:
+def copy_checkout(source: Path, target: Path, *, history: bool = True) -> None:
     """Copy files, folders, links and modes; ignored files too, since validators may need them (`node_modules`).
 
-    A `.git` folder is copied with its history. A `.git` file leads out of the checkout (a linked worktree) and stays
-    behind, so that nothing in the copy can change the repository that it belongs to.
+    A `.git` folder is copied with its `history`, where that is wanted. A `.git` file leads out of the checkout (a
+    linked worktree) and stays behind, so that nothing in the copy can change the repository that it belongs to.
     """
     root = source.resolve()
     # The folder for temporary files may lie in the checkout itself.
     own = (target, target.parent)
     try:
-        _copy_folder(root, target, root, own)
+        _copy_folder(root, target, root, own, history)
     except OSError as exc:
         raise InputError(
             f"The checkout {source} cannot be copied: {exc.strerror}: {exc.filename}.",
@@ -115,16 +115,18 @@ def _output_of(result: CommandResult) -> str:
     return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]
 
 
-def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...]) -> None:
+def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...], history: bool) -> None:
     target.mkdir()
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path, copy = Path(entry.path), target / entry.name
+            if entry.name == GIT and not history:
+                continue
             if entry.is_symlink():
                 copy.symlink_to(_inside_copy(path.readlink(), source, copy, path))
             elif entry.is_dir():
                 if path not in own and not _is_of_no_use(path, source):
-                    _copy_folder(path, copy, source, own)
+                    _copy_folder(path, copy, source, own, history)
             elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(path, source):
                 shutil.copy2(path, copy, follow_symlinks=False)
     shutil.copystat(folder, target)

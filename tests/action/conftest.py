@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.action.follow_up_world import open_pull_request
 from tests.world import World, open_world
 
 
@@ -14,3 +15,9 @@ from tests.world import World, open_world
 def world(tmp_path: Path) -> Iterator[World]:
     with open_world(tmp_path) as world:
         yield world
+
+
+@pytest.fixture
+def opened(world: World) -> World:
+    """A world with a pull request of ours."""
+    return open_pull_request(world)

@@ -64,7 +64,8 @@ def test_during_a_wait_for_the_model(world: World) -> None:
 def test_between_two_effects_nothing_is_left_half_done(world: World) -> None:
     claim = answer("closure.issue", "closing", comment="done", pull_request={"title": "t", "body": "b"})
     address = f"{world.github.api_url}/pull/8"
-    opened = {"number": 8, "html_url": address, "node_id": "PR_8", "base": {"ref": "main"}}
+    named = {"number": 8, "state": "open", "title": "t", "html_url": address, "node_id": "PR_8"}
+    opened = {**named, "base": {"ref": "main"}}
     # The answer to the open pull request stays away for long enough that the signal comes before it.
     world.github.fail("POST", r"/pulls$", 201, content=json.dumps(opened), after_write=True, stall=2)
     done = signaled(world, [*solve()[:-1], claim], when=lambda: world.pulls() != [])

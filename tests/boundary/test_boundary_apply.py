@@ -1,7 +1,5 @@
 """Writing a plan to a repository: who may write, what is ours, and what must be so afterwards."""
 
-import itertools
-
 import pytest
 
 from stepflow.boundary.apply import apply_effects
@@ -197,7 +195,7 @@ def test_a_cancel_raised_while_recording_comes_between_two_effects(github: GitHu
 
     with pytest.raises(Cancelled):
         apply_effects(plan_everything(), writer=writer, pusher=RecordingPusher(), record=record)  # type: ignore[arg-type]
-    assert [receipt.kind for receipt in recorded] == list(itertools.islice(EffectKind, 3))
+    assert [str(receipt.kind) for receipt in recorded] == ["push_branch", "open_pull_request", "post_comment"]
     assert github.writes() == [PULLS, COMMENTS]
 
 

@@ -39,7 +39,15 @@ class Pushing:
         self._private, self._server, self._checkout = tmp_path / "private", server, checkout
         self._private.mkdir()
 
-    def __call__(self, *, replaces: str | None = None, bundle: Path | None = None, **changes: object) -> Pushed:
+    def __call__(
+        self,
+        *,
+        replaces: str | None = None,
+        bundle: Path | None = None,
+        branch: str = BRANCH,
+        fast_forward: bool = False,
+        **changes: object,
+    ) -> Pushed:
         given: dict[str, object] = {
             "remote_url": f"{self._server.url}/o/r.git",
             "token": TOKEN,
@@ -52,7 +60,8 @@ class Pushing:
             **changes,
         }
         try:
-            return BundlePush(**given).push(BRANCH, author=BOT, replaces=replaces)  # type: ignore[arg-type]
+            pusher = BundlePush(**given)  # type: ignore[arg-type]
+            return pusher.push(branch, author=BOT, replaces=replaces, fast_forward=fast_forward)
         finally:
             assert list(self._private.iterdir()) == []
 
@@ -547,3 +556,34 @@ def test_a_path_of_the_definition_may_hold_what_looks_like_one(push: Pushing, ch
     with pytest.raises(Refused):
         push(allowed_secret_paths=("docs/**",))
     assert push(allowed_secret_paths=("tests/keys.*",)).branch == BRANCH
+
+
+def test_commits_go_on_top_of_a_branch_that_stands_where_the_run_began(
+    push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer
+) -> None:
+    served(origin, "branch", BRANCH, checkout.base)
+    checkout.write("a.txt", "A\n")
+    checkout.commit("A")
+    pushed = push(fast_forward=True)
+    assert branches(origin)[BRANCH] == pushed.commit
+    assert served(origin, "rev-parse", f"{BRANCH}^").strip() == checkout.base
+    git_server.requests.clear()
+    assert push(fast_forward=True) == pushed
+    assert not [request for request in git_server.requests if "receive-pack" in request.path]
+
+
+def test_nothing_goes_on_top_of_what_others_have_pushed_deleted_or_called_the_default(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    checkout.write("a.txt", "A\n")
+    checkout.commit("A")
+    with pytest.raises(Refused, match=f"{BRANCH} meanwhile: it is gone, and the run began at {checkout.base[:12]}"):
+        push(fast_forward=True)
+    with pytest.raises(Refused, match="main is the repository's default branch"):
+        push(branch="main", fast_forward=True)
+    tree = served(origin, "rev-parse", "main^{tree}").strip()
+    theirs = served(origin, "-c", "user.name=B", "-c", "user.email=b@x.org", "commit-tree", tree, "-m", "Mine").strip()
+    served(origin, "branch", BRANCH, theirs)
+    with pytest.raises(Refused, match=f"meanwhile: it now stands at {theirs[:12]}"):
+        push(fast_forward=True)
+    assert branches(origin) == {"main": checkout.base, BRANCH: theirs}

@@ -25,7 +25,7 @@ from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from tests.checkout import git
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.inputs import read_inputs
 from stepflow.run.reports import write_unbegun
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 
 
 def strike(number: int = signal.SIGTERM) -> None:

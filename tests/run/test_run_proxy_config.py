@@ -13,7 +13,7 @@ from stepflow.run.inputs import read_inputs
 from stepflow.run.parts import check_addresses
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, proxy_secrets_in, read_proxy_config
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from tests.servers.private_network import pem_of
 
 PROXY = "http://proxy.corp:3128"

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from stepflow.domain.run import Issue
+from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger.event import ApprovalReply, Skip, Trigger, find_trigger, read_event
+from stepflow.run.trigger import ApprovalReply, PullRequestEvent, Skip, Trigger, find_trigger, read_event
 from tests.docs.page import USE_PAGE
 
 ISSUE = {
@@ -45,6 +46,24 @@ def commented(body: str, *, association: str = "MEMBER", **issue: object) -> dic
         "comment": {"body": body, "user": BOB, "author_association": association},
         "sender": BOB,
     }
+
+
+PULL = {"pull_request": {"url": "x"}}
+
+
+def line_comment(body: str) -> dict:
+    comment = {"body": body, "user": BOB, "author_association": "MEMBER"}
+    return {"action": "created", "pull_request": {"number": 8}, "comment": comment, "sender": BOB}
+
+
+def reviewed(*, sender: dict = BOB, **review: object) -> dict:
+    said = {"state": "changes_requested", "body": "Two things.", "author_association": "MEMBER", **review}
+    return {"action": "submitted", "pull_request": {"number": 8}, "review": said, "sender": sender}
+
+
+def checked(conclusion: str | None, **run: object) -> dict:
+    facts = {"id": 500, "conclusion": conclusion, "head_branch": "stepflow/fixer/issue-7", "head_sha": "a" * 40, **run}
+    return {"action": "completed", "workflow_run": facts, "sender": BOB}
 
 
 def dispatched(**fields: object) -> dict:
@@ -105,6 +124,47 @@ def test_a_label_in_any_script_starts_an_agent_by_its_pattern_by_name_or_for_the
 def test_a_comment_command_names_the_agent(body: str) -> None:
     trigger = started("issue_comment", commented(body))
     assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "agent", "asked"),
+    [
+        ("issue_comment", commented("/stepflow run", **PULL), "", {"number": 7, "is_command": True}),
+        (
+            "issue_comment",
+            commented(f"{RUN}\n\nLouder, please.\nAnd soon.", **PULL),
+            "fixer",
+            {"number": 7, "remark": "Louder, please.\nAnd soon.", "is_command": True},
+        ),
+        ("pull_request_review_comment", line_comment("/stepflow run"), "", {"number": 8, "is_command": True}),
+        ("pull_request_review", reviewed(), "", {"number": 8, "remark": "Two things."}),
+        ("pull_request_review", reviewed(state="commented", body=None), "", {"number": 8}),
+    ],
+)
+def test_what_is_said_on_a_pull_request_asks_for_a_follow_up(
+    name: str, payload: dict, agent: str, asked: dict[str, object]
+) -> None:
+    """Whose work it is says GitHub; the input `agent` is for what names none."""
+    trigger = started(name, payload, agent="writer")
+    assert trigger.pull_request == PullRequestEvent(kind=FollowUpKind.REVIEW, **asked)  # type: ignore[arg-type]
+    assert (trigger.agent, trigger.issue, trigger.issue_number, trigger.by_writer) == (agent, None, None, False)
+
+
+@pytest.mark.parametrize("conclusion", ["failure", "timed_out", "startup_failure"])
+def test_a_workflow_that_failed_on_a_branch_asks_for_a_follow_up(conclusion: str) -> None:
+    trigger = started("workflow_run", checked(conclusion), agent="writer")
+    assert trigger.agent == ""
+    assert trigger.pull_request == PullRequestEvent(
+        kind=FollowUpKind.CHECKS, failed_run=500, branch="stepflow/fixer/issue-7", head="a" * 40
+    )
+
+
+@pytest.mark.parametrize(("name", "key"), [("pull_request_review", "review"), ("workflow_run", "workflow_run")])
+def test_an_event_without_its_subject_is_an_error(name: str, key: str) -> None:
+    payload = {"pull_request_review": reviewed(), "workflow_run": checked("failure")}[name]
+    del payload[key]
+    with pytest.raises(InputError, match="event carries no"):
+        find(name, payload)
 
 
 @pytest.mark.parametrize(("association", "shows_it"), [("OWNER", True), ("MEMBER", False), ("COLLABORATOR", False)])
@@ -204,7 +264,19 @@ NO_AGENT = "names no agent and the input agent is empty"
         ("issue_comment", commented("/stepflow approve a b"), {}, NO_COMMAND),
         ("issue_comment", commented("/stepflow reject", association="NONE"), {}, "bob (NONE) may not"),
         ("issue_comment", commented(RUN, association="NONE"), {}, "bob (NONE) may not start an agent by a comment"),
-        ("issue_comment", commented(RUN, pull_request={"url": "x"}), {}, "on a pull request"),
+        ("issue_comment", commented("/stepflow approve abc", **PULL), {}, "approved or rejected on the issue"),
+        ("issue_comment", commented("nice", **PULL), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow run", association="NONE", **PULL), {}, "bob (NONE) may not start"),
+        ("pull_request_review_comment", line_comment("I would not."), {}, NO_COMMAND),
+        ("pull_request_review_comment", {**line_comment(RUN), "action": "edited"}, {}, "starts no agent"),
+        ("pull_request_review", reviewed(state="approved"), {}, "the review approves"),
+        ("pull_request_review", reviewed(author_association="CONTRIBUTOR"), {}, "bob (CONTRIBUTOR) may not start"),
+        ("pull_request_review", reviewed(sender=BOT), {}, "helper[bot] is a bot"),
+        ("pull_request_review", {**reviewed(), "action": "dismissed"}, {}, "starts no agent"),
+        ("workflow_run", checked("success"), {}, "ended as success"),
+        ("workflow_run", checked("cancelled"), {"agent": "fixer"}, "ended as cancelled"),
+        ("workflow_run", checked(None), {}, "ended as nothing"),
+        ("workflow_run", {**checked("failure"), "action": "requested"}, {"agent": "fixer"}, "starts no agent"),
         ("schedule", {}, {}, NO_AGENT),
         ("workflow_dispatch", dispatched(), {}, NO_AGENT),
     ],

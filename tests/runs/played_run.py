@@ -18,7 +18,7 @@ from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock

@@ -16,7 +16,7 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import open_sandbox
-from stepflow.run.trigger.event import Trigger
+from stepflow.run.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped

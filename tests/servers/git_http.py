@@ -20,13 +20,15 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True)
 class GitRequest:
-    """One request to the git server; `credential`: the right token came along; `size` of its body in bytes."""
+    """One request to the git server; `credential`: the right token came along, or the `read_only` one; `size` of its
+    body in bytes."""
 
     method: str
     path: str
     credential: bool
     size: int
     time: float
+    read_only: bool = False
 
 
 @dataclass
@@ -47,10 +49,11 @@ class GitFault:
 
 
 class GitServer(LoopbackServer):
-    """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub."""
+    """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub. With
+    `read_token` nothing can be pushed."""
 
-    def __init__(self, root: Path, token: str) -> None:
-        self.root, self.token = root, token
+    def __init__(self, root: Path, token: str, read_token: str = "") -> None:
+        self.root, self.token, self.read_token = root, token, read_token
         self.requests: list[GitRequest] = []
         self.faults: list[GitFault] = []
         server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -96,10 +99,14 @@ class _Handler(Handler):
     def _serve(self) -> None:
         body = self._body()
         parts = urlsplit(self.path)
-        credential = self._has_credential()
-        self._git.requests.append(GitRequest(self.command, self.path, credential, len(body), time.time()))
+        read_only = bool(self._git.read_token) and self._has(self._git.read_token)
+        credential = read_only or self._has(self._git.token)
+        self._git.requests.append(GitRequest(self.command, self.path, credential, len(body), time.time(), read_only))
         if not credential:
             self._answer(401, [("WWW-Authenticate", 'Basic realm="GitHub"')], b"Authentication required\n")
+            return
+        if read_only and "git-receive-pack" in self.path:
+            self._answer(403, [], b"Permission denied\n")
             return
         fault = next((fault for fault in self._git.faults if fault.fits(self.command, self.path)), None)
         if fault:
@@ -139,8 +146,8 @@ class _Handler(Handler):
             return
         self._answer(fault.status, list(fault.headers), fault.content.encode())
 
-    def _has_credential(self) -> bool:
-        expected = base64.b64encode(f"x-access-token:{self._git.token}".encode()).decode()
+    def _has(self, token: str) -> bool:
+        expected = base64.b64encode(f"x-access-token:{token}".encode()).decode()
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
         return scheme.lower() == "basic" and given == expected
 

@@ -59,6 +59,13 @@ def sanitize_line(text: str, where: str) -> SanitizedText:
     return SanitizedText(text=" ".join(seen.split()), removed=tuple(removals.pieces))
 
 
+def sanitize_plain(text: str, where: str) -> SanitizedText:
+    """The visible part of a text in which GitHub reads no markup, such as a diff or a log."""
+    removals = Removals(where=where, growth=0)
+    seen = seen_characters(text.replace("\r\n", "\n").replace("\0", "\ufffd"), removals)
+    return SanitizedText(text=seen.strip("\n"), removed=tuple(removals.pieces))
+
+
 def _within(text: str, limit: int) -> tuple[str, str]:
     """As much of a text as may be looked at, cut where a paragraph ends, and the words that say so."""
     if len(text) <= limit:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from stepflow.boundary.settings import is_named
 from stepflow.domain.run import Issue
 from stepflow.domain.trigger_label import ANY_NAME, name_in
+from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +27,13 @@ TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 OWNER = "OWNER"
 #: Only somebody with write access can cause these events.
 WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedule", "push"})
+#: Of these only certain actions start anything.
+WITH_ACTIONS = frozenset(
+    {"issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "workflow_run"}
+)
 COMMAND = "/stepflow"
+#: What a workflow that failed concludes with; whoever cancels one wants nothing mended.
+FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 
 
 class _Shape(BaseModel):
@@ -62,6 +70,22 @@ class _Comment(_Shape):
     author_association: str = "NONE"
 
 
+class _Review(_Comment):
+    body: Annotated[str, BeforeValidator(lambda text: text or "")] = ""
+    state: str = ""
+
+
+class _PullRequest(_Shape):
+    number: int
+
+
+class _WorkflowRun(_Shape):
+    id: int
+    conclusion: str | None = None
+    head_branch: str | None = None
+    head_sha: str = ""
+
+
 class _Repository(_Shape):
     full_name: str = ""
     default_branch: str = ""
@@ -75,6 +99,9 @@ class EventPayload(_Shape):
     label: _Label | None = None
     issue: IssuePayload | None = None
     comment: _Comment | None = None
+    pull_request: _PullRequest | None = None
+    review: _Review | None = None
+    workflow_run: _WorkflowRun | None = None
     sender: User | None = None
     repository: _Repository = Field(default_factory=_Repository)
     inputs: dict[str, object] | None = None
@@ -90,12 +117,27 @@ class ApprovalReply:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PullRequestEvent:
+    """What happened on a pull request: a review or a command with a `remark`, or a workflow run that failed on the
+    commit `head` of a branch, whose pull request the event need not name."""
+
+    kind: FollowUpKind
+    number: int | None = None
+    remark: str = ""
+    is_command: bool = False
+    failed_run: int | None = None
+    branch: str = ""
+    head: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trigger:
     """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
 
     `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
     when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
-    access. A `reply` is for a run that waits for one; which agent that is of its folder says.
+    access. A `reply` is for a run that waits for one; which agent that is of its folder says. What follows up on a
+    `pull_request` says whose work that is: `agent` is empty where nobody names one.
     """
 
     agent: str
@@ -108,6 +150,7 @@ class Trigger:
     private: bool | None = None
     by_writer: bool = False
     reply: ApprovalReply | None = None
+    pull_request: PullRequestEvent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,30 +188,30 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         ) from None
 
 
-def find_trigger(
+def find_trigger(  # noqa: PLR0911 - one return per event is the table
     event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
 ) -> Trigger | Skip:
     """The run that this event asks for. `actor` is who started a workflow whose event names no sender; for a
     label that is the bare name of an agent, these are the `agents`."""
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
-    if sender.type == "Bot" and not _is_named(sender.login, inputs.allow_bots):
+    if sender.type == "Bot" and not is_named(sender.login, inputs.allow_bots):
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
     match event_name, event.action:
         case "issues", "labeled":
             return _labeled(event, inputs, sender, agents)
-        case "issue_comment", "created":
+        case "issue_comment" | "pull_request_review_comment", "created":
             return _commented(event, sender)
-        case "issues" | "issue_comment", action:
-            return Skip(reason=f"the event {event_name}.{action} starts no agent")
+        case "pull_request_review", "submitted":
+            return _reviewed(event, sender)
+        case "workflow_run", "completed":
+            return _checked(event, sender)
+        case name, action if name in WITH_ACTIONS:
+            return Skip(reason=f"the event {name}.{action} starts no agent")
         case _:
             if not inputs.agent:
                 return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
             trigger = _trigger(inputs.agent, event, sender, by_writer=event_name in WRITERS_EVENTS)
             return replace(trigger, issue_number=inputs.issue or _asked_issue(event))
-
-
-def _is_named(login: str, names: tuple[str, ...]) -> bool:
-    return login.removesuffix("[bot]") in {name.removesuffix("[bot]") for name in names}
 
 
 def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
@@ -191,23 +234,61 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
 
 
 def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
-    if event.issue is None or event.comment is None:
+    number = _pull_request_number(event)
+    if event.comment is None or (event.issue is None and number is None):
         raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
-    if event.issue.pull_request is not None:
-        return Skip(reason="the comment is on a pull request; agents run on issues")
-    first_line = event.comment.body.strip().splitlines()[:1]
-    words = first_line[0].split() if first_line else []
+    first_line, _, below = event.comment.body.strip().partition("\n")
+    words = first_line.split()
     reply = _reply(words)
-    if reply is None and (words[:2] != [COMMAND, "run"] or len(words) != 3):
+    if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) == 3 or (len(words) == 2 and number))):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
         return Skip(reason=f"the comment does not begin with {commands}")
+    if reply and number:
+        return Skip(reason="a plan is approved or rejected on the issue, where it is shown")
     if reply and sender.type == "Bot":
         return Skip(reason=f"{sender.login} is a bot, and only people approve")
     if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
         return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
+    agent = "" if reply else "".join(words[2:])
+    if number:
+        asked = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
+        return _follow_up(event, sender, asked, agent=agent)
     by_owner = event.comment.author_association == OWNER
-    trigger = _trigger("" if reply else words[2], event, sender, event.issue, by_writer=by_owner)
-    return replace(trigger, reply=reply)
+    return replace(_trigger(agent, event, sender, event.issue, by_writer=by_owner), reply=reply)
+
+
+def _pull_request_number(event: EventPayload) -> int | None:
+    """The pull request that a comment is on; GitHub shows it as an issue too."""
+    if event.pull_request:
+        return event.pull_request.number
+    return event.issue.number if event.issue and event.issue.pull_request is not None else None
+
+
+def _reviewed(event: EventPayload, sender: User) -> Trigger | Skip:
+    if event.pull_request is None or event.review is None:
+        raise InputError("The review event carries no review.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if event.review.state == "approved":
+        return Skip(reason="the review approves, so there is nothing to follow up")
+    if event.review.author_association not in TRUSTED_ASSOCIATIONS and sender.type != "Bot":
+        return Skip(reason=_untrusted(sender, event.review.author_association, "start an agent by a review"))
+    reviewed = PullRequestEvent(
+        kind=FollowUpKind.REVIEW, number=event.pull_request.number, remark=event.review.body.strip()
+    )
+    return _follow_up(event, sender, reviewed)
+
+
+def _checked(event: EventPayload, sender: User) -> Trigger | Skip:
+    run = event.workflow_run
+    if run is None:
+        raise InputError("The event carries no workflow run.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if run.conclusion not in FAILED_CONCLUSIONS or not run.head_branch:
+        return Skip(reason=f"the workflow run ended as {run.conclusion or 'nothing'}, so there is nothing to follow up")
+    failed = PullRequestEvent(kind=FollowUpKind.CHECKS, failed_run=run.id, branch=run.head_branch, head=run.head_sha)
+    return _follow_up(event, sender, failed)
+
+
+def _follow_up(event: EventPayload, sender: User, asked: PullRequestEvent, *, agent: str = "") -> Trigger:
+    return replace(_trigger(agent, event, sender, by_writer=False), pull_request=asked)
 
 
 def _reply(words: list[str]) -> ApprovalReply | None:

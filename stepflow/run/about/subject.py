@@ -18,10 +18,9 @@ from stepflow.errors import BoundaryError, InputError
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.boundary.github_types import Remark
     from stepflow.domain.figures import Spent
     from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest
@@ -71,7 +70,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     number = issue_number(request, scenario)
     token = request.inputs.read_token
     if token is not None:
-        with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
+        with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
             return _read(reader, request, known, number)
     _demand_write_access_without_read_token(request)
     if known or number is None:
@@ -89,7 +88,7 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
     if token is None:
         _demand_write_access_without_read_token(request, approver)
         return Subject(issue=issue)
-    with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
+    with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         _demand_write_access(reader, request, approver)
         return Subject(issue=issue, spent=_spent(reader, request, issue))
 
@@ -120,7 +119,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
 
 
 @contextmanager
-def _refused_if_silent() -> Iterator[None]:
+def refused_if_silent() -> Iterator[None]:
     """Whoever cannot be asked about may not start a run."""
     try:
         yield
@@ -139,7 +138,7 @@ def _demand_write_access_without_read_token(request: RunRequest, approver: Permi
     if shown or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
     if inputs.github_token is not None:
-        with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, _refused_if_silent():
+        with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, refused_if_silent():
             _demand_write_access(reader, request, approver)
     else:
         actor = request.trigger.actor
@@ -196,35 +195,62 @@ def _is_an_issue(issue: Issue | None, number: int) -> Issue:
     return issue
 
 
+class Writers:
+    """Who of those that say something may write: GitHub is asked about each person once, and about so many at most."""
+
+    def __init__(self, reader: GitHubReader) -> None:
+        self._reader = reader
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, login: object) -> bool:
+        if not isinstance(login, str) or not login:
+            return False
+        if login not in self._known and len(self._known) < MOST_AUTHORS:
+            self._known[login] = Permission(self._reader.permission(login)).rank >= Permission.WRITE.rank
+        return self._known.get(login, False)
+
+
 def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
     """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
-    mark, budget = secrets.token_hex(4), LONGEST_DISCUSSION
+    mark, budget = new_mark(), LONGEST_DISCUSSION
     comments: list[SanitizedText] = []
-    roles: dict[str, bool] = {}
+    writers = Writers(reader)
     for remark in reader.remarks(number, most=MOST_REMARKS):
-        if remark.author not in roles and len(roles) < MOST_AUTHORS:
-            roles[remark.author] = Permission(reader.permission(remark.author)).rank >= Permission.WRITE.rank
-        if not roles.get(remark.author):
+        if remark.author not in writers:
             continue
-        quoted = _quoted(remark, mark)
+        author = sanitize_line(remark.author, "comment").text
+        said = sanitize(remark.body.strip(), f"comment by {author}")
+        quoted = quote(f"{author}, {remark.at:%Y-%m-%d %H:%M} UTC", said, mark)
         if len(quoted.text) > budget:
             rest = "[the rest of this comment, and older ones, are left out]"
             comments.append(SanitizedText(text=f"{quoted.text[:budget]}\n{rest}", removed=quoted.removed))
             break
         comments.append(quoted)
         budget -= len(quoted.text)
+    if not comments:
+        return NO_DISCUSSION
     heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
-    comments.reverse()
-    text = "\n\n".join((heading, *(quoted.text for quoted in comments))) if comments else ""
-    return SanitizedText(text=text, removed=tuple(piece for quoted in comments for piece in quoted.removed))
+    return join_texts((SanitizedText(text=heading), *reversed(comments)))
 
 
-def _quoted(remark: Remark, mark: str) -> SanitizedText:
-    """A comment as people see it, without a line that looks like the one above it."""
-    author = sanitize_line(remark.author, "comment").text
-    body = sanitize(remark.body.strip(), f"comment by {author}")
-    text = re.sub(mark, "[mark removed]", body.text, flags=re.IGNORECASE)
-    return SanitizedText(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)
+def new_mark() -> str:
+    """A word that nobody outside knows, for the lines above what somebody said."""
+    return secrets.token_hex(4)
+
+
+def quote(heading: str, said: SanitizedText, mark: str) -> SanitizedText:
+    """What somebody said, without a line that looks like the one above it."""
+    text = re.sub(mark, "[mark removed]", said.text, flags=re.IGNORECASE)
+    return SanitizedText(text=f"--- {mark}: {heading}\n{text}", removed=said.removed)
+
+
+def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
+    """The texts below one another; those without a word are left out."""
+    texts = tuple(texts)
+    return SanitizedText(
+        text="\n\n".join(each.text for each in texts if each.text),
+        removed=tuple(piece for each in texts for piece in each.removed),
+    )
 
 
 def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *, otherwise: str = "") -> SanitizedText:

@@ -1,0 +1,267 @@
+"""A run on a pull request of ours: whose work that is, and what reviewers or failed checks say of it.
+
+The agent's definition comes from the default branch, which must be checked out, never from the pull request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.commit_policy import read_trailers
+from stepflow.boundary.settings import Refused, is_named
+from stepflow.domain.run import FollowUp
+from stepflow.domain.visible_text import ANSI
+from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
+from stepflow.errors import InputError
+from stepflow.run.about.subject import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
+from stepflow.run.head import find_git_folders
+from stepflow.run.resume import NEVER, look_into
+from stepflow.run.trigger import Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.boundary.github_api import GitHubReader
+    from stepflow.boundary.github_types import Account, CommitNow, Job, PullRequest, ReviewThread
+    from stepflow.run.request import RunRequest
+    from stepflow.run.trigger import PullRequestEvent
+
+#: The account that GitHub itself commits with, for `commits: verified`.
+WEB_FLOW = "web-flow"
+#: What is shown at most: so many characters in all, and so many of what is said in one thread and of the lines that it
+#: is about; so many jobs, and of each log its last bytes.
+LONGEST_FEEDBACK = 60_000
+LONGEST_THREAD = 8_000
+LONGEST_HUNK = 2_000
+MOST_JOBS = 10
+LOG_BYTES = 8_000
+_TIMESTAMP = re.compile(r"(?m)^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ?")
+_CHECK_OUT = (
+    "Let actions/checkout take it: `with: {ref: '${{ github.event.repository.default_branch }}'}`. The run fetches the "
+    "pull request's branch itself."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feedback:
+    """What is to be followed up, as data for the model, and the ids of the review threads in it."""
+
+    text: SanitizedText
+    threads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """Whose work a branch is, and the runs that have pushed to it."""
+
+    agent: str
+    issue: int | None
+    runs: frozenset[str]
+
+
+def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest | Skip:
+    """The request for a run of the agent whose work the pull request is; a `Skip` where it is none of ours.
+
+    Raises `InputError` without `read-token` or at another checkout than the default branch's."""
+    with _reader(request) as reader:
+        pull, viewer = _find_pull_request(reader, event), _own_account(request, reader)
+        if pull is None:
+            return Skip(reason=f"the branch {event.branch} has no open pull request of this repository")
+        if reason := _why_not(request, event, pull, viewer):
+            return Skip(reason=reason)
+        work = _work_of(pull, reader.pull_request_commits(pull.number), viewer)
+        if work is None:
+            return Skip(reason=f"pull request #{pull.number} holds no commits that {viewer.login} pushed for an agent")
+        if request.trigger.agent not in ("", work.agent):
+            theirs = f"the work of the agent {work.agent}, not of {request.trigger.agent}"
+            return Skip(reason=f"pull request #{pull.number} is {theirs}")
+        if changed := [path for path in reader.pull_request_files(pull.number) if "/.agent/" in f"/{path}"]:
+            agents = f"pull request #{pull.number} changes {changed[0]}, and agents are changed by people alone"
+            return Skip(reason=f"{agents}: merge that first")
+        _demand_default_branch(request, reader)
+    follow_up = FollowUp(
+        kind=event.kind,
+        pull_request=pull.number,
+        url=pull.url,
+        branch=pull.head,
+        base=pull.base,
+        head=pull.head_commit,
+        round=len(work.runs),
+    )
+    trigger = replace(request.trigger, agent=work.agent, issue_number=work.issue)
+    return replace(request, trigger=trigger, follow_up=follow_up)
+
+
+def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
+    """What the run is to follow up. Raises `Refused` when there is nothing, or when its round is one too many."""
+    most = request.inputs.max_rounds
+    if follow_up.round > most:
+        raise Refused(
+            f"Nothing was begun: {most} follow-ups have pushed to pull request #{follow_up.pull_request}, and "
+            "`max-rounds` allows no more.",
+            hint="Let a person go on with the branch, or raise `max-rounds`.",
+        )
+    with _reader(request) as reader:
+        if event.failed_run is not None:
+            feedback = _failed_checks(reader, follow_up, event.failed_run)
+        else:
+            feedback = _reviews(reader, request, follow_up, event)
+    if not feedback.text.text:
+        raise Refused(
+            f"Nothing was begun: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
+            "failed job nor an unresolved thread of somebody with write access that waits for an answer.",
+            hint="Comment on a line of the pull request, or write what to do below `/stepflow run`.",
+        )
+    return feedback
+
+
+@contextmanager
+def _reader(request: RunRequest) -> Iterator[GitHubReader]:
+    token = request.inputs.read_token
+    if token is None:
+        raise InputError(
+            "A run on a pull request reads its commits and what is said of it, and the input read-token is empty.",
+            hint="Pass `read-token: ${{ github.token }}`, and give the job the permissions `pull-requests: read` and "
+            "`actions: read`.",
+        )
+    with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
+        yield reader
+
+
+def _own_account(request: RunRequest, reader: GitHubReader) -> Account:
+    """Whose token writes: it may be another one than that which reads."""
+    token = request.inputs.github_token
+    if token is None:
+        return reader.viewer()
+    with closing(github_reader(request, token.get_secret_value())) as own:
+        return own.viewer()
+
+
+def _find_pull_request(reader: GitHubReader, event: PullRequestEvent) -> PullRequest | None:
+    if event.number is not None:
+        return reader.pull_request(event.number)
+    return next(iter(reader.open_pull_requests(event.branch)), None)
+
+
+def _why_not(request: RunRequest, event: PullRequestEvent, pull: PullRequest, viewer: Account) -> str:
+    """Why there is nothing to follow up, as the pull request itself shows; empty when there may be."""
+    name = f"pull request #{pull.number}"
+    if pull.state != "open":
+        return f"{name} is closed"
+    if pull.head_repository.casefold() != request.repository.casefold():
+        return f"{name} comes from a fork, and a follow-up pushes to this repository alone"
+    if event.head and event.head not in (pull.head_commit, _beginning(request)):
+        return f"the workflow run was of {event.head[:12]}, and the branch of {name} has moved on since"
+    if not event.is_command and event.failed_run is None and request.trigger.actor == viewer.login:
+        return f"the review of {name} is our own reply"
+    return ""
+
+
+def _beginning(request: RunRequest) -> str:
+    """Where the run in the folder began, which may have pushed since; empty where none goes on."""
+    previous = look_into(request.folder) if request.inputs.resume != NEVER else None
+    follow_up = previous.started.follow_up if previous and not previous.problem else None
+    return follow_up.head if follow_up else ""
+
+
+def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account) -> _Work | None:
+    """The agent whose commits the branch holds: our account made them, their last lines name agent and issue, and the
+    branch is called after both. Whoever copies or changes a commit becomes its committer."""
+    ours = [
+        read_trailers(commit.message)
+        for commit in commits
+        if commit.author_id == viewer.id and commit.committer_login in (viewer.login, WEB_FLOW)
+    ]
+    for said in ours:
+        agent, issue, run = (said.get(f"Stepflow-{key}", "") for key in ("Agent", "Issue", "Run"))
+        last = f"issue-{issue}" if issue else f"run-{run}"
+        if agent and run and re.search(rf"(?:^|/){re.escape(agent)}/{re.escape(last)}(?:-\d+)?$", pull.head):
+            number = int(issue) if issue.isdigit() else None
+            return _Work(agent=agent, issue=number, runs=frozenset(each.get("Stepflow-Run", "") for each in ours))
+    return None
+
+
+def _demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
+    branch, commit = request.trigger.default_branch, find_git_folders(request.root).head()
+    if not commit or not reader.contains(branch, commit):
+        raise InputError(
+            f"The checkout is not of the default branch {branch}, where a run on a pull request takes its agent from.",
+            hint=_CHECK_OUT,
+        )
+
+
+def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
+    """The unresolved threads and the remark that started the run, as far as they are of people with write access or of
+    bots that may start a run."""
+    writers, viewer, mark = Writers(reader), _own_account(request, reader), new_mark()
+    parts: list[tuple[str, SanitizedText]] = []
+    actor, allowed = request.trigger.actor, request.inputs.allow_bots
+    if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):
+        said = sanitize(event.remark, "review", limit=LONGEST_THREAD)
+        parts.append(("", quote(f"{sanitize_line(actor, 'review').text}, about all of it", said, mark)))
+    for thread in reader.review_threads(follow_up.pull_request):
+        said = _thread_text(thread, writers, viewer, allowed)
+        if said.text:
+            place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
+            heading = sanitize_line(f"thread {thread.id}, {place}", "thread").text
+            parts.append((thread.id, quote(heading, said, mark)))
+    heading = (
+        f"Review of pull request #{follow_up.pull_request}, which is this work; each part begins with a line that "
+        f"holds {mark}."
+    )
+    return _feedback(heading, parts)
+
+
+def _thread_text(
+    thread: ReviewThread, writers: Writers, viewer: Account, allowed_bots: tuple[str, ...]
+) -> SanitizedText:
+    """The lines that a thread is about and what was said there by those who may; empty when we have spoken last."""
+    comments, is_open = [], False
+    for comment in thread.comments:
+        own = comment.author_id == viewer.id
+        may = is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers
+        if own or may:
+            author = sanitize_line(comment.author, "thread").text
+            text = sanitize(comment.body.strip(), f"thread, comment by {author}", limit=LONGEST_THREAD)
+            comments.append(replace(text, text=f"{author}: {text.text}"))
+            is_open = not own
+    if not is_open:
+        return SanitizedText()
+    said = join_texts(comments)
+    if len(said.text) > LONGEST_THREAD:
+        said = replace(said, text=f"[what was said before is left out]\n{said.text[-LONGEST_THREAD:]}")
+    return join_texts((sanitize_plain(thread.hunk[-LONGEST_HUNK:], "thread, the lines that it is about"), said))
+
+
+def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedback:
+    mark = new_mark()
+    heading = (
+        f"Checks that failed on pull request #{follow_up.pull_request}, which is this work; each begins with a line "
+        f"that holds {mark}, and ends with the last lines of its log."
+    )
+    jobs = reader.failed_jobs(run)
+    parts = [("", _job_text(reader, job, mark)) for job in jobs[:MOST_JOBS]]
+    return _feedback(heading, parts, left_out=len(jobs[MOST_JOBS:]))
+
+
+def _job_text(reader: GitHubReader, job: Job, mark: str) -> SanitizedText:
+    steps = f", failed in: {', '.join(job.failed_steps)}" if job.failed_steps else ""
+    log = _TIMESTAMP.sub("", ANSI.sub("", reader.job_log(job.id, last_bytes=LOG_BYTES)))
+    said = sanitize_plain(log, "log of a failed job")
+    return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job").text, said, mark)
+
+
+def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out: int = 0) -> Feedback:
+    """As many of the parts as fit, each with the id of its thread if it is one, below their heading."""
+    sizes = itertools.accumulate(len(text.text) for _, text in parts)
+    shown = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
+    left_out += len(parts) - len(shown)
+    if not shown:
+        return Feedback(text=SanitizedText())
+    more = f"[{left_out} more are left out]" if left_out else ""
+    texts = (SanitizedText(text=heading), *(text for _, text in shown), SanitizedText(text=more))
+    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in shown if thread))

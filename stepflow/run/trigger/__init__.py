@@ -1,1 +1,0 @@
-"""What starts a run: the event on GitHub."""
