@@ -1,0 +1,176 @@
+"""Each trouble that GitHub can make at each write of a follow-up, and what the next try makes of it: one reply in each
+thread, one resolving, one push, one comment. STEPFLOW_FULL=1 tries all cells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.action.follow_up_world import ANSWERS, follow_up, improve, last_words, open_pull_request
+from tests.action.github_troubles import TROUBLES, Trouble, effects, plain
+from tests.checkout import Invocation, git
+from tests.covering import covering
+from tests.servers.messages_api import Reply
+from tests.world import BRANCH, World, answer, open_world
+
+pytestmark = pytest.mark.whole
+
+COMMITTED = re.compile(r"\b[0-9a-f]{40}\b")
+REPLY = "/graphql addPullRequestReviewThreadReply$"
+#: Where each write meets GitHub, and the effect that it is part of.
+PLACES: dict[str, tuple[str, dict[str, Any]]] = {
+    "push": ("push_branch", {}),
+    "signed push": ("push_branch", {"method": "POST", "path": "/graphql createCommitOnBranch$"}),
+    "first reply": ("answer_threads", {"method": "POST", "path": REPLY}),
+    "second reply": ("answer_threads", {"method": "POST", "path": REPLY, "skip": 1}),
+    "resolving": ("answer_threads", {"method": "POST", "path": "/graphql resolveReviewThread$"}),
+    "comment": ("post_comment", {"method": "PATCH", "path": "/issues/comments/"}),
+}
+KINDS = ("push_branch", "answer_threads", "post_comment")
+CELLS = [
+    pytest.param(trouble, place, id=f"{trouble} at {place}")
+    for trouble, place in covering(
+        tuple(TROUBLES),
+        tuple(PLACES),
+        in_each_row=2,
+        always={
+            *((trouble, place) for trouble in ("lost after the write", "404") for place in PLACES),
+            ("500 after the write", "first reply"),
+            ("HTML 200 after it", "second reply"),
+            ("timeout after it", "resolving"),
+            ("dead network", "second reply"),
+        },
+    )
+    if not (place == "push" and TROUBLES[trouble].not_for_git)
+]
+
+
+@dataclass
+class Left:
+    """What GitHub has, with what differs from run to run taken out."""
+
+    threads: list[dict[str, Any]]
+    comments: list[str]
+    pulls: list[dict[str, Any]]
+    branches: set[str]
+    work: list[str]
+
+
+@pytest.fixture
+def waiting(opened: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A pull request to follow up on a GitHub whose answers nobody waits for long."""
+    monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 0.3)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """What a follow-up leaves that meets no trouble."""
+    return left_undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The same where GitHub writes the commits."""
+    return left_undisturbed(tmp_path_factory.mktemp("verified"), commits="verified")
+
+
+def left_undisturbed(folder: Path, **inputs: str) -> Left:
+    with open_world(folder) as world:
+        done = follow_up(open_pull_request(world), improve(threads=ANSWERS), **inputs)
+        assert effects(done) == dict.fromkeys(KINDS, "applied"), done.log
+        return left(world)
+
+
+@pytest.mark.parametrize(("trouble", "place"), CELLS)
+def test_trouble_at_a_write_and_the_run_goes_on(
+    waiting: World, undisturbed: Left, verified: Left, show: Callable[[str], None], trouble: str, place: str
+) -> None:
+    made, (kind, where) = TROUBLES[trouble], PLACES[place]
+    inputs = {"run_folder": str(waiting.runner.folder / "mine")}
+    inputs |= {"commits": "verified"} if place == "signed push" else {}
+    make(waiting, made, where)
+    done = follow_up(waiting, improve(threads=ANSWERS), **inputs)
+    asked = len(waiting.model.bodies)
+    if made.passes:
+        assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    else:
+        assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
+        at = KINDS.index(kind)
+        statuses = (*["applied"] * at, "failed", *["planned"] * (len(KINDS) - at - 1))
+        assert effects(done) == dict(zip(KINDS, statuses, strict=True))
+        assert made.says in done.outputs["reason"]
+        done = again(waiting, [], **inputs)
+    assert "Traceback" not in done.log
+    assert len(waiting.model.bodies) == asked
+    assert set(effects(done).values()) == {"applied"}
+    assert left(waiting) == (verified if place == "signed push" else undisturbed)
+    show(f"Follow-up fault | {trouble:22} {place:13} {'at once' if made.passes else 'resumed'}")
+
+
+def test_a_new_run_after_a_push_without_replies_replies_once(waiting: World) -> None:
+    """Without the run folder it begins where the first one has pushed, and finds the work done."""
+    waiting.github.fail("POST", REPLY, 500, times=999, skip=1)
+    broken = follow_up(waiting, improve(threads=ANSWERS))
+    assert effects(broken)["answer_threads"] == "failed", broken.log
+    tip = waiting.branches()[BRANCH]
+    answers = [{"thread": "PRRT_2", "applied": True, "why": "The commit before does it."}]
+    done = again(waiting, [*improve()[1:2], answer("closure.issue", "closing", comment="Done.", threads=answers)])
+    assert waiting.branches()[BRANCH] == tip
+    # The thread that has its reply is neither shown nor answered again.
+    assert [len(each["comments"]) for each in waiting.github.state.threads] == [2, 2, 1]
+    assert last_words(waiting, 1) == f"Applied in {tip}. It shouts now."
+    assert last_words(waiting, 2) == "Not applied: the run made no commit. The commit before does it."
+    assert waiting.github.mutations().count("resolveReviewThread") == 1
+    assert len(waiting.comments()) == 1
+    assert done.outputs["commit"] == ""
+
+
+def test_a_new_run_after_a_push_without_replies_may_push_again(waiting: World) -> None:
+    waiting.github.fail("POST", REPLY, 500, times=999)
+    assert follow_up(waiting, improve(threads=ANSWERS)).outputs["outcome"] == "boundary_failed"
+    again(waiting, improve("hello, world, all of it", threads=ANSWERS))
+    tip = waiting.branches()[BRANCH]
+    assert last_words(waiting, 1) == f"Applied in {tip}. It shouts now."
+    assert [len(each["comments"]) for each in waiting.github.state.threads] == [2, 2, 1]
+    assert waiting.github.mutations().count("resolveReviewThread") == 1
+
+
+def make(world: World, made: Trouble, where: dict[str, Any]) -> None:
+    fault = made.given()
+    if where:
+        world.github.fail(**where, **fault)
+    else:
+        fault["headers"] = tuple(fault.get("headers", {}).items())
+        world.git_server.fail("/git-receive-pack$", fault.pop("status"), **fault)
+
+
+def again(world: World, replies: list[Reply], **inputs: str) -> Invocation:
+    """The same event once more, with GitHub well again."""
+    world.github.state.faults.clear()
+    world.git_server.faults.clear()
+    done = follow_up(world, replies, **inputs)
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    return done
+
+
+def left(world: World) -> Left:
+    state = world.github.state
+    log = git("log", "--format=%an %ce%n%B%n%T", f"main..{BRANCH}", cwd=world.served)
+    threads = [
+        {"resolved": each["resolved"], "said": [COMMITTED.sub("SHA", plain(one["body"])) for one in each["comments"]]}
+        for each in state.threads
+    ]
+    return Left(
+        threads=threads,
+        comments=[plain(body) for body in world.comments()],
+        pulls=[{key: plain(str(value)) for key, value in pull.items()} for pull in state.pulls],
+        branches=set(world.branches()),
+        work=[plain(line) for line in log.splitlines()],
+    )
