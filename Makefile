@@ -76,7 +76,7 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .
-	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/artifacts
+	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/stand_ins
 
 size: $(BIN)/python ## code lines and files of each room
 	@$(BIN)/python -m release.size stepflow tests bench

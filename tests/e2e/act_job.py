@@ -25,7 +25,7 @@ ACTION = "org/stepflow-action@"
 ACT = Path(sys.executable).with_name("act")
 
 #: Stand-ins for actions of GitHub's that need its services.
-ARTIFACTS = Path(__file__).parent / "artifacts"
+STAND_INS = Path(__file__).parent / "stand_ins"
 
 # act says it in this form and in no other; the job's own exit code is 1 for every failure.
 _EXIT_MESSAGE = "exit with `FAILURE`: "
@@ -90,15 +90,16 @@ def run_jobs(
 
     act has no artifacts without a network, nor a folder that the container of an action and the steps beside it share
     as a runner's temporary folder is shared. So the jobs get one folder of this machine as /tmp, and the two actions
-    of GitHub's are replaced by stand-ins (tests/e2e/artifacts) that copy into it and out of it: what the real ones do
+    of GitHub's are replaced by stand-ins (tests/e2e/stand_ins) that copy into it and out of it: what the real ones do
     with the service behind them is not tested here, nor are `max-parallel` and concurrency groups, which act does not
     keep. `urls` are GitHub's addresses, as a GHES runner would set them.
     """
     temporary = scratch.with_name(f"{scratch.name}-temp")
     temporary.mkdir(mode=0o777)
+    reusable = (release / ".github" / "workflows" / "many-issues.yml").read_text()
     options = (
         f"--container-options=--volume={temporary}:/tmp",
-        *(f"--local-repository={pin}={ARTIFACTS / name}" for pin, name in _artifact_actions(release)),
+        *stand_ins(reusable, "upload-artifact", "download-artifact"),
         *(f"--env={name}={url}" for name, url in urls.items()),
     )
     lines, stderr = _run_act(checkout, options, event_name, event, release, secrets, scratch)
@@ -108,10 +109,10 @@ def run_jobs(
     return {name: _read_job(own, stderr, ACTION) for name, own in by_name.items() if _steps_of(own, ACTION)}
 
 
-def _artifact_actions(release: Path) -> list[tuple[str, str]]:
-    """The pins of GitHub's artifact actions in the workflows, and the names of their stand-ins."""
-    text = (release / ".github" / "workflows" / "many-issues.yml").read_text()
-    return [(pin, pin.partition("@")[0]) for pin in re.findall(r"uses: (actions/(?:up|down)load-artifact@\w+)", text)]
+def stand_ins(workflow: str, *names: str) -> list[str]:
+    """Options that let a stand-in be used for each of these actions of GitHub's, as the workflow pins them."""
+    pins = re.findall(rf"uses: (actions/(?:{'|'.join(names)})@\w+)", workflow)
+    return [f"--local-repository={pin}={STAND_INS / pin.partition('@')[0]}" for pin in pins]
 
 
 def _run_act(

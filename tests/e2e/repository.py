@@ -71,6 +71,21 @@ def pull_request(*, secret: str) -> dict[str, Any]:
     return {"action": "opened", "pull_request": pull, **{key: whole[key] for key in whole if key != "issue"}}
 
 
+def reviewed(number: int, branch: str, text: str, *, secret: str) -> dict[str, Any]:
+    """The event of bob asking for changes of a pull request."""
+    review = {"id": 800, "state": "changes_requested", "body": text, "user": _BOB, "author_association": "MEMBER"}
+    whole = {**pull_request(secret=secret), "action": "submitted", "review": review}
+    pull = whole["pull_request"]
+    return {**whole, "pull_request": {**pull, "number": number, "head": {**pull["head"], "ref": branch}}}
+
+
+def checks_failed(run: int, branch: str, commit: str, *, secret: str) -> dict[str, Any]:
+    """The event of a workflow run of bob's having failed on a branch."""
+    whole = _common(secret, labels=[])
+    facts = {"id": run, "name": "ci", "conclusion": "failure", "head_branch": branch, "head_sha": commit}
+    return {"action": "completed", "workflow_run": facts, **{key: whole[key] for key in whole if key != "issue"}}
+
+
 def replace_workflow(checkout: Path, text: str) -> None:
     """Let the checkout have this workflow in the place of its own."""
     (checkout / ".github" / "workflows" / "stepflow.yml").write_text(text)

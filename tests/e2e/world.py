@@ -55,6 +55,7 @@ class World:
     github: GitHubServer = field(init=False)
     git_server: GitServer = field(init=False)
     requests_before_each_turn: list[int] = field(default_factory=list)
+    written_before_a_turn: list[str] = field(default_factory=list)
     _replies: Iterator[Reply] = field(default_factory=lambda: iter(()))
     _reply_to: Callable[[dict[str, Any]], Reply] | None = None
     _runs: int = 0
@@ -88,6 +89,19 @@ class World:
         git(self.checkout, "add", "--all")
         git(self.checkout, "commit", "--quiet", "--message", "Change the workflow")
         git(self.checkout, "push", "--quiet", str(self.server), "main")
+
+    def check_out(self, branch: str = "main") -> None:
+        """Let the next job begin with what actions/checkout leaves, one commit of a branch in a new folder; what was
+        asked and said until now no longer counts."""
+        self.checkout = self.root / f"checkout-{self._runs}"
+        clone = ("clone", "--quiet", "--depth=1", f"--branch={branch}", f"file://{self.server}", str(self.checkout))
+        git(self.root, *clone)
+        git(self.checkout, "remote", "set-url", "origin", f"https://github.com/{NAME}.git")
+        for noted in (
+            *(self.github.requests, self.git_server.requests, self.model.requests),
+            *(self.requests_before_each_turn, self.written_before_a_turn),
+        ):
+            noted.clear()
 
     def use_project(self, project: Path) -> None:
         """Let the repository hold this project in the place of the widgets; of its workflows, `stepflow` leads here."""
@@ -160,13 +174,14 @@ class World:
 
     def only_read_before_the_first_turn(self, *, turns: int) -> bool:
         """True when GitHub was read before the first turn of the model and then not asked until after the last."""
-        first = self.requests_before_each_turn[0]
-        methods = {request.method for request in self.github.requests[:first]}
-        return self.requests_before_each_turn == [first] * turns and methods == {"GET"}
+        asked = self.requests_before_each_turn
+        return asked[0] > 0 and asked == [asked[0]] * turns and self.written_before_a_turn == []
 
     def next_reply(self, body: dict[str, Any]) -> Reply:
-        """What the model says next; the requests that GitHub has had until then are counted."""
+        """What the model says next; what GitHub was asked until then is counted."""
         self.requests_before_each_turn.append(self.requests_made())
+        pushes = [f"{each.method} {each.path}" for each in self.git_server.requests if "receive-pack" in each.path]
+        self.written_before_a_turn += self.github.writes() + self.github.mutations() + pushes
         if self._reply_to:
             return self._reply_to(body)
         return next(self._replies, Failure(status=400, message="the script has no more turns"))
