@@ -338,9 +338,9 @@ class Inputs(BaseModel):
         return Allowance.CUSTOM_VERDICT in self.allow
 
     def options(self) -> JsonObject:
-        """Every option but the secrets, as JSON for the journal."""
-        secrets = {name for name, value in self if isinstance(value, SecretStr)}
-        options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=secrets)
+        """Every option of a run but the secrets, as JSON for the journal; one on many issues has none."""
+        others = {name for name, value in self if isinstance(value, SecretStr | ManyIssuesInput)}
+        options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=others)
         return options
 
     def secrets(self) -> tuple[str, ...]:
