@@ -18,6 +18,7 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
+from stepflow.definition.guidance import GuidanceFiles
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -74,6 +75,7 @@ def compile_registry(
     *,
     agent: Agent,
     folder: AgentFolder,
+    guidance: GuidanceFiles,
     options: LoadOptions,
 ) -> Graph | None:
     """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
@@ -98,6 +100,7 @@ def compile_registry(
         add_aliases(checked, owners, taken, problems)
     entries = check_entries(registry, nodes, sections, verdict, problems)
     check_approvals(nodes, entries, problems)
+    guided = {node.id: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for node in nodes.values()}
     lost: dict[tuple[str, str], str] = {}
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
         check_graph(nodes, entries, dialect, problems)
@@ -124,7 +127,10 @@ def compile_registry(
     ).entries()
     if problems.diagnostics.failed or entries.step is None:
         return None
-    steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
+    steps = {
+        node.id: _step(node, prompts.get(node.id), agent, validation, guidance=guided[node.id])
+        for node in nodes.values()
+    }
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
 
 
@@ -150,6 +156,8 @@ def _step(
     prompt: StepPrompt | None,
     agent: Agent,
     validation: Mapping[str, ValidationEntry],
+    *,
+    guidance: tuple[SourceText, ...],
 ) -> Step:
     entry, command = node.entry, None
     if isinstance(entry, StepEntry) and entry.runner is not None:
@@ -176,6 +184,7 @@ def _step(
         command=command,
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
+        guidance=guidance,
     )
 
 

@@ -170,6 +170,13 @@ class Runner(FileModel):
     logging: Logging = Logging()
 
 
+#: Text `off` or a list of texts; read by `GuidanceFiles`, which names each fault.
+Guidance = Annotated[
+    JsonValue,
+    WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
 class AgentFile(FileModel):
     """`agent.json`."""
 
@@ -178,6 +185,7 @@ class AgentFile(FileModel):
     version: NeededText = None
     display_name: NeededText = None
     description: NeededText = None
+    guidance: Guidance = None
     parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
     runner: Annotated[Runner | None, NEEDED] = None
 
@@ -268,6 +276,7 @@ class StepEntry(FileModel):
     format_retries: AtLeastZero | None = None
     runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
+    guidance: list[str] = Field(default_factory=list)
 
 
 class PatternEntry(FileModel):
@@ -419,6 +428,7 @@ class CheckStepEntry(FileModel):
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
     format_retries: AtLeastZero | None = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
+    guidance: list[str] = Field(default_factory=list)
 
 
 class CheckRegistry(Registry):

@@ -234,11 +234,11 @@ class AgentFolder:
                 break
         return tuple(paths[:MAX_LISTED])
 
-    def digest(self, templates: Mapping[str, str]) -> str:
-        """SHA-256 over the names and contents of all files that were read, and of the shipped templates in use."""
+    def digest(self, others: Mapping[str, str]) -> str:
+        """SHA-256 over the names and contents of all files that were read, and of other texts that the agent uses."""
         total = hashlib.sha256()
-        shipped = {name: text.encode() for name, text in templates.items()}
-        for name, content in sorted({**self._bytes, **shipped}.items()):
+        more = {name: text.encode() for name, text in others.items()}
+        for name, content in sorted({**self._bytes, **more}.items()):
             total.update(f"{name}\0{len(content)}\0".encode())
             total.update(content)
         return total.hexdigest()

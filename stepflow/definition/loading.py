@@ -15,6 +15,7 @@ from stepflow.definition.file_models import GitHub
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
+from stepflow.definition.guidance import GuidanceFiles
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
 from stepflow.definition.shapes import FileModel
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
@@ -121,9 +122,12 @@ def inspect_agent(
     return _load(path, root, options)[1]
 
 
-def _load(path: str | Path, root: Path | None, options: LoadOptions) -> tuple[AgentDefinition | None, Inspection]:
+def _load(
+    path: str | Path, root: Path | None, options: LoadOptions, *, repository: Path | None = None
+) -> tuple[AgentDefinition | None, Inspection]:
+    """`repository` is where guidance is read, if not where the agent is."""
     if isinstance(path, str) and path.startswith(PREFIX):
-        return _load_builtin(path, options)
+        return _load_builtin(path, root, options)
     try:
         located = locate(path, root=root, bare_registry=options.bare_registry)
     except NoAgent as exc:
@@ -132,20 +136,27 @@ def _load(path: str | Path, root: Path | None, options: LoadOptions) -> tuple[Ag
     diagnostics = Diagnostics()
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
     system_prompt = _system_prompt(agent, folder)
-    graph = _graph(agent, located.registry, folder, diagnostics, options)
+    files = GuidanceFiles(repository or located.root, agent)
+    guidance = files.of_agent()
+    graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, options=options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
-    return _define(agent, agent.verdict, graph, system_prompt, folder, problems=inspection.problems), inspection
+    definition = _define(
+        agent, agent.verdict, graph, system_prompt, folder, guidance=guidance, problems=inspection.problems
+    )
+    return definition, inspection
 
 
-def _load_builtin(path: str, options: LoadOptions) -> tuple[AgentDefinition | None, Inspection]:
+def _load_builtin(
+    path: str, repository: Path | None, options: LoadOptions
+) -> tuple[AgentDefinition | None, Inspection]:
     name = path.removeprefix(PREFIX)
     if name not in BUILTIN:
         fix = f"Use one of these: {listed(tuple(f'{PREFIX}{each}' for each in BUILTIN))}."
         return None, Inspection(problems=(NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix).problem,))
     with builtin_root(name, options.checks) as root:
-        return _load(name, root, options)
+        return _load(name, root, options, repository=(repository or Path.cwd()).absolute())
 
 
 def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
@@ -166,7 +177,13 @@ def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
 
 
 def _graph(
-    agent: Agent, named: str | None, folder: AgentFolder, diagnostics: Diagnostics, options: LoadOptions
+    agent: Agent,
+    named: str | None,
+    folder: AgentFolder,
+    diagnostics: Diagnostics,
+    *,
+    guidance: GuidanceFiles,
+    options: LoadOptions,
 ) -> Graph | None:
     file = named or agent.runner.flow.prompts.registry
     if file is not None and (reason := unsafe_reason(file)):
@@ -178,7 +195,7 @@ def _graph(
     dialect = detect_dialect(document, problems) if document is not None else None
     if document is None or dialect is None:
         return None
-    return compile_registry(document, dialect, problems, agent=agent, folder=folder, options=options)
+    return compile_registry(document, dialect, problems, agent=agent, folder=folder, guidance=guidance, options=options)
 
 
 def _define(
@@ -188,6 +205,7 @@ def _define(
     system_prompt: SourceText,
     folder: AgentFolder,
     *,
+    guidance: tuple[SourceText, ...],
     problems: tuple[Problem, ...],
 ) -> AgentDefinition:
     file, runner = agent.file, agent.runner
@@ -196,6 +214,8 @@ def _define(
     if graph.dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
         most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
         verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
+    guiding = [*guidance, *(text for step in graph.steps.values() for text in step.guidance)]
+    others = {f"guidance:{text.file}": text.text for text in guiding} | _templates(graph, system_prompt)
     return AgentDefinition(
         name=file.name or folder.name,
         version=file.version or "",
@@ -203,7 +223,7 @@ def _define(
         description=file.description or "",
         folder=folder.prefix,
         dialect=graph.dialect,
-        digest=folder.digest(_templates(graph, system_prompt)),
+        digest=folder.digest(others),
         steps=graph.steps,
         entry_step=graph.entry_step,
         entry_steps=graph.entry_steps,
@@ -217,6 +237,7 @@ def _define(
         github=_github(runner.integrations.github),
         log_format=runner.logging.format,
         problems=problems,
+        guidance=guidance,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.run import GuidanceFile
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
     CloseBy,
@@ -24,7 +25,7 @@ from stepflow.domain.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stepflow.domain.problem import Problem
     from stepflow.domain.run import Limits
@@ -38,6 +39,11 @@ class SourceText:
     text: str
     file: str
     template: str | None = None
+
+
+def guidance_files(texts: Iterable[SourceText]) -> list[GuidanceFile]:
+    """The files that these texts are from, with what is shown of them."""
+    return [GuidanceFile(file=text.file, bytes=len(text.text.encode())) for text in texts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +246,7 @@ class Step:
     `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
     command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
     a step with an `approval` the run ends until somebody with that permission agrees; `approvals` demand the same
-    before its transitions of these words are taken.
+    before its transitions of these words are taken. `guidance` is what it is shown beside the agent's.
     """
 
     id: str
@@ -260,6 +266,7 @@ class Step:
     aliases: Mapping[str, str] = field(default_factory=dict)
     approval: Permission | None = None
     approvals: Mapping[str, Permission] = field(default_factory=dict)
+    guidance: tuple[SourceText, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,7 +339,8 @@ class AgentDefinition:
 
     A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
     `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
-    and contents of every file that was read (registry.md §1). `problems` are the warnings and notes of the load.
+    and contents of every file that was read (registry.md §1). `guidance` is what the repository says to whoever works
+    on it, by files relative to its root. `problems` are the warnings and notes of the load.
     """
 
     name: str
@@ -355,6 +363,13 @@ class AgentDefinition:
     log_format: str = "jsonl"
     problems: tuple[Problem, ...] = ()
     entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
+    guidance: tuple[SourceText, ...] = ()
+
+    @property
+    def all_guidance(self) -> tuple[SourceText, ...]:
+        """What any step is shown of the repository's guidance, each file once."""
+        of_steps = (text for step in self.steps.values() for text in step.guidance)
+        return tuple(dict.fromkeys((*self.guidance, *of_steps)))
 
     @property
     def gated(self) -> bool:

@@ -13,7 +13,7 @@ from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.run import FollowUp, Issue, StartedBy
+from stepflow.domain.run import FollowUp, GuidanceFile, Issue, StartedBy
 from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 
@@ -25,7 +25,7 @@ class RunStarted:
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
     `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
     where the run began, and `source` the one of which that was a copy, empty when it was none. Without
-    a `follow_up` it begins at the checkout."""
+    a `follow_up` it begins at the checkout. `guidance` is what the model is shown of the repository's."""
 
     run_id: str
     agent: str
@@ -48,6 +48,7 @@ class RunStarted:
     root: str = ""
     source: str = ""
     follow_up: FollowUp | None = None
+    guidance: list[GuidanceFile] = field(default_factory=list)
     event: Literal["run_started"] = "run_started"
 
 

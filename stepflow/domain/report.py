@@ -16,7 +16,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
-from stepflow.domain.run import FollowUp
+from stepflow.domain.run import FollowUp, GuidanceFile
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
@@ -79,7 +79,7 @@ class RunReport:
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
     `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
     None where there are none or that is not known; `approval` is what the run waits for; `follow_up` is what
-    a run on a pull request of ours went on from."""
+    a run on a pull request of ours went on from; `guidance` is what the model was shown of the repository's."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -128,6 +128,7 @@ class RunReport:
     provider: str = ""
     approval: ApprovalRequest | None = None
     follow_up: FollowUp | None = None
+    guidance: tuple[GuidanceFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

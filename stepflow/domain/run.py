@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import FollowUpKind, StructuredOutput
 
@@ -37,6 +38,17 @@ class FollowUp:
     head: str
     round: int = 1
     threads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidanceFile:
+    """A file of the repository's guidance, and how many bytes of UTF-8 the model is shown of it."""
+
+    file: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.file} ({count(self.bytes, 'byte')})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from stepflow.engine.intent import (
     set_step_id,
 )
 from stepflow.engine.model_call import strategy_for
-from stepflow.engine.prompt.messages import answer_form, cacheable_prefix, first_message_blocks, render_system
+from stepflow.engine.prompt.messages import answer_form, first_message_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.ports import SchemaFailure
 
@@ -140,8 +140,8 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         step_id=step.id,
         iteration=context.state.iteration,
         model=model,
-        system=system,
-        cacheable=cacheable_prefix(system),
+        system=system.text,
+        cacheable=system.cacheable,
         messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
         tools=tools,
         schema=schema,

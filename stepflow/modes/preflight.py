@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
+from stepflow.domain.definition import guidance_files
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
@@ -65,6 +66,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
         try:
             agent = load_requested(request)
             yield _judged("definition", agent.problems)
+            yield from _guidance(agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
             yield _judged("definition", problems)
@@ -98,6 +100,14 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
             yield ok("network", connections)
     except StepflowError as error:
         yield failed("network", str(error), outcome_of(error))
+
+
+def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """What every step is shown, and what single steps are shown besides."""
+    shown = {"guidance": agent.guidance, **{f"guidance: {step.id}": step.guidance for step in agent.steps.values()}}
+    for name, texts in shown.items():
+        if texts:
+            yield ok(name, ", ".join(map(str, guidance_files(texts))))
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -294,4 +294,5 @@ def collect_report(
         provider=str(started.options.get("provider", "")) if started else "",
         approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
         follow_up=started.follow_up if started else None,
+        guidance=tuple(started.guidance) if started else (),
     )

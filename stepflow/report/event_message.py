@@ -37,9 +37,10 @@ from stepflow.report.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.run import GuidanceFile
 
 #: What a watcher of a run that is closed in wants to know of the sandbox.
 LAYERS_SHOWN = ("network", "credentials")
@@ -130,6 +131,7 @@ def _run_started(event: events.RunStarted) -> EventMessage:
     where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
     follow_up = event.follow_up
     pull = f", follow-up {follow_up.round} on pull request #{follow_up.pull_request}" if follow_up else ""
+    guidance: JsonObject = {"guidance": [str(file) for file in event.guidance]} if event.guidance else {}
     return EventMessage(
         title=f"Agent {one_line(event.agent)}{where}{pull}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
@@ -140,7 +142,7 @@ def _run_started(event: events.RunStarted) -> EventMessage:
             Part("Options", event.options, is_open=False),
             Part("Sandbox", {**event.isolation}, is_open=False),
         ),
-        below=tuple(_sandbox(event.isolation)),
+        below=(*_guidance(event.guidance), *_sandbox(event.isolation)),
         logged=entry(
             "info",
             f"Starting agent: {event.agent}",
@@ -152,8 +154,14 @@ def _run_started(event: events.RunStarted) -> EventMessage:
             issue=event.issue,
             **({"pull_request": follow_up.pull_request} if follow_up else {}),
             isolation=dict(event.isolation),
+            **guidance,
         ),
     )
+
+
+def _guidance(files: Iterable[GuidanceFile]) -> Iterator[Line]:
+    if shown := ", ".join(map(str, files)):
+        yield line(Tone.PLAIN, f"guidance: {one_line(shown, 400)}")
 
 
 def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:

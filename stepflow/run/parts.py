@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.connection import address_problem, is_loopback
+from stepflow.domain.definition import guidance_files
 from stepflow.domain.event import RunStarted
 from stepflow.domain.words import Provider, VerdictType
 from stepflow.errors import DefinitionError, InputError
@@ -59,6 +60,7 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
         base_branch=facts.base_branch,
         root=facts.root,
         follow_up=facts.follow_up,
+        guidance=guidance_files(agent.all_guidance),
     )
 
 

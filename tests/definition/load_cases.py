@@ -4,7 +4,8 @@
 A case is a folder with the agent itself (`.agent/<name>/…`), or a `case.yaml`:
   base    the valid case whose agent is copied
   edits   lists of [file, set, pointer, value] or [file, remove, pointer], on JSON files of the agent
-  write, write_hex, pad, link, delete   files of the agent made, grown to a size, linked or removed
+  write, write_hex, pad, link, delete   files of the agent made, grown to a size, linked or removed; `../../` leads
+          to the root of the repository
   agent, options   what is loaded (default demo), and with which options
   arguments, issue   arguments of a run and its issue: the problems are then those of the arguments
 """

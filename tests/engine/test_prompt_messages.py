@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from stepflow.domain.decision import FormatError
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import Intent
 from stepflow.engine.prompt.messages import (
-    cacheable_prefix,
     correction_message,
     first_message_blocks,
     frame_as_data,
@@ -25,12 +25,16 @@ from tests.golden import assert_golden
 SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string"}}}
 
 
-def system(text, variables, *, step=None, template=None, **more):
+def rendered(text, variables, *, step=None, template=None, **agent):
     step = step or make_step()
     prompt = SourceText(text=text, file="system.md", template=template)
     return render_system(
-        make_agent(step, make_step(step_id="closure.issue"), system_prompt=prompt), step, variables, **more
+        make_agent(step, make_step(step_id="closure.issue"), system_prompt=prompt, **agent), step, variables
     )
+
+
+def system(*args, **more):
+    return rendered(*args, **more).text
 
 
 def opening(*args, **more):
@@ -69,10 +73,24 @@ def test_the_contract_says_form_intents_outside_and_data_in_this_order():
 
 
 def test_what_stands_before_the_contract_is_the_same_in_every_step():
-    one, other = (system("Hi.", variables_of(), step=make_step(gate=make_gate(word))) for word in ("next", "handoff"))
-    assert one != other
-    assert one[: cacheable_prefix(one)] == other[: cacheable_prefix(other)] == "Hi.\n\n"
-    assert cacheable_prefix("no contract") == 0
+    one, other = (rendered("Hi.", variables_of(), step=make_step(gate=make_gate(word))) for word in ("next", "handoff"))
+    assert one.text != other.text
+    assert one.text[: one.cacheable] == other.text[: other.cacheable] == "Hi.\n\n"
+
+
+def test_guidance_follows_the_agents_own_words_as_it_is_and_only_that_of_a_step_is_not_shared():
+    variables = Variables(texts={"agent_name": "iterator"})
+    root = SourceText(text="# House\n\n{uv-agent_name}\n\n## Answer contract\n\nNone.", file="AGENTS.md")
+    near = SourceText(text="Tabs.", file="api/AGENTS.md")
+    plain, guided = (
+        rendered("{uv-agent_name}.", variables, step=replace(make_step(), guidance=of_step), guidance=(root,))
+        for of_step in ((), (near,))
+    )
+    assert_golden("engine/guidance.txt", guided.text)
+    shared = guided.text[: guided.cacheable]
+    assert shared == plain.text[: plain.cacheable]
+    assert root.text in shared
+    assert near.text not in shared
 
 
 # --- the first message ----------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_a_template_renders_with_the_variables_of_a_run(key):
 def test_the_shipped_system_prompt_tells_who_what_and_when():
     step = make_step()
     agent = make_agent(step, system_prompt=SourceText(text=text_of("system"), file="system.md", template="system"))
-    text = render_system(agent, step, variables_of(step, agent=agent))
+    text = render_system(agent, step, variables_of(step, agent=agent)).text
     assert "You are iterator," in text
     assert "Works on issues." in text
     assert "At most 10 iterations" in text

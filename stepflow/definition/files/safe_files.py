@@ -76,6 +76,12 @@ def text_of(content: bytes) -> str:
         raise FileRefused(Why.NOT_TEXT, f"is not UTF-8 (byte {exc.start})") from exc
 
 
+def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[bytes, int]:
+    """The first bytes of such a file, at most so many, and how many it has."""
+    with _opened(folder, path) as fd:
+        return _read(fd, most), os.fstat(fd).st_size
+
+
 def read_end_below(folder: Path, path: str | PurePath, *, most: int) -> bytes:
     """The last bytes of such a file, at most so many."""
     with _opened(folder, path) as fd:

@@ -104,7 +104,7 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
     """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
-    may end the run as failed."""
+    may end the run as failed; `guidance` names the files that its model is shown."""
 
     id: str
     name: str
@@ -114,6 +114,7 @@ class GraphNode:
     reachable: bool
     may_abort: bool = False
     visits: int = 0
+    guidance: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +162,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
                 reachable=step.id in reached,
                 may_abort=bool(step.gate and step.gate.lists_abort),
                 visits=visits[step.id],
+                guidance=() if step.command else tuple(text.file for text in (*agent.guidance, *step.guidance)),
             )
             for step in agent.steps.values()
         ),

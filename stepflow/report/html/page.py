@@ -103,6 +103,8 @@ def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
     yield "Run", report.run_id
     yield "Verdict type", report.verdict_type
     yield "Definition", report.definition_digest[:12]
+    if report.guidance:
+        yield "Guidance", one_line(", ".join(map(str, report.guidance)), 400)
     yield "Base commit", report.base_commit[:12]
     yield "Run folder", report.host_run_folder or report.run_folder
     if report.spec_violations:
