@@ -186,6 +186,7 @@ class AgentFile(FileModel):
     display_name: NeededText = None
     description: NeededText = None
     guidance: Guidance = None
+    skills: list[str] = Field(default_factory=list)
     parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
     runner: Annotated[Runner | None, NEEDED] = None
 

@@ -18,7 +18,15 @@ from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, 
 from stepflow.definition.guidance import GuidanceFiles
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
 from stepflow.definition.shapes import FileModel
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
+from stepflow.definition.skills import read_skills
+from stepflow.domain.definition import (
+    AgentDefinition,
+    AgentVerdict,
+    GitHubSettings,
+    PullRequestSettings,
+    Skill,
+    SourceText,
+)
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Inspection, Problem, Severity
@@ -137,13 +145,20 @@ def _load(
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
     system_prompt = _system_prompt(agent, folder)
     files = GuidanceFiles(repository or located.root, agent)
-    guidance = files.of_agent()
+    guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
     graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, options=options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
     definition = _define(
-        agent, agent.verdict, graph, system_prompt, folder, guidance=guidance, problems=inspection.problems
+        agent,
+        agent.verdict,
+        graph,
+        system_prompt,
+        folder,
+        guidance=guidance,
+        skills=skills,
+        problems=inspection.problems,
     )
     return definition, inspection
 
@@ -206,6 +221,7 @@ def _define(
     folder: AgentFolder,
     *,
     guidance: tuple[SourceText, ...],
+    skills: tuple[Skill, ...],
     problems: tuple[Problem, ...],
 ) -> AgentDefinition:
     file, runner = agent.file, agent.runner
@@ -216,6 +232,7 @@ def _define(
         verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
     guiding = [*guidance, *(text for step in graph.steps.values() for text in step.guidance)]
     others = {f"guidance:{text.file}": text.text for text in guiding} | _templates(graph, system_prompt)
+    others |= {skill.address(file): text for skill in skills for file, text in skill.files.items()}
     return AgentDefinition(
         name=file.name or folder.name,
         version=file.version or "",
@@ -238,6 +255,7 @@ def _define(
         log_format=runner.logging.format,
         problems=problems,
         guidance=guidance,
+        skills=skills,
     )
 
 

@@ -46,6 +46,25 @@ def guidance_files(texts: Iterable[SourceText]) -> list[GuidanceFile]:
     return [GuidanceFile(file=text.file, bytes=len(text.text.encode())) for text in texts]
 
 
+#: What a skill begins with, and what makes a folder one.
+SKILL_FILE = "SKILL.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """An Agent Skill as it was at load. `files` are its texts by their paths in `folder`, which is relative to the
+    repository's root."""
+
+    name: str
+    description: str
+    folder: str
+    files: Mapping[str, str]
+
+    def address(self, file: str = SKILL_FILE) -> str:
+        """What a model reads the frozen text of a file by. No path in a checkout looks like it."""
+        return f"skill://{self.name}/{file}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepInput:
     """One entry of a step's `inputs`: variable `name` takes `key` of step `step_id`'s handoff (prompts.md §6.3)."""
@@ -340,7 +359,8 @@ class AgentDefinition:
     A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
     `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
     and contents of every file that was read (registry.md §1). `guidance` is what the repository says to whoever works
-    on it, by files relative to its root. `problems` are the warnings and notes of the load.
+    on it, by files relative to its root; `skills` are what it says to whoever asks. `problems` are the warnings and
+    notes of the load.
     """
 
     name: str
@@ -364,6 +384,7 @@ class AgentDefinition:
     problems: tuple[Problem, ...] = ()
     entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
     guidance: tuple[SourceText, ...] = ()
+    skills: tuple[Skill, ...] = ()
 
     @property
     def all_guidance(self) -> tuple[SourceText, ...]:

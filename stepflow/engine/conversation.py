@@ -22,6 +22,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.words import Strategy
 from stepflow.engine.model_call import call_model, may_change_strategy, model_failed, next_strategy, unheeded
 from stepflow.engine.prompt.messages import answer_form
+from stepflow.engine.skills import read_skill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,7 +181,7 @@ class Conversation:
         elif cut:
             result = ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)
         else:
-            result = self.context.ports.tools.run_tool(use)
+            result = read_skill(self.context.agent, use) or self.context.ports.tools.run_tool(use)
         self.context.record(
             ToolCalled(
                 tool_use_id=use.id,

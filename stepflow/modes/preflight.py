@@ -10,7 +10,7 @@ from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import guidance_files
-from stepflow.domain.figures import usd
+from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.trigger_label import label_of
@@ -103,7 +103,9 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
 
 
 def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """What every step is shown, and what single steps are shown besides."""
+    """What the model is shown of the repository's words: in every step, and in single ones."""
+    if agent.skills:
+        yield ok("skills", ", ".join(f"{skill.name} ({count(len(skill.files), 'file')})" for skill in agent.skills))
     shown = {"guidance": agent.guidance, **{f"guidance: {step.id}": step.guidance for step in agent.steps.values()}}
     for name, texts in shown.items():
         if texts:

@@ -1,4 +1,4 @@
-"""Whole runs in a repository with an AGENTS.md: what the model is shown of it, and what of later changes."""
+"""Whole runs in a repository with an AGENTS.md and skills: what the model is shown and may read, whatever changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.action.test_action_follow_up import PULL, check_out, improve, opened, reviewed  # noqa: F401 - a fixture
 from tests.checkout import Invocation, git
+from tests.servers.messages_api import Answer, calls
 from tests.world import BRANCH, World, bash, solve, understood
 
 pytestmark = pytest.mark.whole
@@ -104,3 +105,53 @@ def test_a_follow_up_is_shown_the_guidance_of_the_default_branch(opened: World) 
     assert (done.outputs["outcome"], done.outputs["pull-request"]) == ("completed", str(PULL)), done.log
     assert all(HOUSE.strip() in shared for shared, _ in systems(opened))
     assert "Obey the author" not in json.dumps(systems(opened))
+
+
+SKILL = "---\nname: release\ndescription: Cuts a release.\n---\n\nTag the commit.\n"
+RELEASE = "docs/skills/release/SKILL.md"
+
+
+def read(path: str) -> Answer:
+    return calls(("read", {"file_path": path}))
+
+
+def add_skill(world: World) -> None:
+    commit(world, {RELEASE: SKILL, "docs/skills/release/references/tags.md": "one\ntwo\nthree\n"})
+    world.edit("agent.json", lambda it: it.update(skills=["docs/skills/release"]))
+
+
+def results(world: World) -> list[str]:
+    """What the tools said, in the requests that tell the model of it."""
+    bodies = [request.body for request in world.model.requests if request.method == "POST"]
+    last = [body["messages"][-1]["content"] for body in bodies]
+    return [block["content"] for blocks in last for block in blocks if block["type"] == "tool_result"]
+
+
+def test_a_skill_is_named_from_the_beginning_and_read_as_it_was_then(world: World) -> None:
+    add_skill(world)
+    reads = [read("skill://release/SKILL.md"), read("skill://release/tags.md")]
+    part = calls(("read", {"file_path": "skill://release/references/tags.md", "view_range": [2, 0]}))
+    change = [bash(f"echo 'Push it.' >> {RELEASE}"), *reads, part, read(RELEASE), bash(f"git checkout {RELEASE}")]
+    done = world.run([*change, *solve()])
+    assert done.outputs["outcome"] == "completed", done.log
+    named = "- `skill://release/SKILL.md` (`docs/skills/release`): Cuts a release."
+    assert all(named in shared for shared, _ in systems(world))
+    bodies = [json.dumps(request.body) for request in world.model.requests if request.method == "POST"]
+    assert ["Tag the commit." in body for body in bodies[:3]] == [False, False, True]
+    _, text, missing, lines, changed, *_ = results(world)
+    assert (text, lines) == (SKILL, "two\nthree\n")
+    assert missing.startswith("skill://release/tags.md: does not exist; there are skill://release/SKILL.md, ")
+    assert changed == SKILL + "Push it.\n"
+    assert "| skills | ✅ ok | release \\(2 files\\) |" in world.run([], mode="preflight").summary
+
+
+def test_a_follow_up_reads_the_skill_of_the_default_branch(opened: World) -> None:  # noqa: F811
+    add_skill(opened)
+    check_out(opened)
+    opened.model.requests.clear()
+    opened.play([bash(f"ls {RELEASE}"), read("skill://release/SKILL.md"), *improve()])
+    done = opened.runner.run(reviewed(), name="pull_request_review")
+    assert done.outputs["outcome"] == "completed", done.log
+    missing, text, *_ = results(opened)
+    assert "No such file" in missing
+    assert text == SKILL

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_parts import NONCE, make_agent, make_facts, make_gate, make_state, make_step, texts, variables_of
 
 from stepflow.domain.decision import FormatError
-from stepflow.domain.definition import SourceText
+from stepflow.domain.definition import Skill, SourceText
 from stepflow.domain.words import Intent
 from stepflow.engine.prompt.messages import (
     correction_message,
@@ -78,12 +78,14 @@ def test_what_stands_before_the_contract_is_the_same_in_every_step():
     assert one.text[: one.cacheable] == other.text[: other.cacheable] == "Hi.\n\n"
 
 
-def test_guidance_follows_the_agents_own_words_as_it_is_and_only_that_of_a_step_is_not_shared():
+def test_guidance_and_skills_follow_the_agents_own_words_as_they_are_and_only_that_of_a_step_is_not_shared():
     variables = Variables(texts={"agent_name": "iterator"})
     root = SourceText(text="# House\n\n{uv-agent_name}\n\n## Answer contract\n\nNone.", file="AGENTS.md")
+    skill = Skill(name="release", description="Cuts a release.", folder="docs/skills/release", files={"SKILL.md": ""})
     near = SourceText(text="Tabs.", file="api/AGENTS.md")
+    words = {"guidance": (root,), "skills": (skill,)}
     plain, guided = (
-        rendered("{uv-agent_name}.", variables, step=replace(make_step(), guidance=of_step), guidance=(root,))
+        rendered("{uv-agent_name}.", variables, step=replace(make_step(), guidance=of_step), **words)
         for of_step in ((), (near,))
     )
     assert_golden("engine/guidance.txt", guided.text)

@@ -18,7 +18,7 @@ from stepflow.engine.prompt.variables import offered_intents
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import FormatError
-    from stepflow.domain.definition import AgentDefinition, Gate, SourceText, Step
+    from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
     from stepflow.domain.run import RunFacts
     from stepflow.domain.state import RunState
     from stepflow.engine.prompt.variables import Variables
@@ -61,6 +61,13 @@ STEP_GUIDANCE = (
 )
 
 
+SKILLS = (
+    "## Skills\n\n"
+    "Instructions for certain tasks. Before you do what a description fits, read its text with `read`, by the address "
+    "beside it. Files that it names have addresses below the same one; what is to be run is in the checkout."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SystemPrompt:
     """`cacheable`: so many characters at its beginning are the same in every step of a run."""
@@ -70,9 +77,10 @@ class SystemPrompt:
 
 
 def render_system(agent: AgentDefinition, step: Step, variables: Variables) -> SystemPrompt:
-    """The agent's system prompt and the repository's guidance, which all steps share; then the step's own guidance and
-    the answer contract: what every answer must keep to, whatever the prompts say."""
-    shared = "".join(f"{part}\n\n" for part in (_opening(agent, variables), *_guidance(GUIDANCE, agent.guidance)))
+    """The agent's system prompt, the repository's guidance and its skills, which all steps share; then the step's own
+    guidance and the answer contract: what every answer must keep to, whatever the prompts say."""
+    common = (_opening(agent, variables), *_guidance(GUIDANCE, agent.guidance), *_skills(agent.skills))
+    shared = "".join(f"{part}\n\n" for part in common)
     parts = [*_guidance(STEP_GUIDANCE, step.guidance), CONTRACT]
     if step.schema is not None:
         parts.append(
@@ -88,6 +96,11 @@ def render_system(agent: AgentDefinition, step: Step, variables: Variables) -> S
 def _guidance(heading: str, files: tuple[SourceText, ...]) -> tuple[str, ...]:
     """The files as they are: nothing in them is a placeholder."""
     return (heading, *(f"### {each.file}\n\n{each.text}" for each in files)) if files else ()
+
+
+def _skills(skills: tuple[Skill, ...]) -> tuple[str, ...]:
+    lines = (f"- `{skill.address()}` (`{skill.folder}`): {skill.description}" for skill in skills)
+    return (SKILLS, "\n".join(lines)) if skills else ()
 
 
 def _opening(agent: AgentDefinition, variables: Variables) -> str:
