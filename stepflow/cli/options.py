@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
-from stepflow.domain.words import Permission
+from stepflow.domain.words import Network, Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import close_process
@@ -65,8 +65,9 @@ SECRETS = {
     "read-token": "STEPFLOW_READ_TOKEN",
 }
 
-#: Words that stand beside the others and that no input takes: who may not even read starts nothing.
-NOT_ACCEPTED = (Permission.NONE,)
+#: Words that stand beside the others and that an input does not take: who may not even read starts nothing, and hosts
+#: cannot be listed yet.
+NOT_ACCEPTED = {"min-permission": Permission.NONE, "network": Network.ALLOW}
 
 #: What differs from the action: a terminal plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
@@ -123,7 +124,7 @@ def _help(name: str, field: FieldInfo) -> str:
 def _metavar(name: str, field: FieldInfo) -> str:
     kinds = (field.annotation, *get_args(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
-        return f"{{{','.join(choice for choice in choices if choice not in NOT_ACCEPTED)}}}"
+        return f"{{{','.join(choice for choice in choices if choice is not NOT_ACCEPTED.get(name))}}}"
     if name in METAVARS:
         return METAVARS[name]
     return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"

@@ -123,6 +123,7 @@ class Network(StrEnum):
 
     FULL = "full"
     NONE = "none"
+    ALLOW = "allow"
 
 
 class CanaryState(StrEnum):

@@ -77,6 +77,13 @@ def at_least_read(value: Permission) -> Permission:
     return value
 
 
+def full_or_none(value: Network) -> Network:
+    """Hosts that are allowed cannot be listed yet."""
+    if value is Network.ALLOW:
+        raise ValueError("write full or none")
+    return value
+
+
 def split_words(value: object) -> object:
     """Words between commas or blanks."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
@@ -278,7 +285,7 @@ class Inputs(BaseModel):
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues."""
-    network: Network = Network.FULL
+    network: Annotated[Network, AfterValidator(full_or_none)] = Network.FULL
     """`full` leaves the network open to tools and validators, `none` closes it, for `setup` as well; install what they
     need with `apt-packages` or in an earlier step."""
     setup: Lines = ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
 from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
+from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Guards
+    from stepflow.sandbox.egress.proxy import EgressProxy
     from stepflow.sandbox.isolation import Layer
 
 _START_TIMEOUT = 30.0
@@ -55,6 +57,8 @@ class Toolbox:
         self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
         #: Told of what will be made outside the tools' reach, and must not outlast the run.
         self.expect: Callable[[Path], None] = lambda _path: None
+        #: By what the tools reach hosts, None where nothing of theirs is asked.
+        self.egress: EgressProxy | None = None
         #: The checkout's snapshots, taken and put back.
         self.snapshots = SnapshotPort(channel, sandbox.options.grace)
 
@@ -82,15 +86,24 @@ class Toolbox:
                 # A container ends with its first process, and a job that waits has no time for what goes with it.
                 restore.remove_at_end(private)
             make_private_folder(private, identity)
+            egress = _egress_proxy(chosen)
+            if egress:
+                ending.callback(egress.close)
             programs = tool_programs(root, chosen, identity)
             environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
             config = sandbox_config(
-                checkout=root, private=private, programs=programs.folders, identity=identity, options=chosen
+                checkout=root,
+                private=private,
+                programs=programs.folders,
+                identity=identity,
+                options=chosen,
+                broker=egress.child_end.fileno() if egress else None,
             )
             if identity:
                 restore.hand_over_to(identity)
             group = identity.gid if identity and "gid" not in chosen.disabled_layers else None
-            channel = ChildChannel(checkout=root, environment=environment, group=group)
+            inherited = (config.broker,) if config.broker is not None else ()
+            channel = ChildChannel(checkout=root, environment=environment, group=group, inherited=inherited)
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
             answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
@@ -106,7 +119,9 @@ class Toolbox:
             )
             serving.append(channel)
             box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root)
-            box.expect = restore.expect
+            if egress:
+                egress.start()
+            box.expect, box.egress = restore.expect, egress
             box._ending = ending.pop_all()
         return box
 
@@ -240,6 +255,14 @@ class Toolbox:
         self, request: JsonObject, *, timeout: float, sink: Callable[[bytes], object] | None = None
     ) -> dict[str, Any]:
         return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink)
+
+
+def _egress_proxy(options: ToolboxOptions) -> EgressProxy | None:
+    if options.network is not Network.ALLOW:
+        return None
+    from stepflow.sandbox.egress.proxy import EgressProxy  # noqa: PLC0415 - asyncio is loaded for this alone
+
+    return EgressProxy(options.allowed_hosts, options.connection_to)
 
 
 def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import socket
 import stat
 import sys
@@ -128,6 +129,7 @@ class Planting(contextlib.ExitStack):
         self.attempts: list[Attempt] = []
         self._name = f"stepflow-canary-{secrets.token_hex(8)}"
         self._folders: set[Path] = set()
+        self._servers: dict[str, socket.socket] = {}
 
     def try_all(
         self, location: Location, kinds: Iterable[str], target: str | Path, shown: str, *, by_file_tool: bool = False
@@ -176,12 +178,19 @@ class Planting(contextlib.ExitStack):
             if host == "@":
                 self.try_all(location, (kind,), abstract, "one of the parent")
             else:
-                self.try_all(location, (kind,), f"{host}:{server.getsockname()[1]}", host)
+                target = f"{host}:{server.getsockname()[1]}"
+                self._servers[target] = server
+                self.try_all(location, (kind,), target, host)
 
     def changed(self) -> list[Attempt]:
-        """The attempts to write to planted files that are no longer what they were."""
-        written = (attempt for attempt in self.attempts if attempt.kind == "write")
-        return [attempt for attempt in written if _bytes_of(attempt.target) != CANARY]
+        """The attempts to write to planted files that are no longer what they were, and to reach listeners to which
+        something came."""
+        written = [attempt for attempt in self.attempts if attempt.kind == "write"]
+        called = select.select(self._servers.values(), [], [], 0)[0]
+        return [
+            *(attempt for attempt in written if _bytes_of(attempt.target) != CANARY),
+            *(attempt for attempt in self.attempts if self._servers.get(attempt.target) in called),
+        ]
 
     def _try_planted(self, location: Location, path: Path, shown: str) -> None:
         """By its own path, and by one that begins inside the checkout."""
@@ -248,7 +257,7 @@ def try_everything(planting: Planting, outside: Outside, network: Network) -> No
     if sys.platform == "linux":
         planting.listen(Location.ABSTRACT, "connect", socket.AF_UNIX, "@")
         planting.try_all(Location.MEMORY, ("peek", "trace"), parent, "the parent")
-    for location, kind, address_family, host in _LISTENERS if network is Network.NONE else ():
+    for location, kind, address_family, host in _LISTENERS if network is not Network.FULL else ():
         planting.listen(location, kind, address_family, host)
     planting.try_all(Location.SIGNAL, ("signal",), parent, "the parent")
     for pid, location in {"1": Location.FIRST_PROCESS, parent: Location.PARENT}.items():

@@ -31,7 +31,8 @@ _LAST_WORDS = 2000
 
 
 class ChildChannel:
-    """A running toolbox program. `group` is one that nothing but the tools has, None where there is none."""
+    """A running toolbox program. `group` is one that nothing but the tools has, None where there is none. `inherited`
+    are descriptors that it is given besides its pipes."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class ChildChannel:
         checkout: Path,
         environment: Mapping[str, str],
         group: int | None = None,
+        inherited: tuple[int, ...] = (),
         program: Path = _PROGRAM,
     ) -> None:
         self._group = group
@@ -53,6 +55,7 @@ class ChildChannel:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,
+                pass_fds=inherited,
             )
         except OSError as exc:
             self._errors.close()

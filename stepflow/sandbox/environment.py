@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.secrets import logs_in
+from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.child.git import config_variables
@@ -29,6 +30,10 @@ _NEVER = re.compile(
     r"|GH_TOKEN|STEPFLOW_READ_TOKEN"
     r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
 )
+#: Any address will do: with `network: allow` every connection leads to the parent's proxy. Programs that know of one
+#: leave the host's name to it.
+_PROXY = "http://127.0.0.1:3128"
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _GIT_CONFIG = (
     ("user.name", "stepflow"),
     ("user.email", "stepflow@users.noreply.github.com"),
@@ -59,6 +64,7 @@ def build_environment(
         "GIT_TERMINAL_PROMPT": "0",
         # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
         "PYTHONDONTWRITEBYTECODE": "1",
+        **(dict.fromkeys(_PROXIES, _PROXY) if options.network is Network.ALLOW else {}),
         **config_variables((("safe.directory", str(checkout)), *_GIT_CONFIG)),
     }
     _check_names(options.pass_env, fixed)

@@ -44,10 +44,16 @@ _GAPS = (
 
 
 def sandbox_config(
-    *, checkout: Path, private: Path, programs: tuple[Path, ...], identity: Identity | None, options: ToolboxOptions
+    *,
+    checkout: Path,
+    private: Path,
+    programs: tuple[Path, ...],
+    identity: Identity | None,
+    options: ToolboxOptions,
+    broker: int | None,
 ) -> SandboxConfig:
     """What the sandbox program receives first. `private` holds HOME and TMPDIR, `programs` are the folders of the
-    tools' PATH."""
+    tools' PATH, `broker` leads to the one who gives sockets."""
     terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (_TERMINALS,)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (Path(name) for name in (*_SYSTEM, *interpreter))
@@ -69,7 +75,8 @@ def sandbox_config(
         # An interpreter in the root would open everything.
         read=_names(folder for folder in read if folder.is_absolute() and folder != Path("/")),
         devices=_names((*_DEVICES, *terminals)),
-        close_network=options.network is Network.NONE,
+        close_network=options.network is not Network.FULL,
+        broker=broker,
         disabled_layers=sorted(options.disabled_layers),
         bash_timeout=options.bash_timeout,
         bash_max_timeout=options.bash_max_timeout,
@@ -145,6 +152,7 @@ def judge_layers(sandbox: SandboxState) -> tuple[Layer, ...]:
     """Every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
     states = {**_states(sandbox), **dict.fromkeys(sandbox.options.disabled_layers, ("switched off", True))}
     layers = tuple(Layer(name=name, state=state, missing=missing) for name, (state, missing) in states.items())
+    _check_allowed_hosts(sandbox)
     missing = [f"{layer.name}: {layer.state}" for layer in layers if layer.missing]
     if missing and sandbox.options.isolation is Isolation.REQUIRED:
         raise IsolationError(
@@ -169,6 +177,21 @@ def _check_root(sandbox: SandboxState) -> None:
         raise IsolationError(
             f"The tools would stay root ({sandbox.choice.reason}), and that needs {', '.join(lacking)} as well.",
             hint="Run as an ordinary user, or put the checkout where a user of the tools' own can be given it.",
+        )
+
+
+def _check_allowed_hosts(sandbox: SandboxState) -> None:
+    """A list of hosts that only some programs heed would be none, so the kernel holds it or nothing starts."""
+    facts, options = sandbox.facts, sandbox.options
+    if options.network is not Network.ALLOW:
+        return
+    problem = facts.network_problem and f"the parent cannot answer calls for sockets: {facts.network_problem}"
+    if facts.landlock_abi < landlock.ABI_TCP:
+        problem = f"Landlock governs TCP from ABI {landlock.ABI_TCP} on (Linux 6.7), here it is {facts.landlock_abi}"
+    if problem:
+        raise IsolationError(
+            f"`network: allow` cannot be held here, with `isolation: {options.isolation}` or without: {problem}.",
+            hint="Use a runner with a newer kernel, or set `network: none`, or `full` where you trust what runs.",
         )
 
 
@@ -214,6 +237,9 @@ def _either(holds: bool, state: str, otherwise: str) -> State:
 def _network(facts: SandboxFacts, options: ToolboxOptions) -> State:
     if options.network is Network.FULL:
         return "open", False
+    if options.network is Network.ALLOW:
+        names = ", ".join(map(str, options.allowed_hosts))
+        return f"closed, but for TCP through the parent to {names}", False
     closed = "closed: no sockets but those between processes of this machine"
     return _either(not facts.network_problem, closed, f"cannot be closed here: {facts.network_problem}")
 

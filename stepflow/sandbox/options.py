@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.domain.connection import ConnectionTo, direct
 from stepflow.domain.words import Isolation, Network
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from stepflow.sandbox.egress.allowed_hosts import AllowedHost
 
 _MIB = 1024 * 1024
 #: The layers that keep the tools away from the rest, as the report names them, in the order of security.md's table.
@@ -34,6 +37,7 @@ class ToolboxOptions:
 
     `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
     not die, and reading what is left, on a machine under load.
+    `allowed_hosts` are those of `network: allow`, and `connection_to` is the parent's way to them.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
@@ -43,6 +47,8 @@ class ToolboxOptions:
 
     isolation: Isolation = Isolation.REQUIRED
     network: Network = Network.FULL
+    allowed_hosts: tuple[AllowedHost, ...] = ()
+    connection_to: ConnectionTo = direct
     pass_env: Mapping[str, str] = field(default_factory=dict)
     home_programs: bool = False
     limits: ProcessLimits = field(default_factory=ProcessLimits)

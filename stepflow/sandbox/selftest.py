@@ -96,6 +96,8 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
     """Plant, try, take back. Raises `IsolationError` when it cannot be tried."""
     with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid, expect=toolbox.expect) as planting:
         try_everything(planting, outside, toolbox.options.network)
+        if toolbox.egress:
+            planting.enter_context(toolbox.egress.uncounted())
         try:
             by_shell = list(_by_shell(toolbox, planting.attempts, Redactor(outside.secrets)))
             by_file_tool = list(_by_file_tool(toolbox, planting.attempts))

@@ -87,3 +87,8 @@ def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     with pytest.raises(InputError) as caught:
         read_inputs({"budget-usd": "sk-secret"})
     assert "sk-secret" not in str(caught.value)
+
+
+def test_hosts_cannot_be_listed_yet() -> None:
+    with pytest.raises(InputError, match="input network: write full or none"):
+        read_inputs({"network": "allow"})

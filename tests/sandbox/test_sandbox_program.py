@@ -40,7 +40,7 @@ def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     begun = time.monotonic()
     settings = {"checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
     rest = {"guard_uid": None, "groups": [], "processes": 9, "file_bytes": 9, "open_files": 9}
-    rest |= {"write": [], "read": [], "devices": [], "close_network": 0, "disabled_layers": []}
+    rest |= {"write": [], "read": [], "devices": [], "close_network": 0, "broker": None, "disabled_layers": []}
     times = {"bash_timeout": 1, "bash_max_timeout": 1, "file_timeout": 1}
     request = {"op": "enter_sandbox", "config": {**settings, **rest, **times}}
     frame = wire.pack(wire.JSON, json.dumps(request).encode())

@@ -361,7 +361,7 @@ class TestTheProbe:
                 end.bind((host, 0))
             server.listen(1)
             tried = [("tcp", f"{host}:{end.getsockname()[1]}") for end in (server, closed)]
-            assert self.ask(*tried, ("udp", f"{host}:9"))["results"] == ["", "ECONNREFUSED", ""]
+            assert self.ask(*tried, ("udp", f"{host}:9"))["results"] == [":", "ECONNREFUSED", ""]
 
     def test_its_answers_survive_names_and_values_of_any_bytes(self):
         answer = self.ask(env={b"A": b"\xff\xfe", "PATH": os.environ["PATH"]})

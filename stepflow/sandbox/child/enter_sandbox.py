@@ -131,7 +131,8 @@ class SandboxConfig:
     """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
 
     `write`, `read` and `devices` stay open under Landlock. `disabled_layers` names layers that are left out.
-    `processes` is how many more than now the user may run.
+    `processes` is how many more than now the user may run. `broker` is the descriptor by which the parent becomes the
+    one who gives sockets, None when nobody does.
     """
 
     checkout: str
@@ -146,6 +147,7 @@ class SandboxConfig:
     read: Sequence[str]
     devices: Sequence[str]
     close_network: bool
+    broker: int | None
     disabled_layers: Sequence[str]
     bash_timeout: float
     bash_max_timeout: float
@@ -208,7 +210,9 @@ def enter_sandbox(config: SandboxConfig, oom_score: OomScore) -> SandboxFacts:
         keeps_user = config.uid is None and wanted("uid")
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
         facts.seccomp_problem = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
-    if close_network:
+    if close_network and config.broker is not None:
+        facts.network_problem = seccomp.refuse_by_parent(seccomp.SOCKETS_FROM_PARENT, config.broker)
+    elif close_network:
         facts.network_problem = seccomp.refuse(seccomp.NO_NETWORK)
     return facts
 

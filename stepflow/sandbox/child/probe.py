@@ -95,7 +95,7 @@ def _connect(name: str) -> None:
             raise OSError(code, os.strerror(code))
 
 
-def _tcp(target: str) -> None:
+def _tcp(target: str) -> str:
     address_family, host, port = _address(target)
     with socket.socket(address_family, socket.SOCK_STREAM) as end:
         end.setblocking(False)
@@ -105,6 +105,8 @@ def _tcp(target: str) -> None:
             code = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
     if code:
         raise OSError(code, os.strerror(code))
+    # Somebody else may have answered: the listener itself says whether it was called.
+    return ":"
 
 
 def _udp(target: str) -> None:

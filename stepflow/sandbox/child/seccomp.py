@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
+import socket
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # No library: this side is started with -I -S and sees the standard library alone. Numbers of calls and machines stand
 # in asm/unistd_64.h, asm-generic/unistd.h, linux/audit.h and linux/elf-em.h of linux-libc-dev 6.12, those of the calls
 # that came with Linux 6.13 (setxattrat, removexattrat) in its include/uapi/asm-generic/unistd.h, the filter language in
 # linux/bpf_common.h and linux/seccomp.h, address families in glibc's bits/socket.h, PRIO_USER in linux/resource.h and
-# IOPRIO_WHO_USER in linux/ioprio.h.
+# IOPRIO_WHO_USER in linux/ioprio.h; MSG_FASTOPEN in linux/socket.h.
 _SET_SECCOMP = 22
 _MODE_FILTER = 2
-_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+#: The call `seccomp` itself: it can do what prctl cannot, which is to give a listener.
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE_RECV = 1, 1 << 3, 1 << 5
+_ALLOW, _ERROR, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 _LOAD_WORD, _EQUAL, _AT_LEAST, _HAS_BIT, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 #: struct seccomp_data: where the call's number, the machine and the low word of the first argument stand.
 _CALL, _MACHINE, _FIRST_ARGUMENT, _SIZE_OF_ARGUMENT, _HIGH_WORD = 0, 4, 16, 8, 4
@@ -30,6 +35,9 @@ _CLONE_NEWUSER = 0x10000000
 _AF_UNIX, _AF_ALG, _AF_VSOCK = 1, 38, 40
 #: Types of sockets, and what of socket's second argument is no flag: SOCK_NONBLOCK and SOCK_CLOEXEC are higher bits.
 _SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_BITS = 1, 5, 0xF
+_MSG_FASTOPEN = 0x20000000
+#: The sizes of sockaddr_in and sockaddr_in6.
+_INTERNET_ADDRESSES = (16, 28)
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 #: Set in every size of at least one page.
 _PAGE_OR_MORE = 0xFFFFF000
@@ -37,6 +45,7 @@ _PAGE_OR_MORE = 0xFFFFF000
 NUMBERS = {
     "x86_64": {
         **{"socket": 41, "socketpair": 53, "clone": 56, "unshare": 272, "clone3": 435},
+        **{"connect": 42, "sendto": 44, "sendmsg": 46, "sendmmsg": 307},
         **{"add_key": 248, "request_key": 249, "keyctl": 250},
         **{"perf_event_open": 298, "bpf": 321, "userfaultfd": 323},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
@@ -48,6 +57,7 @@ NUMBERS = {
     },
     "aarch64": {
         **{"socket": 198, "socketpair": 199, "clone": 220, "unshare": 97, "clone3": 435},
+        **{"connect": 203, "sendto": 206, "sendmsg": 211, "sendmmsg": 269},
         **{"add_key": 217, "request_key": 218, "keyctl": 219},
         **{"perf_event_open": 241, "bpf": 280, "userfaultfd": 282},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
@@ -63,14 +73,16 @@ _AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
 
 @dataclass(frozen=True, kw_only=True)
 class SyscallRule:
-    """Refuse a call with `error`: always, or when one of its arguments, masked, fits.
+    """Refuse a call with `error`: always, or when one of its arguments, masked, fits. Without an error the call is
+    skipped, and reported to have gone well.
 
     `bits`: only when one of them is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
-    `high` looks at the upper 32 bits of the argument.
+    `high` looks at the upper 32 bits of the argument. `notify`: whoever holds the filter's listener answers instead.
     """
 
     call: str
     error: int = errno.EPERM
+    notify: bool = False
     argument: int = 0
     high: bool = False
     mask: int = 0xFFFFFFFF
@@ -123,6 +135,20 @@ NO_NETWORK = (
     *_IO_URING,
     *(SyscallRule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
 )
+#: `network: allow`: the parent answers every call for a socket that is not of this machine, and gives TCP sockets that
+#: are connected to its proxy already. So there is nothing left to connect; an address of another size goes to the
+#: kernel, where Landlock refuses. A dissolved connection could be made again with the first bytes that are sent, past
+#: Landlock; programs take the error for a kernel without that.
+SOCKETS_FROM_PARENT = (
+    *_IO_URING,
+    SyscallRule(call="socketpair", error=errno.EACCES, is_none_of=(_AF_UNIX,)),
+    SyscallRule(call="socket", notify=True, is_none_of=(_AF_UNIX,)),
+    SyscallRule(call="connect", error=0, argument=2, is_one_of=_INTERNET_ADDRESSES),
+    *(
+        SyscallRule(call=call, error=errno.EOPNOTSUPP, argument=flags, bits=_MSG_FASTOPEN)
+        for call, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3))
+    ),
+)
 #: For tools that keep the parent's user. What listens on that user's socket files (Docker, the session bus, a key
 #: agent) starts programs outside of the sandbox, and neither Landlock nor the loss of capabilities keeps anybody from
 #: connecting. A pair is tied to its other end; only one of datagrams can be pointed elsewhere.
@@ -153,20 +179,53 @@ def leave_alone(processes: Iterable[int]) -> tuple[SyscallRule, ...]:
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _INSTRUCTION = struct.Struct("=HBBI")
+_NULL = ctypes.c_ulong(0)
 
 
 def refuse(rules: tuple[SyscallRule, ...]) -> str:
     """Put a filter on this process for good; gives the problem, empty when it is in force."""
+    try:
+        with _compiled(rules) as program:
+            _succeed(_LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), program, _NULL, _NULL))
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return ""
+
+
+def refuse_by_parent(rules: tuple[SyscallRule, ...], parent: int) -> str:
+    """The same for rules that notify. `parent` is a unix socket whose other end is sent the listener; both are closed
+    here, for who holds the listener may let any call through."""
+    with socket.socket(fileno=parent) as end:
+        try:
+            with _compiled(rules) as program:
+                call, flags = _SECCOMP[os.uname().machine], _NEW_LISTENER | _WAIT_KILLABLE_RECV
+                listener = _succeed(
+                    _LIBC.syscall(*map(ctypes.c_long, (call, _SET_MODE_FILTER, flags)), program),
+                )
+            try:
+                socket.send_fds(end, [b"L"], [listener])
+            finally:
+                os.close(listener)
+        except OSError as exc:
+            return exc.strerror or str(exc)
+    return ""
+
+
+@contextlib.contextmanager
+def _compiled(rules: tuple[SyscallRule, ...]) -> Iterator[bytes]:
+    """A struct sock_fprog: the number of instructions and, after padding, a pointer to them."""
     machine = os.uname().machine
     if machine not in NUMBERS or struct.calcsize("P") != 8 or not hasattr(_LIBC, "prctl"):
-        return f"this version has no filter for {os.uname().sysname} {machine}"
+        raise OSError(0, f"this version has no filter for {os.uname().sysname} {machine}")
     code = b"".join(_program(rules, machine))
     buffer = ctypes.create_string_buffer(code, len(code))
-    # struct sock_fprog: the number of instructions and, after padding, a pointer to them.
-    program = struct.pack("HP", len(code) // _INSTRUCTION.size, ctypes.addressof(buffer))
-    if _LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0:
-        return ""
-    return os.strerror(ctypes.get_errno())
+    yield struct.pack("HP", len(code) // _INSTRUCTION.size, ctypes.addressof(buffer))
+
+
+def _succeed(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def _program(rules: tuple[SyscallRule, ...], machine: str) -> list[bytes]:
@@ -180,7 +239,7 @@ def _program(rules: tuple[SyscallRule, ...], machine: str) -> list[bytes]:
         _give(errno.ENOSYS),
     ]
     for rule in rules:
-        block = [*_condition(rule), _give(rule.error)]
+        block = [*_condition(rule), _word(_RETURN, _NOTIFY) if rule.notify else _give(rule.error)]
         code += [_word(_LOAD_WORD, _CALL), _word(_EQUAL, NUMBERS[machine][rule.call], yes=0, no=len(block)), *block]
     return [*code, _word(_RETURN, _ALLOW)]
 

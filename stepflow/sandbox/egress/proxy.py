@@ -1,0 +1,327 @@
+"""The proxy to which every TCP connection of the sandbox leads, and which decides by the host's name (security.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import threading
+from base64 import b64encode
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from stepflow.errors import IsolationError
+from stepflow.sandbox.egress.allowed_hosts import describe_host, is_public, normalize_host
+from stepflow.sandbox.egress.client_hello import ALERT, HANDSHAKE, read_client_hello
+from stepflow.sandbox.egress.request_head import read_destination
+from stepflow.sandbox.egress.socket_calls import (
+    connected_pair,
+    give_socket,
+    is_over,
+    receive_call,
+    refuse_call,
+)
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+    from collections.abc import Iterator, Sequence
+
+    from stepflow.domain.connection import ConnectionTo
+    from stepflow.sandbox.egress.allowed_hosts import AllowedHost
+    from stepflow.sandbox.egress.request_head import Destination
+    from stepflow.sandbox.egress.socket_calls import SocketCall
+
+_MOST_CONNECTIONS = 256
+_MOST_NAMES = 200
+_HEAD_BYTES = 64 * 1024
+_PIECE = 64 * 1024
+#: Until a program has said where it wants to go, until a host has answered, and without a byte in either direction.
+_HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 60.0, 20.0, 300.0
+_FLUSH_SECONDS = 5.0
+_NO_NAME = "(no name)"
+_OTHERS = "(other names)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRequests:
+    """How often the sandbox asked for a host, with its port where that is not one of the web. A name in parentheses
+    stands for what has none, or for all names beyond the first 200."""
+
+    host: str
+    allowed: int
+    refused: int
+
+
+class NotAllowed(Exception):
+    """The host is not one that the sandbox may reach."""
+
+
+class EgressProxy:
+    """Gives the sandbox its sockets and serves them, in a thread of its own. `child_end` goes to the sandbox's program,
+    which sends its listener there. Made before the program, closed after it."""
+
+    def __init__(self, hosts: Sequence[AllowedHost], connection_to: ConnectionTo) -> None:
+        self._hosts, self._connection_to = hosts, connection_to
+        self._parent_end, self.child_end = socket.socketpair()
+        self._listener: int | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._counting = True
+
+    def start(self) -> None:
+        """Take the listener that the program has sent, and begin to answer. Raises `IsolationError`."""
+        try:
+            for end in connected_pair():
+                end.close()
+            flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            _, (self._listener,), _, _ = socket.recv_fds(self._parent_end, 1, 1, flags)
+        except OSError as exc:
+            raise IsolationError(
+                f"`network: allow` cannot be held here: no socket can be given to the tools ({exc.strerror}).",
+                hint="Set `network: none`, or `network: full` where you trust what runs.",
+            ) from exc
+        ready = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(self._listener, ready),), name="egress")
+        self._thread.start()
+        ready.wait()
+
+    def close(self) -> None:
+        """Let go of every connection. May be called again."""
+        self._parent_end.close()
+        self.child_end.close()
+        if self._thread and self._loop:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopped.set)
+            self._thread.join()
+        if self._listener is not None:
+            os.close(self._listener)
+            self._listener = None
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What is opened in the block is none of the tools' own asking."""
+        self._counting = False
+        try:
+            yield
+        finally:
+            self._counting = True
+
+    def requests(self) -> tuple[HostRequests, ...]:
+        """Every host that was asked for, in the order of the first time."""
+        counts = self._counts.copy()
+        return tuple(
+            HostRequests(host=host, allowed=allowed, refused=refused) for host, (allowed, refused) in counts.items()
+        )
+
+    async def _run(self, listener: int, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(listener, self._answer_call, listener)
+        ready.set()
+        await self._stopped.wait()
+        self._loop.remove_reader(listener)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _answer_call(self, listener: int) -> None:
+        if is_over(listener):
+            asyncio.get_running_loop().remove_reader(listener)
+            return
+        # A process that is gone is owed nothing.
+        with contextlib.suppress(OSError):
+            call = receive_call(listener)
+            if not call.is_tcp:
+                if call.description:
+                    self._count(call.description, is_allowed=False, counting=self._counting)
+                refuse_call(listener, call, errno.EACCES)
+            elif len(self._connections) >= _MOST_CONNECTIONS:
+                refuse_call(listener, call, errno.EMFILE)
+            else:
+                self._give_connection(listener, call)
+
+    def _give_connection(self, listener: int, call: SocketCall) -> None:
+        try:
+            given, ours = connected_pair()
+        except OSError:
+            refuse_call(listener, call, errno.ENOBUFS)
+            return
+        with given:
+            try:
+                give_socket(listener, call, given)
+            except OSError as exc:
+                ours.close()
+                refuse_call(listener, call, exc.errno or errno.EMFILE)
+                return
+        connection = asyncio.get_running_loop().create_task(self._serve(ours, counting=self._counting))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        # One that never began has nobody else to close it.
+        connection.add_done_callback(lambda _: ours.close())
+
+    async def _serve(self, ours: socket.socket, *, counting: bool) -> None:
+        """One connection of a program."""
+        async with contextlib.AsyncExitStack() as ending:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_HEAD_BYTES)
+            ending.push_async_callback(_close, writer)
+            try:
+                async with asyncio.timeout(_HEAD_SECONDS):
+                    wanted = await read_destination(reader)
+            except (ValueError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+                self._count(_NO_NAME, is_allowed=False, counting=counting)
+                return
+            except OSError:
+                return
+            if wanted is None:
+                return
+            shown = describe_host(wanted.host, wanted.port)
+            try:
+                upstream = await self._connect(wanted)
+            except NotAllowed:
+                self._count(shown, is_allowed=False, counting=counting)
+                writer.write(_refusal(wanted, 403, f"{shown} is not in allowed-hosts"))
+                return
+            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
+                # A time limit of ours has no words of its own.
+                reason = str(exc) or type(exc).__name__
+                self._count(shown, is_allowed=True, counting=counting)
+                writer.write(_refusal(wanted, 502, f"{shown} could not be reached: {reason}"))
+                return
+            ending.push_async_callback(_close, upstream[1])
+            self._count(shown, is_allowed=True, counting=counting)
+            if wanted.is_tunnel:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            try:
+                await _relay((reader, writer), upstream, wanted)
+            except NotAllowed as fronted:
+                self._count(str(fronted), is_allowed=False, counting=counting)
+            except (OSError, EOFError):
+                # Either side may go away at any moment.
+                return
+
+    async def _connect(self, wanted: Destination) -> tuple[StreamReader, StreamWriter]:
+        """To the host by its name, whatever address the program had. Raises `NotAllowed`, or what a failure raises."""
+        allowed = [host for host in self._hosts if host.covers(wanted.host, wanted.port)]
+        may_be_private = any(host.is_exact for host in allowed)
+        if not allowed:
+            raise NotAllowed
+        host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        connection = self._connection_to(f"https://{host}:{wanted.port}")
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            if connection.proxy:
+                return await _connect_through(connection.proxy, f"{host}:{wanted.port}")
+            found = await asyncio.get_running_loop().getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)
+            addresses = [str(address[0]) for *_, address in found]
+            reachable = [address for address in addresses if may_be_private or is_public(address)]
+            if not reachable:
+                raise NotAllowed
+            problem = OSError("no address")
+            for address in reachable:
+                try:
+                    return await asyncio.open_connection(address, wanted.port, limit=_HEAD_BYTES)
+                except OSError as exc:
+                    problem = exc
+            raise problem
+
+    def _count(self, host: str, *, is_allowed: bool, counting: bool) -> None:
+        if counting:
+            name = host if host in self._counts or len(self._counts) < _MOST_NAMES else _OTHERS
+            allowed, refused = self._counts.get(name, (0, 0))
+            self._counts[name] = (allowed + is_allowed, refused + (not is_allowed))
+
+
+async def _connect_through(proxy: str, target: str) -> tuple[StreamReader, StreamWriter]:
+    """A tunnel through the company's own proxy."""
+    parts = urlsplit(proxy)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, limit=_HEAD_BYTES)
+    try:
+        login = ""
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            login = f"Proxy-Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
+        writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{login}\r\n".encode())
+        status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1:2]
+        if not status or not status[0].startswith(b"2"):
+            raise OSError(0, f"the proxy answered {b' '.join(status).decode('ascii', 'replace')}")
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
+
+
+def _refusal(wanted: Destination, status: int, reason: str) -> bytes:
+    if wanted.is_tls:
+        return ALERT
+    body = f"stepflow: {reason}\n".encode()
+    words = "Forbidden" if status == 403 else "Bad Gateway"
+    head = f"HTTP/1.1 {status} {words}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return f"{head}\r\n\r\n".encode() + body
+
+
+async def _relay(
+    program: tuple[StreamReader, StreamWriter], upstream: tuple[StreamReader, StreamWriter], wanted: Destination
+) -> None:
+    """Carry bytes in both directions until both ends are done or silent. Raises `NotAllowed` with the name for which
+    the tunnel to another host was to be used."""
+    loop = asyncio.get_running_loop()
+
+    async def carry(reader: StreamReader, writer: StreamWriter, left: int | None = None) -> None:
+        while left != 0 and (piece := await reader.read(_PIECE if left is None else min(left, _PIECE))):
+            idle.reschedule(loop.time() + _IDLE_SECONDS)
+            left = None if left is None else left - len(piece)
+            writer.write(piece)
+            await writer.drain()
+        if left is None:
+            writer.write_eof()
+
+    async def carry_requests() -> None:
+        reader, writer = program[0], upstream[1]
+        writer.write(wanted.data)
+        if wanted.is_tunnel:
+            writer.write(await _tunnel_begin(reader, wanted.host))
+        await carry(reader, writer, wanted.body)
+
+    async with asyncio.timeout(_IDLE_SECONDS) as idle:
+        both = asyncio.gather(carry_requests(), carry(upstream[0], program[1]))
+        try:
+            await both
+        finally:
+            both.cancel()
+
+
+async def _tunnel_begin(reader: StreamReader, host: str) -> bytes:
+    """The first bytes in a tunnel: a ClientHello there must not name another host."""
+    first = await reader.read(1)
+    if first != HANDSHAKE:
+        return first
+    try:
+        hello, name = await read_client_hello(reader)
+    except ValueError:
+        raise NotAllowed(_NO_NAME) from None
+    if name and _is_name(host) and normalize_host(name) != host:
+        raise NotAllowed(normalize_host(name) or _NO_NAME)
+    return hello
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+async def _close(writer: StreamWriter) -> None:
+    """Send what is left, but not to somebody who takes nothing."""
+    writer.close()
+    try:
+        async with asyncio.timeout(_FLUSH_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()

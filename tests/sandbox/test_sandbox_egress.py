@@ -1,0 +1,425 @@
+"""`network: allow`: the tools reach the hosts that are listed, by name and through the parent, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import sys
+import threading
+import time
+
+import pytest
+import trustme
+from test_sandbox_network import CLOSED, listening, ways
+
+from stepflow.domain.connection import Connection
+from stepflow.domain.words import Isolation, Network
+from stepflow.errors import InputError, IsolationError
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.canaries import Outside
+from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.selftest import try_canaries
+from tests.servers.loopback import LoopbackServer
+from tests.servers.private_network import Proxy, TlsFront, closed_port, pem_of
+
+pytestmark = [pytest.mark.whole, pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")]
+
+#: Sends the second argument over a bare socket that was never told of a proxy, and prints what comes back in hex.
+BARE = """
+import socket, sys
+end = socket.create_connection(("192.0.2.1", 443), 5)
+end.sendall(bytes.fromhex(sys.argv[1]))
+print(end.recv(65536).hex())
+"""
+#: Asks for a page over TLS by a bare socket with the server name of the first argument.
+TLS = """
+import socket, ssl, sys
+name, tunnel = sys.argv[1:3]
+end = socket.create_connection(("192.0.2.1", 443), 5)
+if tunnel:
+    end.sendall(f"CONNECT {tunnel}:443 HTTP/1.1\\r\\n\\r\\n".encode())
+    assert b" 200 " in end.recv(4096)
+with ssl.create_default_context(cafile="ca.pem").wrap_socket(end, server_hostname=name) as wrapped:
+    wrapped.sendall(f"GET / HTTP/1.1\\r\\nHost: {name}\\r\\nConnection: close\\r\\n\\r\\n".encode())
+    page = b""
+    while piece := wrapped.recv(4096):
+        page += piece
+print(page.decode().splitlines()[-1])
+"""
+
+
+class _Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.answer(b"canary")
+
+    def do_POST(self) -> None:
+        self.answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def answer(self, page: bytes) -> None:
+        self.server.came.append((self.path, self.headers["Host"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+class Pages(LoopbackServer):
+    """A web server; gives what was asked for, and under which name."""
+
+    def __init__(self) -> None:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
+        self.came = server.came = []
+        super().__init__(server)
+
+
+@pytest.fixture
+def pages():
+    with Pages() as server:
+        yield server
+
+
+@pytest.fixture
+def allow(start, pages):
+    """Starts a toolbox that may reach these hosts; those of `known` are names of the web server."""
+    with contextlib.ExitStack() as ending:
+
+        def begin(*entries: str, known: tuple[str, ...] = (), **options: object):
+            proxy = ending.enter_context(Proxy(dict.fromkeys(known, ("127.0.0.1", pages.port))))
+            way = {"connection_to": lambda _: Connection(proxy=f"http://127.0.0.1:{proxy.port}")} if known else {}
+            box = start(network=Network.ALLOW, allowed_hosts=parse_allowed_hosts(entries), **way, **options)
+            box.proxy = proxy
+            return box
+
+        yield begin
+
+
+def asked(box) -> dict[str, tuple[int, int]]:
+    return {one.host: (one.allowed, one.refused) for one in box.toolbox.egress.requests()}
+
+
+def curl(box, *words: str) -> str:
+    return box.sh(f"curl -sS --max-time 10 {' '.join(words)}").stdout
+
+
+class TestByName:
+    def test_a_listed_host_is_reached_and_another_is_not(self, allow):
+        box = allow("good.example", known=("good.example", "bad.example"))
+        assert curl(box, "http://good.example/page") == "canary"
+        refused = box.sh("curl -sS --max-time 10 http://bad.example/")
+        assert refused.stdout == "stepflow: bad.example is not in allowed-hosts\n"
+        tunnel = box.sh("curl -sS --max-time 10 https://bad.example/")
+        assert tunnel.exit_code != 0
+        assert "403" in tunnel.stderr
+        assert box.proxy.targets() == {"good.example:80"}
+        assert asked(box) == {"good.example": (1, 0), "bad.example": (0, 2)}
+
+    def test_a_suffix_means_what_is_below_it(self, allow):
+        box = allow("*.good.example", known=("a.good.example", "good.example", "notgood.example"))
+        assert curl(box, "http://A.good.example./") == "canary"
+        for name in ("good.example", "notgood.example"):
+            assert "not in allowed-hosts" in curl(box, f"http://{name}/")
+
+    def test_a_port_must_be_listed_unless_it_is_one_of_the_web(self, allow, pages):
+        box = allow("good.example", "other.example:8443", known=("good.example", "other.example"))
+        assert "not in allowed-hosts" in curl(box, "http://good.example:8443/")
+        assert "not in allowed-hosts" in curl(box, "http://other.example/")
+        assert curl(box, "http://other.example:8443/") == "canary"
+        assert pages.came == [("/", "other.example:8443")]
+        assert asked(box) == {"good.example:8443": (0, 1), "other.example": (0, 1), "other.example:8443": (1, 0)}
+
+    def test_every_request_is_judged_by_itself(self, allow, pages):
+        box = allow("good.example", known=("good.example", "bad.example"))
+        answer = curl(box, "http://good.example/1", "http://bad.example/2", "http://good.example/3")
+        assert answer == "canarystepflow: bad.example is not in allowed-hosts\ncanary"
+        assert curl(box, "-d body -H 'Host: bad.example' http://good.example/4") == "body"
+        assert {host for _, host in pages.came} == {"good.example"}
+
+    def test_no_second_request_is_smuggled_behind_the_first(self, allow, pages):
+        box = allow("good.example", known=("good.example",))
+        second = "GET /second HTTP/1.1\r\nHost: bad.example\r\n\r\n"
+        for head in ("Host: good.example\r\n\r\n", "Host: good.example\r\nConnection: keep-alive\r\n\r\n"):
+            bare(box, f"GET /first HTTP/1.1\r\n{head}{second}".encode())
+        assert [path for path, _ in pages.came] == ["/first", "/first"]
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: good.example\r\nHost: bad.example\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: good.example\r\n folded\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            b"GET ftp://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+            b"CONNECT good.example HTTP/1.1\r\n\r\n",
+            b"CONNECT user@good.example:443 HTTP/1.1\r\n\r\n",
+            b"SSH-2.0-hello\r\n\r\n",
+            b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00",
+            b"\x16\x03\x01\x00\x06\x01\x00\x00\x02\x03\x03",
+        ],
+    )
+    def test_what_names_no_host_goes_nowhere(self, allow, pages, head):
+        box = allow("good.example", known=("good.example",))
+        assert bare(box, head) == b""
+        assert (pages.came, asked(box)) == ([], {"(no name)": (0, 1)})
+
+
+def bare(box, data: bytes) -> bytes:
+    (box.checkout / "bare.py").write_text(BARE)
+    done = box.sh(f"python3 bare.py {data.hex()}")
+    return bytes.fromhex(done.stdout) if "Connection reset" not in done.stderr else b""
+
+
+class TestTls:
+    @pytest.fixture
+    def tls(self, start, pages):
+        authority = trustme.CA()
+        names = ("good.example", "bad.example")
+        with (
+            TlsFront(authority, *names, to=lambda _: ("127.0.0.1", pages.port)) as front,
+            Proxy(dict.fromkeys(names, ("127.0.0.1", front.port))) as proxy,
+        ):
+            box = start(
+                network=Network.ALLOW,
+                allowed_hosts=parse_allowed_hosts(["good.example"]),
+                connection_to=lambda _: Connection(proxy=f"http://127.0.0.1:{proxy.port}"),
+            )
+            (box.checkout / "ca.pem").write_text(pem_of(authority))
+            (box.checkout / "tls.py").write_text(TLS)
+            box.proxy = proxy
+            yield box
+
+    def test_a_program_that_knows_no_proxy_is_judged_by_the_server_name(self, tls):
+        assert tls.sh("python3 tls.py good.example ''").stdout == "canary\n"
+        refused = tls.sh("python3 tls.py bad.example ''")
+        assert "UNRECOGNIZED_NAME" in refused.stderr.upper()
+        assert tls.proxy.targets() == {"good.example:443"}
+        assert asked(tls) == {"good.example": (1, 0), "bad.example": (0, 1)}
+
+    def test_a_tunnel_to_one_host_does_not_lead_to_another(self, tls):
+        assert tls.sh("python3 tls.py good.example good.example").stdout == "canary\n"
+        assert tls.sh("python3 tls.py bad.example good.example").exit_code != 0
+        assert asked(tls) == {"good.example": (2, 0), "bad.example": (0, 1)}
+
+    def test_curl_reaches_it_through_the_proxy(self, tls):
+        assert curl(tls, "--cacert ca.pem https://good.example/") == "canary"
+
+
+class TestAddresses:
+    def test_a_private_address_is_for_names_that_are_written_out(self, allow, pages):
+        listed = allow(f"localhost:{pages.port}")
+        assert curl(listed, f"http://localhost:{pages.port}/") == "canary"
+        assert "not in allowed-hosts" in curl(listed, f"http://127.0.0.1:{pages.port}/")
+
+    def test_a_suffix_does_not_lead_to_one(self, allow, pages):
+        below = allow(f"*.localhost.example:{pages.port}", f"*.0.0.1:{pages.port}")
+        assert "not in allowed-hosts" in curl(below, f"http://127.0.0.1:{pages.port}/")
+        assert pages.came == []
+
+    def test_an_address_is_reached_when_it_is_listed(self, allow, pages):
+        box = allow(f"127.0.0.1:{pages.port}")
+        assert curl(box, f"http://127.0.0.1:{pages.port}/") == "canary"
+
+    def test_a_host_that_does_not_answer_is_no_refusal(self, allow):
+        port = closed_port()
+        box = allow(f"127.0.0.1:{port}")
+        assert "could not be reached" in curl(box, f"http://127.0.0.1:{port}/")
+        assert asked(box) == {f"127.0.0.1:{port}": (1, 0)}
+
+    @pytest.mark.parametrize(
+        ("address", "public"),
+        [
+            ("9.9.9.9", True),
+            ("2620:fe::fe", True),
+            ("64:ff9b::909:909", True),
+            ("127.0.0.1", False),
+            ("10.1.2.3", False),
+            ("169.254.169.254", False),
+            ("100.64.0.1", False),
+            ("224.0.0.1", False),
+            ("::1", False),
+            ("fe80::1%eth0", False),
+            ("fd00::1", False),
+            ("::ffff:169.254.169.254", False),
+            ("2002:7f00:1::", False),
+            ("64:ff9b::a9fe:a9fe", False),
+        ],
+    )
+    def test_what_is_private(self, address, public):
+        assert is_public(address) is public
+
+
+class TestKernel:
+    def test_no_way_leads_past_the_parent(self, allow):
+        box = allow("good.example")
+        with listening() as (port, came):
+            errors = ways(box, port)
+            udp = {name: error for name, error in errors.items() if name.startswith("udp")}
+            # Sockets of TCP are there, connected to the parent.
+            assert {name for name, error in errors.items() if not error} == {"tcp", "tcp v6", "mptcp"}
+            assert set(udp.values()) == {CLOSED}
+            time.sleep(0.1)
+            assert came == []
+        assert errors["io_uring"] == "ENOSYS"
+        requests = asked(box)
+        assert requests["(UDP)"][1] > 0
+        assert requests["(raw IP)"][1] > 0
+        assert requests["(other sockets)"][1] > 0
+
+    #: Dissolves the connection to the parent, and tries every way to make another.
+    ESCAPES = """
+import ctypes, json, os, socket, struct, sys
+host, port = sys.argv[1], int(sys.argv[2])
+libc = ctypes.CDLL(None, use_errno=True)
+def connect(end, family, length):
+    address = (struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton(host)).ljust(128, b"\\0")
+    if libc.connect(end.fileno(), address, length) < 0:
+        raise OSError(ctypes.get_errno(), "")
+def freed():
+    end = socket.socket()
+    connect(end, 0, 8)
+    try:
+        end.getpeername()
+    except OSError:
+        return end
+    raise SystemExit("still connected")
+def listen(device):
+    end = freed()
+    end.listen()
+    return end.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+attempts = {
+    "dissolve by the usual length": lambda: connect(socket.socket(), 0, 16) or socket.socket().getpeername(),
+    "connect again": lambda: connect(freed(), 2, 20),
+    "connect again, longer": lambda: connect(freed(), 2, 128),
+    "fast open": lambda: freed().sendto(b"LEAK", 0x20000000, (host, port)),
+    "fast open by message": lambda: freed().sendmsg([b"LEAK"], [], 0x20000000, (host, port)),
+    "bind": lambda: freed().bind(("0.0.0.0", 0)),
+    "leave the loopback device": lambda: freed().setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b""),
+    "listen elsewhere": lambda: listen(b"eth0"),
+}
+met = {}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        met[name] = ""
+    except OSError as exc:
+        met[name] = os.strerror(exc.errno)
+print(json.dumps(met))
+"""
+
+    def test_a_socket_never_leads_elsewhere(self, allow):
+        box = allow("good.example")
+        (box.checkout / "escapes.py").write_text(self.ESCAPES)
+        with listening() as (port, came):
+            done = box.sh(f"python3 escapes.py 127.0.0.1 {port}")
+            assert json.loads(done.stdout) == {
+                "dissolve by the usual length": "",
+                "connect again": "Permission denied",
+                "connect again, longer": "Permission denied",
+                "fast open": "Operation not supported",
+                "fast open by message": "Operation not supported",
+                "bind": "Permission denied",
+                "leave the loopback device": "Operation not permitted",
+                "listen elsewhere": "Operation not permitted",
+            }, done.stderr
+            assert came == []
+
+    def test_the_listener_stays_with_the_parent(self, allow):
+        box = allow("good.example")
+        links = box.sh("ls -l /proc/self/fd").stdout + box.bash("ls -l /proc/$$/fd").text
+        assert "seccomp" not in links
+        assert "socket:" not in links
+
+    def test_sockets_are_bounded(self, allow, pages):
+        box = allow("good.example", known=("good.example",))
+        script = "import socket\nkept = []\ntry:\n    while True: kept.append(socket.socket())\n"
+        (box.checkout / "many.py").write_text(f"{script}except OSError as exc: print(len(kept), exc.strerror)\n")
+        assert box.sh("python3 many.py").stdout == "256 Too many open files\n"
+        assert curl(box, "http://good.example/") == "canary"
+
+    def test_flags_of_a_socket_are_heeded(self, allow):
+        script = (
+            "import os, socket\n"
+            "end = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)\n"
+            "print(end.getblocking(), os.get_inheritable(end.fileno()))\n"
+            "import ctypes; print(os.get_inheritable(ctypes.CDLL(None).socket(2, 1, 0)))\n"
+        )
+        box = allow("good.example")
+        (box.checkout / "flags.py").write_text(script)
+        assert box.sh("python3 flags.py").stdout == "False False\nTrue\n"
+
+    def test_the_self_test_finds_nothing_and_is_not_counted(self, allow):
+        box = allow("good.example")
+        states = try_canaries(box.toolbox, Outside()).states
+        assert {states[place] for place in ("TCP", "UDP")} == {"kept"}
+        assert asked(box) == {}
+
+    def test_names_beyond_the_bound_are_counted_together(self, allow):
+        box = allow("good.example", known=("good.example",))
+        script = (
+            "import socket\n"
+            "for number in range(210):\n"
+            "    end = socket.create_connection(('192.0.2.1', 80))\n"
+            "    end.sendall(f'CONNECT n{number}.example:443 HTTP/1.1\\r\\n\\r\\n'.encode()); end.recv(99)\n"
+        )
+        (box.checkout / "names.py").write_text(script)
+        assert box.sh("python3 names.py").exit_code == 0
+        requests = asked(box)
+        assert (len(requests), requests["(other names)"]) == (201, (0, 10))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("isolation", Isolation)
+    @pytest.mark.parametrize("layer", ["network", "landlock"])
+    def test_where_the_kernel_does_not_hold_it_nothing_starts(self, checkout, isolation, layer):
+        options = ToolboxOptions(
+            network=Network.ALLOW,
+            allowed_hosts=parse_allowed_hosts(["good.example"]),
+            isolation=isolation,
+            disabled_layers=frozenset({layer}),
+        )
+        threads = threading.active_count()
+        with pytest.raises(
+            IsolationError, match=r"network: switched off|landlock: switched off|`network: allow` cannot"
+        ):
+            Toolbox.start(checkout, options=options)
+        assert threading.active_count() == threads
+
+    def test_proxy_variables_are_not_passed_by_hand(self, allow):
+        with pytest.raises(InputError, match="HTTPS_PROXY"):
+            allow("good.example", pass_env={"HTTPS_PROXY": "http://elsewhere"})
+
+
+class TestEntries:
+    @pytest.mark.parametrize(
+        ("entry", "shown"),
+        [
+            ("PyPI.org", "pypi.org"),
+            ("*.Example.org.", "*.example.org"),
+            ("example.org:8443", "example.org:8443"),
+            ("localhost:8080", "localhost:8080"),
+            ("[::1]:8080", "[::1]:8080"),
+            ("::1", "[::1]"),
+            ("10.0.0.1", "10.0.0.1"),
+        ],
+    )
+    def test_a_host_is_read(self, entry, shown):
+        assert [str(host) for host in parse_allowed_hosts([entry])] == [shown]
+
+    def test_an_ecosystem_stands_for_its_hosts(self):
+        hosts = parse_allowed_hosts(["pypi", "npm", "debian", "files.pythonhosted.org"])
+        assert {host.name for host in hosts} >= {"pypi.org", "registry.npmjs.org", "deb.debian.org"}
+        # Only what is written out may lead to a private address.
+        assert {host.name for host in hosts if host.is_exact} == {"files.pythonhosted.org"}
+
+    @pytest.mark.parametrize(
+        "entry",
+        ["*", "*.", "*.com", "pipy", "https://pypi.org", "pypi.org/simple", "a b", "pypi.org:", "x.org:0", "ü.org"],
+    )
+    def test_what_is_no_host_is_refused(self, entry):
+        with pytest.raises(ValueError, match="host"):
+            parse_allowed_hosts([entry])
