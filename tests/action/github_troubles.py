@@ -56,8 +56,8 @@ TROUBLES = {
     "HTML 200 after it": Trouble(
         fault={"status": 200, "content": HTML, "after_write": True}, passes=True, not_for_git=True
     ),
-    "read timeout": Trouble(fault={"status": 0, "stall": 0.6}, passes=True, not_for_git=True),
-    "timeout after it": Trouble(fault={"status": 0, "stall": 0.6, "after_write": True}, passes=True, not_for_git=True),
+    "read timeout": Trouble(fault={"status": 0, "stall": 2.0}, passes=True, not_for_git=True),
+    "timeout after it": Trouble(fault={"status": 0, "stall": 2.0, "after_write": True}, passes=True, not_for_git=True),
     "500 for good": lasting("githubstatus.com", status=500),
     "dead network": lasting("githubstatus.com", status=0),
     "limit until tomorrow": Trouble(

@@ -65,7 +65,7 @@ class Left:
 @pytest.fixture
 def waiting(opened: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A pull request to follow up on a GitHub whose answers nobody waits for long."""
-    monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 1.5)
     return opened
 
 

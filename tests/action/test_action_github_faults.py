@@ -285,7 +285,7 @@ def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = Non
 
     world.edit("agent.json", change)
     if monkeypatch:
-        monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 1.5)
     return world
 
 
