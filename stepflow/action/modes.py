@@ -38,7 +38,6 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
-from stepflow.run.about.follow_up import find_follow_up
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
@@ -50,6 +49,7 @@ from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import proxy_config_of, restore_folder
 from stepflow.run.resume import completed_report, waiting_request
+from stepflow.run.subject.follow_up import find_follow_up
 from stepflow.run.trigger import Skip, Trigger
 from stepflow.sandbox.restore import mend_checkouts
 

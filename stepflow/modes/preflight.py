@@ -19,7 +19,6 @@ from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.journal.writer import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
-from stepflow.run.about.subject import github_reader, issue_number
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
@@ -34,6 +33,7 @@ from stepflow.run.prepare import (
 )
 from stepflow.run.repository_copy import committed_copy, request_in_copy
 from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
+from stepflow.run.subject.issue import github_reader, issue_number
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.selftest import try_canaries
 

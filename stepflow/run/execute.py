@@ -29,7 +29,6 @@ from stepflow.journal.replay import replay
 from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
-from stepflow.run.about.subject import removal_event
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
@@ -39,6 +38,7 @@ from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
+from stepflow.run.subject.issue import removal_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,13 +21,13 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scripted import ScriptedModel
-from stepflow.run.about.follow_up import read_feedback
-from stepflow.run.about.subject import issue_number, issue_text, join_texts, read_again, read_subject
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
+from stepflow.run.subject.follow_up import read_feedback
+from stepflow.run.subject.issue import issue_number, issue_text, join_texts, read_again, read_subject
 from stepflow.sandbox.environment import check_pass_env
 from stepflow.sandbox.packages import check_packages
 

@@ -25,7 +25,6 @@ from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
-from stepflow.run.about.subject import removal_event
 from stepflow.run.clock import (
     Cancellation,
     Deadline,
@@ -41,6 +40,7 @@ from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
 from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox
+from stepflow.run.subject.issue import removal_event
 from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_stripped

@@ -17,9 +17,9 @@ from stepflow.domain.run import FollowUp
 from stepflow.domain.visible_text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
-from stepflow.run.about.subject import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.head import find_git_folders
 from stepflow.run.resume import NEVER, look_into
+from stepflow.run.subject.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.trigger import Skip
 
 if TYPE_CHECKING:
