@@ -31,8 +31,7 @@ from stepflow.boundary.target_branch import HEADS, Pushed, moved_on, read_branch
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.secret_patterns import find_secrets
-from stepflow.domain.secrets import Redactor
+from stepflow.domain.secrets import Redactor, find_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
-from stepflow.domain.secret_patterns import mask_secrets
-from stepflow.domain.secrets import Redactor
+from stepflow.domain.secrets import Redactor, mask_secrets
 from stepflow.domain.visible_text import is_invisible
 
 #: GitHub takes 65,536 characters; the rest is for the lines and the marker that are added when a comment is written.

@@ -1,4 +1,5 @@
-"""Secrets: which variables hold one, and how texts and git packs are kept free of them (security.md case 29)."""
+"""Secrets: which variables hold one, by what format a text betrays one, and how texts and git packs are kept free of
+them (security.md case 29)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import json
 import re
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, quote_plus
@@ -16,6 +18,8 @@ from stepflow.domain.json import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
 MASK = "***"
 #: Anything shorter would mask ordinary words, and is no secret worth the name.
@@ -153,6 +157,63 @@ def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(
         {name: value for name, value in environ.items() if value and (logs_in(name) or _PLAIN_NAMES.fullmatch(name))}
     )
+
+
+#: The formats of credentials are those of detect-secrets, which names each kind. Text that only looks random, or that
+#: follows the word "password", does not count.
+#: Lines are looked at in pieces that overlap by half: some patterns take time that grows with the square of a line.
+_PIECE = 2_000
+#: What detect-secrets does not know yet.
+_MORE_PATTERNS = {
+    "Anthropic key": re.compile(r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    "GitHub fine-grained token": re.compile(r"github_pat_[A-Za-z0-9_]{36,}"),
+}
+#: In what AWS writes in its own documentation.
+_EXAMPLE = "EXAMPLE"
+#: Patterns that match something else most of the time: documentation writes addresses as `http://user:password@host`.
+_VAGUE = frozenset({"Basic Auth Credentials", "Public IP (ipv4)"})
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL
+)
+
+
+def find_secrets(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The 0-based line and the kind of each credential in a text."""
+    for number, line in enumerate(lines):
+        yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(line)))
+
+
+def mask_secrets(text: str) -> str:
+    """The text with `***` where a credential stands."""
+    masked = _PRIVATE_KEY.sub(MASK, text)
+    for value in sorted({value for line in masked.split("\n") for _, value in _secrets(line)}, key=len, reverse=True):
+        masked = masked.replace(value, MASK)
+    return masked
+
+
+def _secrets(line: str) -> Iterator[tuple[str, str]]:
+    for begin in range(0, max(len(line) - _PIECE // 2, 1), _PIECE // 2):
+        piece = line[begin : begin + _PIECE]
+        for kind, patterns in _patterns(piece):
+            found = (match[0] for pattern in patterns for match in pattern.finditer(piece))
+            yield from ((kind, value) for value in found if _EXAMPLE not in value)
+
+
+def _patterns(piece: str) -> Iterator[tuple[str, Iterable[re.Pattern[str]]]]:
+    yield from ((kind, (pattern,)) for kind, pattern in _MORE_PATTERNS.items())
+    # Some patterns capture only a part of the credential, and one detector looks more closely than its patterns do.
+    yield from ((each.secret_type, each.denylist) for each in _detectors() if any(each.analyze_string(piece)))
+
+
+@cache
+def _detectors() -> tuple[RegexBasedDetector, ...]:
+    # Loads requests, as PyGithub does, which most of a run does without.
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class  # noqa: PLC0415
+    from detect_secrets.plugins.base import RegexBasedDetector  # noqa: PLC0415
+
+    kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
+    by_pattern = (make for kind, make in kinds.items() if kind not in _VAGUE)
+    return tuple(make() for make in by_pattern if issubclass(make, RegexBasedDetector))
 
 
 #: More than this is not unpacked: a few kilobytes can be made to hold it.

@@ -21,7 +21,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.report import AgentResult
-from stepflow.domain.secret_patterns import mask_secrets
+from stepflow.domain.secrets import mask_secrets
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.reader import iter_journal

@@ -5,7 +5,7 @@ from importlib.metadata import files
 import pytest
 
 from stepflow.boundary.output_filter import OutputFilter, filter_line, filter_text
-from stepflow.domain.secret_patterns import find_secrets, mask_secrets
+from stepflow.domain.secrets import find_secrets, mask_secrets
 
 A36 = "aZ09" * 9
 #: Put together here, so that this file holds none itself.
