@@ -45,7 +45,7 @@ from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
     from stepflow.domain.run import Issue
@@ -219,14 +219,18 @@ class GitHub:
         pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
         return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)
 
-    def _read_threads(self, number: int) -> Iterator[ReviewThread]:
+    @_reading
+    def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
+        """The threads of a pull request's reviews; of each the first hundred comments."""
         owner, _, name = self._repository.partition("/")
+        threads: list[ReviewThread] = []
         after, more = None, True
         while more:
             data = self._client.graphql(_REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
             page = ReviewThreads.model_validate(data)
-            yield from page.threads
+            threads += page.threads
             after, more = page.after, page.more
+        return tuple(threads)
 
 
 class GitHubReader(GitHub):
@@ -300,11 +304,6 @@ class GitHubReader(GitHub):
         """The paths of the files that a pull request changes, of renamed ones both; GitHub lists 3000 files at most."""
         files = [file for page in self._client.pages(f"/pulls/{number}/files") for file in ChangedFile.many(page)]
         return tuple(dict.fromkeys(path for file in files for path in (file.previous, file.path) if path))
-
-    @_reading
-    def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
-        """The threads of a pull request's reviews that nobody has resolved; of each the first hundred comments."""
-        return tuple(thread for thread in self._read_threads(number) if not thread.is_resolved)
 
     @_reading
     def failed_jobs(self, run_id: int) -> tuple[Job, ...]:
@@ -405,11 +404,6 @@ class GitHubWriter(GitHub):
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
         self._send("PATCH", f"/pulls/{number}", title=title, body=body)
-
-    @_reading
-    def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
-        """The threads of a pull request's reviews; of each the first hundred comments."""
-        return tuple(self._read_threads(number))
 
     @_reading
     def review_thread(self, thread_id: str) -> ReviewThread:

@@ -11,6 +11,8 @@ from stepflow.domain.run import Issue
 
 #: The author of what a deleted account wrote.
 NOBODY = 0
+#: The account that GitHub itself commits with.
+_WEB_FLOW = "web-flow"
 _FAILED = frozenset({"failure", "timed_out"})
 #: An empty text is null at times.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
@@ -53,6 +55,11 @@ class CommitNow(_Answer):
     committer_login: str = Field("", validation_alias=AliasPath("committer", "login"))
     signature: _Text = Field("", validation_alias=AliasPath("commit", "verification", "signature"))
     parents: tuple[Annotated[str, BeforeValidator(lambda parent: parent.get("sha"))], ...]
+
+    def is_by(self, account: Account) -> bool:
+        """Whether the account made it and nobody has changed it since: who changes a commit elsewhere becomes its
+        committer, and who changes one on GitHub its author. GitHub is the committer of what its API writes."""
+        return self.author_id == account.id and self.committer_login in (account.login, _WEB_FLOW)
 
 
 class NewCommit(_Answer):

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_types import Account, CommitNow
 
 PLAIN, EXECUTABLE = "100644", "100755"
-#: The account that GitHub itself commits with.
-WEB_FLOW = "web-flow"
 RUN_TRAILER = "Stepflow-Run: "
 #: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them; one that is gone is
 #: not found.
@@ -128,15 +126,11 @@ class VerifiedPush:
         return replace(pushed, branch=chosen)
 
     def _may_write(self, tip: str) -> bool:
-        """Whether we may write to a branch with this tip: it has no commits of its own, or they are ours.
-
-        GitHub is the committer of what its API writes; who changes a commit elsewhere becomes its committer, and who
-        changes one on GitHub its author."""
+        """Whether we may write to a branch with this tip: it has no commits of its own, or they are ours."""
         return tip == self.base or self._is_ours(self.writer.commit(tip))
 
     def _is_ours(self, commit: CommitNow) -> bool:
-        by_us = commit.author_id == self.author.id and commit.committer_login in (WEB_FLOW, self.author.login)
-        return by_us and self.marks.items() <= read_trailers(commit.message).items()
+        return commit.is_by(self.author) and self.marks.items() <= read_trailers(commit.message).items()
 
     def _standing(self, tip: str) -> int | None:
         """How many of the commits are there below this tip, signed; None when anything else is."""

@@ -58,12 +58,14 @@ def test_a_review_is_followed_on_the_same_branch_with_a_reply_in_each_thread(ope
 
 def test_the_model_sees_the_words_of_people_with_write_access_and_no_others(opened: World) -> None:
     opened.github.state.add_thread(PULL, ("helper[bot]", "I am a robot."), ("bob", "Never mind the robot."))
+    opened.github.state.add_thread(PULL, ("bob", "Spell it right."), resolved=True)
     opened.model.requests.clear()
     done = follow_up(opened, improve())
     shown = said_to_model(opened)
     for words in ("Greet it louder.", "+hello, world", "Say hi instead.", "Two small things.", "Never mind the robot."):
         assert words in shown, done.log
     assert STRANGER not in shown
+    assert "Spell it right." not in shown
     assert "I am a robot." not in shown
     assert ISSUE["body"] in shown
     # No plan is made anew.

@@ -171,13 +171,14 @@ def test_an_outdated_thread_has_the_line_it_began_at(
     assert [thread.line for thread in reader.review_threads(number)] == [shown]
 
 
-def test_open_threads_of_all_pages_are_read(reader: GitHubReader, github: GitHubServer) -> None:
+def test_threads_of_all_pages_are_read(reader: GitHubReader, github: GitHubServer) -> None:
     number, other = add_pull(github), github.state.add_pull("other")["number"]
     for each in range(120):
         github.state.add_thread(number, ("ann", str(each)), resolved=each % 2 == 0)
     github.state.add_thread(other, ("ann", "elsewhere"))
     threads = reader.review_threads(number)
-    assert [thread.comments[0].body for thread in threads] == [str(each) for each in range(1, 120, 2)]
+    read = [(thread.comments[0].body, thread.is_resolved) for thread in threads]
+    assert read == [(str(each), each % 2 == 0) for each in range(120)]
     assert len(github.requests) == 3
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stepflow.run.request import RunRequest
     from stepflow.run.trigger import PullRequestEvent
 
-#: The account that GitHub itself commits with, for `commits: verified`.
-WEB_FLOW = "web-flow"
 #: What is shown at most: so many characters in all, and so many of what is said in one thread and of the lines that it
 #: is about; so many jobs, and of each log its last bytes.
 LONGEST_FEEDBACK = 60_000
@@ -170,12 +168,8 @@ def _beginning(request: RunRequest) -> str:
 
 def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account) -> _Work | None:
     """The agent whose commits the branch holds: our account made them, their last lines name agent and issue, and the
-    branch is called after both. Whoever copies or changes a commit becomes its committer."""
-    ours = [
-        read_trailers(commit.message)
-        for commit in commits
-        if commit.author_id == viewer.id and commit.committer_login in (viewer.login, WEB_FLOW)
-    ]
+    branch is called after both."""
+    ours = [read_trailers(commit.message) for commit in commits if commit.is_by(viewer)]
     for said in ours:
         agent, issue, run = (said.get(f"Stepflow-{key}", "") for key in ("Agent", "Issue", "Run"))
         last = f"issue-{issue}" if issue else f"run-{run}"
@@ -203,7 +197,8 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
     if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):
         said = sanitize(event.remark, "review", limit=LONGEST_THREAD)
         parts.append(("", quote(f"{sanitize_line(actor, 'review').text}, about all of it", said, mark)))
-    for thread in reader.review_threads(follow_up.pull_request):
+    threads = reader.review_threads(follow_up.pull_request)
+    for thread in (each for each in threads if not each.is_resolved):
         said = _thread_text(thread, writers, viewer, allowed)
         if said.text:
             place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
