@@ -68,6 +68,10 @@ class World:
         self.play(replies)
         return self.runner.run(event or label_event(), **inputs)
 
+    def record(self) -> None:
+        """From now on the job has debug logging, so each run leaves its answers as `recorded.yaml` in its folder."""
+        self.runner.environ = {**self.runner.environ, "RUNNER_DEBUG": "1"}
+
     def play(self, replies: Iterable[Reply] | Callable[[dict[str, Any]], Reply]) -> None:
         """What the model says from now on."""
         self.script = replies if callable(replies) else iter(replies)

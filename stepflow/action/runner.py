@@ -13,7 +13,16 @@ from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.domain.trigger_label import ANY_NAME
 from stepflow.errors import InputError
-from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs, successors
+from stepflow.run.inputs import (
+    DROPPED,
+    NO_INPUTS,
+    RECORDED,
+    SECRET_INPUTS,
+    Inputs,
+    in_dashes,
+    read_inputs,
+    successors,
+)
 from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
@@ -72,7 +81,8 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     withheld = secret_variables(environ, secrets)
     for name in withheld:
         del environ[name]
-    inputs = read_inputs({**given, **addresses})
+    debug = environ.get("RUNNER_DEBUG") == "1"
+    inputs = read_inputs({**given, **addresses, "record": RECORDED if debug else ""})
     return Runner(
         inputs=inputs,
         unknown=unknown,
@@ -84,7 +94,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         run_id="-".join((environ.get("GITHUB_RUN_ID") or "local", environ.get("GITHUB_RUN_ATTEMPT") or "1")),
         workspace=Path(environ.get("GITHUB_WORKSPACE") or "."),
         temp=Path(environ.get("RUNNER_TEMP") or "/tmp"),  # noqa: S108 - only where no runner names a place
-        debug=environ.get("RUNNER_DEBUG") == "1",
+        debug=debug,
         environment=dict(environ),
         withheld=withheld,
         login=login,

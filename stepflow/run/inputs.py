@@ -238,8 +238,6 @@ class Inputs(BaseModel):
     scenario: Text = None
     """Scenario file, relative to the repository, that answers instead of a model; required by the provider
     `scripted`."""
-    record: Text = None
-    """File in the run folder to which the model's answers are written as a scenario that can be replayed."""
     # limits
     max_iterations: Count = None
     """Maximum step attempts per run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
@@ -331,6 +329,8 @@ class Inputs(BaseModel):
     """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output, `tool`
     by a tool whose input is the answer, `prompt` by the schema in words; `auto` begins with the first and moves on when
     the server does not heed it."""
+    record: Text = None
+    """File in the run folder to which the model's answers are written as a scenario that can be replayed."""
     debug: Flag = False
     """Whether the log also shows prompts and answers in full."""
 
@@ -356,8 +356,10 @@ class Inputs(BaseModel):
 
 
 #: What the action takes from the runner's environment, or does not have.
-NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "debug"})
+NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "record", "debug"})
 
+#: The scenario that a job with debug logging writes into the run folder.
+RECORDED = "recorded.yaml"
 #: Inputs of earlier versions, with what to write instead.
 DROPPED = {
     "label-prefix": "write `trigger-labels: <prefix>*`",
@@ -366,6 +368,7 @@ DROPPED = {
     "anthropic-organization-id": "write `organization-id:` in the input `anthropic-workload-identity`",
     "anthropic-service-account-id": "write `service-account-id:` in the input `anthropic-workload-identity`",
     "structured-output": "leave it out, the action finds out how the server answers",
+    "record": f"run the job again with debug logging, and find `{RECORDED}` in the run folder",
     "max-visits-per-step": "set `maxVisitsPerStep` in the verdict's config in agent.json",
     "github-api-url": "leave it out, the runner's GITHUB_API_URL is taken",
     "github-server-url": "leave it out, the runner's GITHUB_SERVER_URL is taken",

@@ -70,19 +70,18 @@ def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None
     assert "haiku" not in world.model.bodies[-1]["model"]
 
 
-def test_a_recorded_run_can_be_played_again(world: World) -> None:
-    done = world.run(solve(), record="scenarios/recorded.yaml")
-    recorded = Path(done.outputs["run-folder"]) / "scenarios" / "recorded.yaml"
+def test_with_debug_logging_a_run_is_recorded_and_can_be_played_again(world: World) -> None:
+    world.record()
+    done = world.run(solve())
+    recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
     assert yaml.safe_load(recorded.read_text())["expect"]["outcome"] == "completed"
     git("reset", "-q", "--hard", "HEAD~1", cwd=world.checkout)
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert (again.outputs["outcome"], again.outputs["cost-usd"]) == ("completed", "0.000000"), again.log
 
 
-@pytest.mark.parametrize("record", ["../x.yaml", "/tmp/x.yaml", "a/../../x", "journal.jsonl", "report.json", "."])
-def test_a_recording_stays_in_the_run_folder_and_off_the_runs_own_files(world: World, record: str) -> None:
-    assert refused(world.run(solve(), record=record), "record")
-    assert world.model.bodies == []
+def test_without_debug_logging_a_run_is_not_recorded(world: World) -> None:
+    assert not (Path(world.run(solve()).outputs["run-folder"]) / "recorded.yaml").exists()
 
 
 # GitHub

@@ -130,8 +130,8 @@ def test_no_secret_is_in_anything_that_is_left_and_the_checkouts_are_masked_firs
         *solve()[1:-1],
         answer("closure.issue", "closing", comment=text, pull_request={"title": f"T {CHECKOUT}", "body": text}),
     ]
-    armed.runner.environ = {**armed.runner.environ, "RUNNER_DEBUG": "1"}
-    done = armed.run(script, read_token=READ_TOKEN, record="recorded.yaml")
+    armed.record()
+    done = armed.run(script, read_token=READ_TOKEN)
     assert done.outputs["outcome"] == "completed", done.log
     lines = done.log.splitlines()
     masks = [number for number, line in enumerate(lines) if line.startswith("::add-mask::")]

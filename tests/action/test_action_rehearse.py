@@ -1,4 +1,4 @@
-"""`mode: rehearse`: every agent's scenarios on a pull request, without a key; what `record` writes is green at once."""
+"""`mode: rehearse`: every agent's scenarios on a pull request, without a key; what a run records is green at once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_a_recorded_run_rehearses_green_at_once_though_the_model_wrote_full_path
         answer("closure.issue", "closing", comment="The world is greeted now."),
     ]
     event = label_event(title="世界に挨拶する 🌍", body="رحّب بالعالم")
-    done = world.run(script, event, record="recorded.yaml")
+    world.record()
+    done = world.run(script, event)
     assert done.outputs["outcome"] == "completed", done.log
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
     assert str(root) not in recorded
@@ -107,7 +108,8 @@ def test_a_recorded_run_rehearses_green_at_once_though_the_model_wrote_full_path
 
 @pytest.mark.whole
 def test_a_recording_without_an_end_says_so_and_expects_nothing(world: World) -> None:
-    done = world.run(solve()[:2], record="recorded.yaml")
+    world.record()
+    done = world.run(solve()[:2])
     assert done.outputs["outcome"] == "model_failed"
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
     assert recorded.startswith("# This run did not come to an end of its own.")
@@ -116,7 +118,8 @@ def test_a_recording_without_an_end_says_so_and_expects_nothing(world: World) ->
 
 @pytest.mark.whole
 def test_what_github_refused_is_recorded_as_completed(world: World) -> None:
-    done = world.run(losing_access(world, solve()), record="recorded.yaml")
+    world.record()
+    done = world.run(losing_access(world, solve()))
     assert done.outputs["outcome"] == "refused"
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(recorded)["expect"]["outcome"] == "completed"

@@ -124,7 +124,8 @@ def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(world
 def test_a_recording_plays_again_without_a_server_and_without_the_detours(
     world: World, server: Callable[[Body, Answer], Reply]
 ) -> None:
-    done = world.run(Server(server), record="recorded.yaml")
+    world.record()
+    done = world.run(Server(server))
     recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert again.outputs["outcome"] == "completed", again.log
@@ -141,10 +142,11 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
         last = len(server.conversations) == 3
         return Failure(status=400, error="invalid_request_error", message="messages: not today") if last else reply
 
-    first = world.run(fails_later, run_folder=str(folder), on_failure="nothing", record="recorded.yaml")
+    world.record()
+    first = world.run(fails_later, run_folder=str(folder), on_failure="nothing")
     assert first.outputs["outcome"] == "model_failed", first.log
     requests = len(world.model.bodies)
-    done = world.run(server, run_folder=str(folder), record="recorded.yaml")
+    done = world.run(server, run_folder=str(folder))
     assert done.outputs["outcome"] == "completed", done.log
     assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[requests:])
     assert [event["strategy"] for event in world.events(done) if event["event"] == "strategy_chosen"] == [

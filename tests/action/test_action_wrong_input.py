@@ -129,10 +129,11 @@ def test_an_input_that_cannot_work_is_named_with_the_way_out(runner: Runner, inp
 
 
 def test_inputs_of_earlier_versions_name_what_to_write_instead(runner: Runner) -> None:
-    done = runner.run(labeled(), draft="", plan_label="bug")
+    done = runner.run(labeled(), draft="", plan_label="bug", record="x.yaml")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
-    assert "no longer has these inputs: draft, plan-label" in done.outputs["reason"]
+    assert "no longer has these inputs: record, draft, plan-label" in done.outputs["reason"]
     assert "instead of `draft`, set `pullRequest.draft` in agent.json" in done.outputs["reason"]
+    assert "instead of `record`, run the job again with debug logging" in done.outputs["reason"]
     assert "instead of `plan-label`, write `label:` in the input `many-issues`" in done.outputs["reason"]
 
 
