@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
-from stepflow.domain.words import Network, Permission
+from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import close_process
@@ -52,6 +52,7 @@ METAVARS = {
     "budget-usd-per-issue": "USD",
     "timeout-minutes": "MINUTES",
     "allow-bots": "LOGINS",
+    "allowed-hosts": "HOSTS",
     "apt-packages": "PACKAGES",
     "pass-env": "NAMES",
     "setup": "COMMANDS",
@@ -65,9 +66,8 @@ SECRETS = {
     "read-token": "STEPFLOW_READ_TOKEN",
 }
 
-#: Words that stand beside the others and that an input does not take: who may not even read starts nothing, and hosts
-#: cannot be listed yet.
-NOT_ACCEPTED = {"min-permission": Permission.NONE, "network": Network.ALLOW}
+#: Words that stand beside the others and that an input does not take: who may not even read starts nothing.
+NOT_ACCEPTED = {"min-permission": Permission.NONE}
 
 #: What differs from the action: a terminal plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}

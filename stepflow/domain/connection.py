@@ -1,4 +1,5 @@
-"""How a service outside is reached, whether a secret may go there, and what to change when a connection fails."""
+"""How a service outside is reached, whether a secret may go there, what to change when a connection fails, and which
+hosts the sandbox asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
 _CERTIFICATE = re.compile(
@@ -63,6 +65,24 @@ class Connection:
         if _REFUSED.search(said):
             return f"Let {proxy} allow this host, or name the host in NO_PROXY if it is reached without it."
         return f"Check that {proxy} works, or name the host in NO_PROXY if it is reached without it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRequests:
+    """How often the sandbox asked for a host, with its port where that is not one of the web. A name in parentheses
+    stands for what has none, or for all names beyond the first 200."""
+
+    host: str
+    allowed: int
+    refused: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsRequested:
+    """With `network: allow`, which hosts the sandbox asked for since the event before, and how often."""
+
+    hosts: list[HostRequests]
+    event: Literal["hosts_requested"] = "hosts_requested"
 
 
 #: The way to an address.

@@ -10,6 +10,7 @@ from typing import Literal
 
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
+from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -453,6 +454,7 @@ Event = (
     | SnapshotFailed
     | LayerReported
     | CanariesTried
+    | HostsRequested
     | TextRemoved
     | BaseChecked
     | IterationStarted

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from stepflow.domain.approval import ApprovalRequest
 from stepflow.domain.checkout import BaseCheck, DiffStat
+from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -79,7 +80,8 @@ class RunReport:
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
     `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
     None where there are none or that is not known; `approval` is what the run waits for; `follow_up` is what
-    a run on a pull request of ours went on from; `guidance` is what the model was shown of the repository's."""
+    a run on a pull request of ours went on from; `guidance` is what the model was shown of the repository's; `hosts`
+    are those that the sandbox asked for with `network: allow`, in the order of the first time."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -129,6 +131,7 @@ class RunReport:
     approval: ApprovalRequest | None = None
     follow_up: FollowUp | None = None
     guidance: tuple[GuidanceFile, ...] = ()
+    hosts: tuple[HostRequests, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

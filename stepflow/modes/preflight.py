@@ -19,6 +19,7 @@ from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.journal.writer import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
+from stepflow.report.wording import describe_hosts
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
@@ -224,6 +225,9 @@ def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellatio
         ):
             set_up(toolbox, request.inputs.setup, journal)
             yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox)]
+            refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
+        if refused:
+            yield warning("hosts", f"`setup` and checks were refused some: {describe_hosts(refused)}")
 
 
 def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:

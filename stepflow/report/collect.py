@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAsked, ApprovalRequest
 from stepflow.domain.checkout import BaseCheck
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.problem import Severity
@@ -32,7 +33,7 @@ OF_A_STEP = (
 #: What may follow an end, and takes nothing of it back.
 AFTER_AN_END = (
     *(events.Noted, events.FailureReported, events.IssueCostSummed, events.LayerReported, events.SnapshotFailed),
-    events.WorkCollected,
+    *(HostsRequested, events.WorkCollected),
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
@@ -54,6 +55,7 @@ class Reading:
         self.receipts: dict[EffectKind, Receipt] = {}
         self.texts: dict[str, str] = {}
         self.layers: dict[str, str] = {}
+        self.hosts: dict[str, HostRequests] = {}
         self._last: dict[type, object] = {}
         self._lines: list[HistoryEntry] = []
         self._before: events.Entry | None = None
@@ -118,6 +120,11 @@ class Reading:
         match event:
             case events.LayerReported(layer=layer, state=state):
                 self.layers[layer] = "; ".join(filter(None, (self.layers.get(layer), state)))
+            case HostsRequested(hosts=hosts):
+                for each in hosts:
+                    before = self.hosts.get(each.host, HostRequests(host=each.host, allowed=0, refused=0))
+                    allowed, refused = before.allowed + each.allowed, before.refused + each.refused
+                    self.hosts[each.host] = replace(each, allowed=allowed, refused=refused)
             case events.ValidatorRan():
                 self.validators.append(_copied(event, ValidatorRun))
             case events.FlowEnded() | events.CompletionJudged():
@@ -295,4 +302,5 @@ def collect_report(
         approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
         follow_up=started.follow_up if started else None,
         guidance=tuple(started.guidance) if started else (),
+        hosts=tuple(read.hosts.values()),
     )

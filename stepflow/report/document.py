@@ -32,7 +32,7 @@ UNPUBLISHED = {
     "problems": ("Problem", frozenset({"column", "end_column"})),
 }
 #: Fields that reports of earlier versions lack; they have a default.
-ADDED = frozenset({"approval", "follow_up", "guidance"})
+ADDED = frozenset({"approval", "follow_up", "guidance", "hosts"})
 
 
 @cache

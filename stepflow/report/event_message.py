@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import named
+from stepflow.domain.connection import HostsRequested
 from stepflow.domain.figures import count
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
@@ -30,6 +31,7 @@ from stepflow.report.safe_text import cut, first_lines, last_lines, one_line, se
 from stepflow.report.wording import (
     describe_canaries,
     describe_changes,
+    describe_hosts,
     describe_issue_cost,
     describe_outcome,
     describe_reason,
@@ -90,6 +92,10 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case events.CanariesTried(canaries=canaries):
             is_warning = bool(reached_places(canaries))
             return _fact(f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries)
+        case HostsRequested(hosts=hosts):
+            counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
+            is_warning = any(each.refused for each in hosts)
+            return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
         case events.IssueCostSummed():
             over = event.usd >= event.budget_usd
             return _fact(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
@@ -195,7 +201,7 @@ def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | No
     return EventMessage(
         title=one_line(sentence, REASON_SHOWN),
         tone=Tone.WARNING if is_warning else Tone.PLAIN,
-        parts=(Part("Places", {**(data or {})}, is_open=False),),
+        parts=(Part("Data", {**(data or {})}, is_open=False),),
         logged=(("warning" if is_warning else "info", sentence, {**(data or {})}),),
     )
 

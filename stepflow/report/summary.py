@@ -23,6 +23,7 @@ from stepflow.report.wording import (
     OUTCOMES,
     count_canaries,
     describe_changes,
+    describe_hosts,
     describe_lines,
     describe_outcome,
     describe_reason,
@@ -65,6 +66,8 @@ GRAPH_LIMIT = 40_000
 EDGE_LIMIT = 400
 COMMENT_NOTES = 10
 COMMENT_PIECES = 20
+COMMENT_HOSTS = 10
+HOST_ROWS = 100
 FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
 #: Who approves a plan must have seen it.
@@ -237,6 +240,7 @@ def job_summary(
         removed=removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
         answer=json.dumps(report.structured_output, indent=1),
         layers=[*_layers(report)],
+        hosts_shown=HOST_ROWS,
         run_folder=report.host_run_folder or report.run_folder,
     )
     return _fit(sections, limit)
@@ -252,6 +256,8 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         tag=partial(FILTERS["text"], limit=60),
         verified=verified(report, run_url=run_url),
         warnings=_guard_warnings(tuple({run.name: run for run in report.validators}.values())),
+        # What has no name in it, as UDP, can be listed nowhere.
+        refused=[each.host for each in report.hosts if each.refused and not each.host.startswith("(")][:COMMENT_HOSTS],
         red_run=last if last and not last.passed and last.output_tail.strip() else None,
         notes=notes[:COMMENT_NOTES],
         removed=removed_text(report),
@@ -377,6 +383,8 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
     for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text
+    if report.hosts:
+        yield "hosts", one_line(describe_hosts(report.hosts), 400)
     for at, text in enumerate(clean(_plan(report)).split("\n") if report.approval else ()):
         yield "" if at else "plan", text
     yield "cost", " · ".join(figures(report))

@@ -10,9 +10,10 @@ from stepflow.domain.figures import Spent, changed_lines, count, usd
 from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stepflow.domain.checkout import DiffStat, LineCounts
+    from stepflow.domain.connection import HostRequests
     from stepflow.domain.event import IssueCostSummed
     from stepflow.domain.report import HistoryEntry, RunReport
 
@@ -63,6 +64,16 @@ def count_canaries(canaries: Mapping[str, str]) -> str:
     """Such as `14 of 14 out of reach`."""
     tried = places_tried(canaries)
     return f"{tried - len(reached_places(canaries))} of {tried} out of reach"
+
+
+def describe_hosts(hosts: Iterable[HostRequests]) -> str:
+    """Such as `allowed pypi.org ×3; refused one.example ×1, (UDP) ×2`."""
+    hosts = tuple(hosts)
+    parts = {
+        "allowed": ", ".join(f"{each.host} ×{each.allowed:,}" for each in hosts if each.allowed),
+        "refused": ", ".join(f"{each.host} ×{each.refused:,}" for each in hosts if each.refused),
+    }
+    return "; ".join(f"{word} {names}" for word, names in parts.items() if names)
 
 
 def describe_issue_cost(event: IssueCostSummed) -> str:

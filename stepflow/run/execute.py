@@ -36,7 +36,7 @@ from stepflow.run.parts import LoadedSchemas, describe_connections, run_started,
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
-from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
+from stepflow.run.sandbox import demand_nothing_in_reach, hosts_recorded, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.subject.issue import removal_event
 
@@ -71,16 +71,19 @@ def run_stages(run: Run) -> Ending:
     def warn(note: str) -> None:
         journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
 
-    with open_sandbox(
-        request.root, request.without_credentials(), toolbox_options(request), run.cancellation, warn=warn
-    ) as sandbox:
+    with (
+        open_sandbox(
+            request.root, request.without_credentials(), toolbox_options(request), run.cancellation, warn=warn
+        ) as sandbox,
+        hosts_recorded(sandbox.toolbox, journal) as recording,
+    ):
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
         base_commit = resumed_run.started.base_commit if resumed_run else tree.commit
-        run = replace(run, facts=replace(run.facts, base_commit=base_commit))
+        run = replace(run, facts=replace(run.facts, base_commit=base_commit), journal=recording)
         state = _begin(run, sandbox)
         if not resumed_run:
-            _warn_of_uncommitted("Before the run", tree, journal)
+            _warn_of_uncommitted("Before the run", tree, recording)
             _demand_clean(request, tree)
         ports, snapshotter = _set_up(run, toolbox, tree)
         state = _check_base(run, state, ports, snapshotter)

@@ -77,13 +77,6 @@ def at_least_read(value: Permission) -> Permission:
     return value
 
 
-def full_or_none(value: Network) -> Network:
-    """Hosts that are allowed cannot be listed yet."""
-    if value is Network.ALLOW:
-        raise ValueError("write full or none")
-    return value
-
-
 def split_words(value: object) -> object:
     """Words between commas or blanks."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
@@ -186,6 +179,22 @@ def keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInpu
     return value
 
 
+def hosts_to_allow(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Hosts that mean something, with `network: allow` and only then."""
+    if "network" not in info.data:
+        return value
+    is_allow = info.data["network"] is Network.ALLOW
+    if is_allow and not value:
+        raise ValueError("list the hosts that `network: allow` lets through, such as pypi")
+    if value and not is_allow:
+        raise ValueError("counts with `network: allow` alone; set that, or leave the hosts out")
+    if value:
+        from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
+
+        parse_allowed_hosts(value)
+    return value
+
+
 class Inputs(BaseModel):
     """The action's inputs (action.md "Inputs"). None means not given: `agent.json` or the built-in default decides."""
 
@@ -283,9 +292,13 @@ class Inputs(BaseModel):
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues."""
-    network: Annotated[Network, AfterValidator(full_or_none)] = Network.FULL
-    """`full` leaves the network open to tools and validators, `none` closes it, for `setup` as well; install what they
-    need with `apt-packages` or in an earlier step."""
+    network: Network = Network.FULL
+    """What tools, validators and `setup` can reach: `full` everything, `none` nothing, `allow` only `allowed-hosts`,
+    which the kernel enforces or the run is refused. `apt-packages` are installed before, by the action itself."""
+    allowed_hosts: Annotated[Words, AfterValidator(hosts_to_allow)] = Field(default=(), validate_default=True)
+    """Hosts that tools can reach with `network: allow`, separated by commas or blanks: `example.org`, `*.example.org`
+    for every name below it, `example.org:8443` for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the
+    hosts of these package registries."""
     setup: Lines = ()
     """Shell commands that run once in the sandbox before the agent, such as installing the project's dependencies;
     programs that they put into `~/.local/bin` are on the PATH."""

@@ -18,6 +18,7 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel, address_of
 from stepflow.run.inputs import BoundaryMode
+from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import variables_for
 
@@ -73,6 +74,8 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     return ToolboxOptions(
         isolation=inputs.isolation,
         network=inputs.network,
+        allowed_hosts=parse_allowed_hosts(inputs.allowed_hosts),
+        connection_to=request.proxy_config.connection_to,
         pass_env=passed,
         home_programs=bool(inputs.setup),
         # What lies in the checkout can be changed by tools, and must not stand in for another program.

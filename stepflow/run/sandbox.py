@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import CanariesTried, Noted
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import COMPLETION_GRACE, Deadline
@@ -17,16 +18,18 @@ from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from stepflow.domain.checkout import CommandResult
+    from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
     from stepflow.domain.words import Isolation
     from stepflow.ports import Commands, Journal
     from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
+    from stepflow.sandbox.egress.proxy import EgressProxy
     from stepflow.sandbox.options import ToolboxOptions
     from stepflow.sandbox.restore import CheckoutRestore
 
@@ -76,6 +79,47 @@ def open_sandbox(
             "A process of the tools may have survived the run.",
             hint="Nothing in the checkout was touched any more; check the repository out again on a fresh machine.",
         )
+
+
+class HostRecordingJournal:
+    """A journal in which each event comes after the hosts that the tools asked for until then."""
+
+    def __init__(self, journal: Journal, egress: EgressProxy) -> None:
+        self._journal, self._egress = journal, egress
+        self._recorded: dict[str, HostRequests] = {}
+
+    def append(self, event: Event) -> object:
+        """Write down what was asked for, then the event."""
+        self.record_hosts()
+        return self._journal.append(event)
+
+    def record_hosts(self) -> None:
+        """Write down what was asked for since the last time, if anything."""
+        requests = {each.host: each for each in self._egress.requests()}
+        if new := [*self._since_last(requests.values())]:
+            self._journal.append(HostsRequested(hosts=new))
+            self._recorded = requests
+
+    def _since_last(self, requests: Iterable[HostRequests]) -> Iterator[HostRequests]:
+        for each in requests:
+            before = self._recorded.get(each.host)
+            if before is None:
+                yield each
+            elif before != each:
+                yield replace(each, allowed=each.allowed - before.allowed, refused=each.refused - before.refused)
+
+
+@contextmanager
+def hosts_recorded(toolbox: Toolbox, journal: Journal) -> Iterator[Journal]:
+    """The journal for the block, with the hosts that the toolbox asks for; what came last is written at its end."""
+    if toolbox.egress is None:
+        yield journal
+        return
+    recording = HostRecordingJournal(journal, toolbox.egress)
+    try:
+        yield recording
+    finally:
+        recording.record_hosts()
 
 
 def outside_of(request: RunRequest) -> Outside:

@@ -31,10 +31,13 @@ def test_every_word_that_help_offers_for_an_input_is_taken() -> None:
         if isinstance(metavar := action.metavar, str) and metavar.startswith("{")
     }
     assert offered["--min-permission"] == ["read", "triage", "write", "maintain", "admin"]
+    assert offered["--network"] == ["full", "none", "allow"]
+    beside = {("--network", "allow"): ("--allowed-hosts", "pypi")}
     assert len(offered) > 5
     for option, words in offered.items():
         for word in words:
-            assert word in str(getattr(read(option, word), option[2:].replace("-", "_")))
+            given = read(option, word, *beside.get((option, word), ()))
+            assert word in str(getattr(given, option[2:].replace("-", "_")))
 
 
 def test_a_terminal_plans_and_takes_the_isolation_there_is() -> None:

@@ -113,6 +113,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
         (["--working-directory", ".."], "outside"),
         (["--working-directory", "nowhere"], "no folder"),
         *((["--record", path], "record") for path in ("../x.yaml", "/tmp/x.yaml", "a/../../x", "report.json", ".")),
+        (["--network", "allow"], "input allowed-hosts: list the hosts"),
         (["--boundary", "github", "--issue", "7", "--github-token", "ghs_x"], "GITHUB_REPOSITORY"),
         (["--issue", "7", "--read-token", "ghp_x"], "GITHUB_ACTOR"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
@@ -155,6 +156,13 @@ EVENTS: dict[str, events.Event] = {
     "self-test": events.CanariesTried(canaries=SELF_TEST),
     "failed self-test": events.CanariesTried(
         canaries={**SELF_TEST, "RUNNER_TEMP": "reached by shell: /tmp | x (read)"}
+    ),
+    "hosts": HostsRequested(hosts=[HostRequests(host="pypi.org", allowed=3, refused=0)]),
+    "refused hosts": HostsRequested(
+        hosts=[
+            HostRequests(host="one.example:8443", allowed=1, refused=2),
+            HostRequests(host="(UDP)", allowed=0, refused=1),
+        ]
     ),
     "cost of an issue": events.IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
     "budget of an issue is spent": events.IssueCostSummed(usd=2, at_least=False, budget_usd=2),

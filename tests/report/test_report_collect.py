@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
 from stepflow.domain import event as events
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
@@ -60,6 +61,17 @@ def test_what_became_known_of_a_layer_later_stands_beside_its_state():
     happened = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
     report = collect_report(entries_of([(0.0, event) for event in happened]), AGENT)
     assert report.isolation == {"uid": "on", "credentials": "2 taken out; not given back"}
+
+
+def test_hosts_are_added_up_over_the_parts_of_a_run_and_take_no_end_back():
+    first, second = HostRequests(host="a.example", allowed=1, refused=0), HostRequests(host="b", allowed=0, refused=2)
+    timed = [*TIMED, (0.1, HostsRequested(hosts=[first, second]))]
+    report = collect_report(entries_of(timed), AGENT)
+    assert (report.hosts, report.outcome) == ((first, second), Outcome.COMPLETED)
+    resumed = events.RunResumed(events=len(timed), from_seq=1, iteration=1, step_id="")
+    more = HostsRequested(hosts=[HostRequests(host="a.example", allowed=1, refused=3)])
+    whole = collect_report(entries_of([*timed, (0.1, resumed), (0.1, more)]), AGENT)
+    assert whole.hosts == (replace(first, allowed=2, refused=3), second)
 
 
 def test_no_journal_at_all_gives_a_report_from_the_facts():
@@ -203,7 +215,7 @@ def test_a_report_is_read_back_and_what_is_none_is_refused():
     report = collect_report(ENTRIES, AGENT)
     document = json.loads(json.dumps(report_json(report)))
     assert report_json(read_report(document)) == report_json(report)
-    earlier = {name: value for name, value in document.items() if name != "approval"}
+    earlier = {name: value for name, value in document.items() if name not in ("approval", "hosts")}
     assert report_json(read_report(earlier)) == document
     incomplete = {name: value for name, value in document.items() if name != "run_folder"}
     for wrong in ([], "report", None, {}, {**document, "schema": 2}, {**document, "more": 1}, incomplete):

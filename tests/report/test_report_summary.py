@@ -13,6 +13,7 @@ from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
+from stepflow.domain.connection import HostRequests
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, RunReport
@@ -67,6 +68,11 @@ CHECKED = replace(
     cost_usd=None,
 )
 CUT_SHORT = replace(CHECKED, intent=None, transition="none", target=None, check_result=None)
+HOSTS = (
+    HostRequests(host="pypi.org", allowed=1_200, refused=0),
+    HostRequests(host="www.evil.example", allowed=0, refused=2),
+    HostRequests(host="(UDP)", allowed=0, refused=1),
+)
 ENDS = {
     "a success before its effects are written": collect_report(
         [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")],
@@ -74,6 +80,8 @@ ENDS = {
         facts=ReportFacts(outcome=Outcome.COMPLETED),
     ),
     "a check that stayed red": RED,
+    "a check that stayed red beside hosts that were refused": replace(RED, hosts=HOSTS),
+    "a success beside hosts that were refused": replace(REPORT, hosts=HOSTS),
     "a red check that said nothing": replace(RED, validators=(replace(RED.validators[0], output_tail=" \n"),)),
     "checks that were changed": replace(
         RED, validators=tuple(replace(RED.validators[0], iteration=at, warnings=(WARNING,)) for at in (1, 2))
@@ -226,6 +234,7 @@ def filled(text: str) -> RunReport:
         structured_output={text: [text]},
         problems=(replace(PROBLEM, message=text, file=text, path=text, fix=text),),
         isolation={text: text},
+        hosts=(HostRequests(host=text, allowed=1, refused=1),),
         base_commit=text,
         failure_report=text,
         host_run_folder=text,

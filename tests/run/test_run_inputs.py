@@ -89,6 +89,33 @@ def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_hosts_cannot_be_listed_yet() -> None:
-    with pytest.raises(InputError, match="input network: write full or none"):
-        read_inputs({"network": "allow"})
+def test_hosts_are_listed_with_the_network_that_they_are_for() -> None:
+    assert read_inputs({"network": "allow", "allowed-hosts": "pypi, *.example.org\nx.org:8443"}).allowed_hosts == (
+        *("pypi", "*.example.org", "x.org:8443"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"network": "allow"}, "list the hosts that `network: allow` lets through, such as pypi"),
+        ({"network": "allow", "allowed-hosts": " , "}, "list the hosts"),
+        ({"network": "none", "allowed-hosts": "pypi"}, "counts with `network: allow` alone"),
+        ({"allowed-hosts": "pypi"}, "counts with `network: allow` alone"),
+        ({"network": "allow", "allowed-hosts": "pypi https://x.org/"}, "'https://x.org/' is no host: write a name"),
+        (
+            {"network": "allow", "allowed-hosts": "pipy"},
+            "'pipy' is neither an ecosystem (debian, npm, pypi) nor",
+        ),
+    ],
+)
+def test_hosts_that_cannot_count_are_refused_with_the_fix(given, words) -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs(given)
+    assert f"input allowed-hosts: {words}" in str(caught.value)
+
+
+def test_of_a_network_that_is_none_only_that_is_said() -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs({"network": "some", "allowed-hosts": "pypi"})
+    assert str(caught.value).startswith("input network: should be 'full', 'none' or 'allow'.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import sys
 import threading
@@ -21,8 +20,8 @@ from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.selftest import try_canaries
-from tests.servers.loopback import LoopbackServer
 from tests.servers.private_network import Proxy, TlsFront, closed_port, pem_of
+from tests.servers.web_pages import Pages
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")]
 
@@ -48,33 +47,6 @@ with ssl.create_default_context(cafile="ca.pem").wrap_socket(end, server_hostnam
         page += piece
 print(page.decode().splitlines()[-1])
 """
-
-
-class _Pages(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.answer(b"canary")
-
-    def do_POST(self) -> None:
-        self.answer(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def answer(self, page: bytes) -> None:
-        self.server.came.append((self.path, self.headers["Host"]))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
-
-class Pages(LoopbackServer):
-    """A web server; gives what was asked for, and under which name."""
-
-    def __init__(self) -> None:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
-        self.came = server.came = []
-        super().__init__(server)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from stepflow.report.lines import mark_of
 from stepflow.report.rendered import markdown_html, read_text, render
 from stepflow.report.safe_text import cut, one_line, seconds_text
 from stepflow.report.summary import EDGE_LIMIT, figures
-from stepflow.report.wording import OUTCOMES, count_canaries, describe_reason, next_step, reached_places
+from stepflow.report.wording import OUTCOMES, count_canaries, describe_hosts, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 #: Effects whose text begins with a title.
 HAVE_TITLES = (EffectKind.OPEN_PULL_REQUEST, EffectKind.CREATE_RELEASE)
 PIECES_SHOWN = 200
+HOSTS_SHOWN = 2_000
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
 #: Rows of the table for a browser without scripts.
@@ -114,6 +115,8 @@ def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
     if report.canaries:
         reached = "".join(f"; {canary}: {report.canaries[canary]}" for canary in reached_places(report.canaries))
         yield "Sandbox, canaries", one_line(count_canaries(report.canaries) + reached, 400)
+    if report.hosts:
+        yield "Sandbox, hosts", one_line(describe_hosts(report.hosts), HOSTS_SHOWN)
 
 
 def report_html(

@@ -9,11 +9,11 @@ import os
 import socket
 import threading
 from base64 import b64encode
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from stepflow.domain.connection import HostRequests
 from stepflow.errors import IsolationError
 from stepflow.sandbox.egress.allowed_hosts import describe_host, is_public, normalize_host
 from stepflow.sandbox.egress.client_hello import ALERT, HANDSHAKE, read_client_hello
@@ -44,16 +44,6 @@ _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 60.0, 20.0, 300.0
 _FLUSH_SECONDS = 5.0
 _NO_NAME = "(no name)"
 _OTHERS = "(other names)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostRequests:
-    """How often the sandbox asked for a host, with its port where that is not one of the web. A name in parentheses
-    stands for what has none, or for all names beyond the first 200."""
-
-    host: str
-    allowed: int
-    refused: int
 
 
 class NotAllowed(Exception):
