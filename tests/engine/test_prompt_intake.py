@@ -159,6 +159,32 @@ def test_what_people_see_is_written_plainly_and_nothing_is_removed(text: str, le
     assert (sanitized.text, sanitized.removed) == (left, ())
 
 
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("![x](a.png 'y') ![](<b c.png>) ![](a.png)", ["a.png", "b c.png", "a.png"]),
+        ("[![x](a.png)](b.html)", ["a.png"]),
+        ("![x][it] and ![it]\n\n[it]: a.png", ["a.png", "a.png"]),
+        ("| ![](a.png) |\n| --- |\n| <img src=b.png> |", ["a.png", "b.png"]),
+        ("<p>\n<IMG title=x SRC='a.png?b&amp;c' width=300 height='50%'>\n</p>", ["a.png?b&c"]),
+        ("<img src=a.png src=b.png>", ["a.png"]),
+        ("&lt;img src=a.png&gt; `![](a.png)`\n\n    ![](a.png)\n\n```\n<img src=a.png>\n```", []),
+        ("<!-- ![](a.png) --> <svg>![](a.png)</svg>\n\n<video>\n<img src=a.png>\n</video>", []),
+        ("![x <img src=a.png>](b.png)", ["b.png"]),
+        ("<img alt=x> <img src='a b.png'> \\![](a.png) [a](a.png)", []),
+    ],
+)
+def test_the_images_that_the_page_shows_are_named(text: str, images: list[str]) -> None:
+    assert list(sanitize(text, "body").images) == images
+
+
+@pytest.mark.parametrize("side", ["width=1", "HEIGHT='0'", 'width="9px"', "height=5%", "width=0001"])
+def test_an_image_of_a_few_pixels_is_hidden(side: str) -> None:
+    sanitized = sanitize(f"a <img src=b.png {side}>", "body")
+    assert (sanitized.text, sanitized.images) == ("a ", ())
+    assert [piece.kind for piece in sanitized.removed] == [RemovalKind.TAG]
+
+
 def test_links_by_label_keep_their_addresses() -> None:
     text = "See [the docs][d], [d][] and [d].\n\n[d]: https://example.org/a_(b)"
     sanitized = sanitize(text, "body")

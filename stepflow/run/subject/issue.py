@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import Refused, check_actor
@@ -223,7 +223,7 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
         quoted = quote(f"{author}, {remark.at:%Y-%m-%d %H:%M} UTC", said, mark)
         if len(quoted.text) > budget:
             rest = "[the rest of this comment, and older ones, are left out]"
-            comments.append(SanitizedText(text=f"{quoted.text[:budget]}\n{rest}", removed=quoted.removed))
+            comments.append(replace(quoted, text=f"{quoted.text[:budget]}\n{rest}"))
             break
         comments.append(quoted)
         budget -= len(quoted.text)
@@ -241,7 +241,7 @@ def new_mark() -> str:
 def quote(heading: str, said: SanitizedText, mark: str) -> SanitizedText:
     """What somebody said, without a line that looks like the one above it."""
     text = re.sub(mark, "[mark removed]", said.text, flags=re.IGNORECASE)
-    return SanitizedText(text=f"--- {mark}: {heading}\n{text}", removed=said.removed)
+    return replace(said, text=f"--- {mark}: {heading}\n{text}")
 
 
 def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
@@ -250,6 +250,7 @@ def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
     return SanitizedText(
         text="\n\n".join(each.text for each in texts if each.text),
         removed=tuple(piece for each in texts for piece in each.removed),
+        images=tuple(image for each in texts for image in each.images),
     )
 
 
@@ -265,6 +266,7 @@ def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *
     return SanitizedText(
         text=f"{heading}{by}\n\n{body.text}\n\n{discussion.text}".strip(),
         removed=(*title.removed, *author.removed, *body.removed, *discussion.removed),
+        images=(*body.images, *discussion.images),
     )
 
 

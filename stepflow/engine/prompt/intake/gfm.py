@@ -228,7 +228,7 @@ class InlineScan(Scan):
             self.replace(note.start(1), note.end(1), short)
             self.removals.note(RemovalKind.LINK_LABEL, note[1])
 
-    def link(self, inside: int, close: int, end: int) -> None:
+    def link(self, inside: int, close: int, end: int) -> str:
         """A link or an image, whose text stands from `inside` to `close`: its address stays, its title goes."""
         text = self.text
         if text.startswith("(", close + 1) and end > close + 1:
@@ -237,7 +237,7 @@ class InlineScan(Scan):
             after = address.pos if address.ok else start
             if _skip_blanks(text, after) < end - 1:
                 self.remove(RemovalKind.LINK_TITLE, after, end - 1)
-            return
+            return address.str
         own, given = text[inside:close], text[close + 2 : end - 1]
         wanted = normalizeReference(given or own)
         self.used.add(wanted)
@@ -245,12 +245,15 @@ class InlineScan(Scan):
         self.replace(close + 1, end, address_text if self.removals.may_grow(len(address_text)) else "")
         if len(given) > LONGEST_NOTE and normalizeReference(own) != wanted:
             self.removals.note(RemovalKind.LINK_LABEL, given)
+        return self._links[wanted]
 
     def image(self, inside: int, close: int, end: int) -> None:
         """An image shows no text at all."""
         if close > inside:
             self.remove(RemovalKind.IMAGE_TEXT, inside, close)
-        self.link(inside, close, end)
+        address = self.link(inside, close, end)
+        if not self.hiding.hides:
+            self.removals.images.append(address)
 
 
 def _skip_blanks(text: str, at: int) -> int:

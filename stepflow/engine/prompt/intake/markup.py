@@ -27,11 +27,13 @@ class Edit:
 
 @dataclass(kw_only=True)
 class Removals:
-    """Collects the pieces of one text; `growth` is how many characters the result may be longer than its source."""
+    """Collects the pieces of one text; `growth` is how many characters the result may be longer than its source.
+    `images` are the addresses of those that stay."""
 
     where: str
     growth: int
     pieces: list[RemovedPiece] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
 
     def note(self, kind: RemovalKind, text: str) -> None:
         """Remember a piece, unless there is nothing in it to see or to hide."""
@@ -186,6 +188,8 @@ UNSHOWN = frozenset(
 #: Attributes that lead somewhere or shape what is seen, and the values that can carry nothing else.
 _ADDRESS = re.compile(r"[^\s\"'<>]{1,2000}")
 _MEASURE = re.compile(r"\d{1,4}(?:px|%)?")
+#: An image of this width or height is a speck, whatever it holds.
+_TINY = re.compile(r"0*\d(?:px|%)?")
 _SIDE = re.compile(r"left|right|center|top|middle|bottom", re.IGNORECASE)
 _OPEN = re.compile(r"(?:open)?", re.IGNORECASE)
 ALLOWED_ATTRIBUTES = {
@@ -213,11 +217,13 @@ _ONE_ATTRIBUTE = re.compile(rf"(?P<name>[^\s/>][^\s/>=]*+)(?>(?:\s*+=\s*+(?P<val
 
 @dataclass(frozen=True, kw_only=True)
 class SeenTag:
-    """A tag: its name, whether it closes, what stays of it, and the attributes that go. `whole`: the tag goes."""
+    """A tag: its name, whether it closes, what stays of it, and the attributes that go. `whole`: the tag goes. `image`
+    is the address of one."""
 
     name: str
     closes: bool
     text: str
+    image: str = ""
     gone: tuple[str, ...] = ()
     whole: bool = False
 
@@ -230,17 +236,25 @@ def see_tag(match: re.Match[str]) -> SeenTag:
     attributes = list(_ONE_ATTRIBUTE.finditer(match["rest"]))
     attributes_left = [] if closes else [each for each in attributes if _is_allowed(each)]
     gone = tuple(each[0] for each in attributes if each not in attributes_left)
+    # The first of the same name counts.
+    values = {each["name"].lower(): _value(each) for each in reversed(attributes_left)} if name == "img" else {}
+    if any(_TINY.fullmatch(values.get(side, "")) for side in ("width", "height")):
+        return SeenTag(name=name, closes=closes, text="", whole=True)
+    image = html.unescape(values.get("src", ""))
     if not gone:
-        return SeenTag(name=name, closes=closes, text=match[0])
+        return SeenTag(name=name, closes=closes, text=match[0], image=image)
     end = " />" if match["rest"].rstrip().endswith("/") else ">"
     words = (f"<{match['slash']}{match['name']}", *(each[0] for each in attributes_left))
-    return SeenTag(name=name, closes=closes, text=" ".join(words) + end, gone=gone)
+    return SeenTag(name=name, closes=closes, text=" ".join(words) + end, image=image, gone=gone)
 
 
 def _is_allowed(attribute: re.Match[str]) -> bool:
     pattern = ALLOWED_ATTRIBUTES.get(attribute["name"].lower())
-    value = (attribute["value"] or "").strip("\"'")
-    return pattern is not None and pattern.fullmatch(value) is not None
+    return pattern is not None and pattern.fullmatch(_value(attribute)) is not None
+
+
+def _value(attribute: re.Match[str]) -> str:
+    return (attribute["value"] or "").strip("\"'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,10 +322,13 @@ class Scan:
             self._end(end)
         elif seen.whole:
             self.remove(RemovalKind.TAG, start, end)
-        elif seen.gone:
-            self.replace(start, end, seen.text)
+        else:
+            if seen.gone:
+                self.replace(start, end, seen.text)
             for attribute in seen.gone:
                 self.removals.note(RemovalKind.ATTRIBUTE, attribute)
+            if seen.image and not self.hiding.hides:
+                self.removals.images.append(seen.image)
         return end
 
     def hide_rest(self, at: int) -> int:

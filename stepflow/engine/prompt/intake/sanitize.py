@@ -35,10 +35,11 @@ _OPENING = re.compile(r"[<\[!&]")
 
 @dataclass(frozen=True, kw_only=True)
 class SanitizedText:
-    """A text as people see it, and what they do not see of it."""
+    """A text as people see it, the addresses of the images in it, and what they do not see of it."""
 
     text: str = ""
     removed: tuple[RemovedPiece, ...] = ()
+    images: tuple[str, ...] = ()
 
 
 def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedText:
@@ -49,7 +50,9 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
     seen = _visible(shortened, removals)
     if note:
         removals.note(RemovalKind.CUT, plain[len(shortened) : len(shortened) + CUT_SHOWN])
-    return SanitizedText(text=seen.strip("\n") + note, removed=tuple(removals.pieces))
+    return SanitizedText(
+        text=seen.strip("\n") + note, removed=tuple(removals.pieces), images=tuple(removals.images if seen else ())
+    )
 
 
 def sanitize_line(text: str, where: str) -> SanitizedText:
@@ -82,6 +85,8 @@ def _visible(text: str, removals: Removals) -> str:
     if not text:
         return ""
     for _ in range(MOST_LOOKS):
+        # Only the last look finds what is left.
+        removals.images.clear()
         seen = seen_characters(_Page(text, removals).seen(), removals)
         if seen == text:
             return seen
