@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -24,6 +23,7 @@ from stepflow.boundary.github_types import (
     Comparison,
     FoundThread,
     IssueNow,
+    IssuesPage,
     Job,
     Jobs,
     Label,
@@ -32,6 +32,7 @@ from stepflow.boundary.github_types import (
     PullRequest,
     Release,
     Remark,
+    RenderedText,
     Repository,
     ReviewThread,
     ReviewThreads,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
-    from stepflow.domain.run import Issue
+    from stepflow.domain.run import ImageProblem, Issue
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")
@@ -107,15 +108,6 @@ _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
     "permission `issues: read`."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class IssuesPage:
-    """One page of a list. `listed` counts pull requests too; `next` asks for the page after it, None at the end."""
-
-    issues: tuple[Issue, ...]
-    listed: int
-    next: Mapping[str, str] | None
 
 
 def _translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
@@ -289,6 +281,19 @@ class GitHubReader(GitHub):
         )
 
     @_reading
+    def rendered(self, number: int, *, most: int) -> tuple[str, ...]:
+        """The issue and its `most` newest comments as GitHub's page shows them, in HTML. Addresses of attached images
+        are signed there: for some minutes they let anybody in."""
+        issue = self._client.ask("GET", f"/issues/{number}", full=True)[1]
+        pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=True)
+        comments = itertools.islice((comment for page in pages for comment in reversed(page)), most)
+        return tuple(text.html for text in RenderedText.many([issue, *comments]))
+
+    def image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
+        """The image at the address of an attachment, read without the token, or why there is none."""
+        return self._client.stored_image(address, hosts=hosts)
+
+    @_reading
     def pull_request(self, number: int) -> PullRequest:
         """The pull request now."""
         return PullRequest.model_validate(self._client.ask("GET", f"/pulls/{number}")[1])
@@ -326,9 +331,8 @@ class GitHubReader(GitHub):
     def contains(self, branch: str, commit: str) -> bool:
         """Whether a branch has a commit; not when one of the two does not exist."""
         try:
-            _, data = self._client.ask(
-                "GET", f"/compare/{quote(branch, safe='')}...{commit}", parameters={"per_page": "1"}
-            )
+            path = f"/compare/{quote(branch, safe='')}...{commit}"
+            _, data = self._client.ask("GET", path, parameters={"per_page": "1"})
         except github.GithubException as exc:
             if exc.status != NOT_FOUND:
                 raise
@@ -424,8 +428,7 @@ class GitHubWriter(GitHub):
     @_reading
     def releases(self) -> tuple[Release, ...]:
         """The newest hundred releases, drafts too."""
-        newest = next(self._client.pages("/releases"))
-        return tuple(Release.many(newest))
+        return tuple(Release.many(next(self._client.pages("/releases"))))
 
     @_translated
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import github
 import pydantic
@@ -20,8 +21,10 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from stepflow.boundary.connection import configure_session
+from stepflow.boundary.images import is_at
 from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
 from stepflow.domain.connection import DIRECT, Connection, certificate_problem, is_loopback, stays_closed
+from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +38,7 @@ FORBIDDEN, GONE, UNPROCESSABLE = 403, 410, 422
 LONGEST_DETAIL = 300
 #: Bytes. A longer text is not fetched to its end.
 LONGEST_TEXT = 200_000_000
+MOST_REDIRECTS = 5
 _CHUNK = 65_536
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
@@ -136,19 +140,26 @@ class GitHubClient(Requester):
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
     def ask(
-        self, verb: str, url: str, *, parameters: dict[str, Any] | None = None, body: object = None
+        self,
+        verb: str,
+        url: str,
+        *,
+        parameters: dict[str, Any] | None = None,
+        body: object = None,
+        full: bool = False,
     ) -> tuple[dict[str, Any], Any]:
-        """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative."""
+        """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative;
+        `full` asks for texts in every form that GitHub knows, HTML among them (REST, "Media types")."""
         whole = url if "://" in url else self._old + url
         if "://" in url and not self._is_own(split_url(url)):
             raise NotGitHub("the answer leads to another server")
         try:
-            status, headers, text = self._send(verb, whole, parameters, body)
+            status, headers, text = self._send(verb, whole, parameters, body, full)
         except Redirected as redirected:
             if not self._renamed(redirected):
                 raise
             # Once more at the new address.
-            status, headers, text = self._send(verb, whole, parameters, body)
+            status, headers, text = self._send(verb, whole, parameters, body, full)
         try:
             data = json.loads(text) if text else None
         except (ValueError, RecursionError):
@@ -180,7 +191,31 @@ class GitHubClient(Requester):
         raise NotGitHub("the answer does not say where the text is")
 
     def _fetch_end(self, location: str, last_bytes: int) -> bytes:
-        """The end of what is at an address outside of the API, which our token never goes to."""
+        with self._stored(location) as response:
+            if response.status_code in (NOT_FOUND, GONE):
+                return b""
+            if response.status_code != OK:
+                raise NotGitHub("the text is not where the answer said")
+            return _end(response.iter_content(_CHUNK), last_bytes)
+
+    def stored_image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
+        """What is at the address of an attachment, as long as it leads to no other hosts than these. Raises nothing:
+        a run can do without an image."""
+        with suppress(requests.RequestException):
+            for _ in range(MOST_REDIRECTS):
+                if not is_at(address, hosts):
+                    return ImageProblem.LED_AWAY
+                with self._stored(address) as response:
+                    if response.status_code == OK:
+                        return _whole(response.iter_content(_CHUNK)) or ImageProblem.TOO_LARGE
+                    if response.status_code not in REDIRECTS:
+                        break
+                    address = urljoin(address, response.headers.get("location", ""))
+        return ImageProblem.FAILED
+
+    @contextmanager
+    def _stored(self, location: str) -> Iterator[requests.Response]:
+        """The answer at an address outside of the API, which our token never goes to."""
         parts = split_url(location)
         is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")
         if not is_local and parts.scheme != "https":
@@ -188,20 +223,16 @@ class GitHubClient(Requester):
         with requests.Session() as session:
             configure_session(session, self._way)
             with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
-                if response.status_code in (NOT_FOUND, GONE):
-                    return b""
-                if response.status_code != OK:
-                    raise NotGitHub("the text is not where the answer said")
-                return _end(response.iter_content(_CHUNK), last_bytes)
+                yield response
 
-    def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[Any]:
+    def pages(self, url: str, *, newest_first: bool = False, full: bool = False, **parameters: str) -> Iterator[Any]:
         """The pages of a list; `newest_first` begins with the last one."""
         page: str | None = url
         query: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
         if newest_first and (last := link_to(self.ask("GET", url, parameters=query)[0], "last")):
             page, query = last, None
         while page:
-            headers, listed = self.ask("GET", page, parameters=query)
+            headers, listed = self.ask("GET", page, parameters=query, full=full)
             yield listed or []
             page, query = link_to(headers, "prev" if newest_first else "next") if listed else None, None
 
@@ -224,9 +255,15 @@ class GitHubClient(Requester):
         )
 
     def _send(
-        self, verb: str, url: str, parameters: dict[str, Any] | None = None, body: object = None
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, Any] | None = None,
+        body: object = None,
+        full: bool = False,
     ) -> tuple[int, dict[str, Any], str]:
-        return self.requestJson(verb, self._address(url), parameters, input=body, cnx=self._connection)
+        headers = {"Accept": "application/vnd.github.full+json"} if full else {}
+        return self.requestJson(verb, self._address(url), parameters, headers, body, self._connection)
 
     def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
         """PyGithub's exception for an answer of GitHub's, which is known by its form."""
@@ -279,6 +316,16 @@ def _end(chunks: Iterable[bytes], last_bytes: int) -> bytes:
         end += chunk
         del end[: max(len(end) - last_bytes, 0)]
     return bytes(end)
+
+
+def _whole(chunks: Iterable[bytes]) -> bytes:
+    """All of an image; nothing when there is more than `LARGEST_IMAGE`, however much was announced."""
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > LARGEST_IMAGE:
+            return b""
+    return bytes(data)
 
 
 def split_url(url: str) -> SplitResult:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from stepflow.domain.run import Issue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: The author of what a deleted account wrote.
 NOBODY = 0
@@ -104,6 +108,15 @@ class IssueNow(_Answer):
         return Issue(**self.model_dump(exclude={"state", "pull_request"}))
 
 
+@dataclass(frozen=True, kw_only=True)
+class IssuesPage:
+    """One page of a list. `listed` counts pull requests too; `next` asks for the page after it, None at the end."""
+
+    issues: tuple[Issue, ...]
+    listed: int
+    next: Mapping[str, str] | None
+
+
 class Comment(_Answer):
     """A comment on an issue."""
 
@@ -111,6 +124,12 @@ class Comment(_Answer):
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
     body: _Text = ""
     url: str = Field(validation_alias="html_url")
+
+
+class RenderedText(_Answer):
+    """An issue or a comment as GitHub's page shows it, in HTML, where that was asked for."""
+
+    html: _Text = Field("", validation_alias="body_html")
 
 
 class Remark(_Answer):

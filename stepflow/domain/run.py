@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import FollowUpKind, StructuredOutput
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What the model is shown of an issue's images at most: so many, of so many bytes each and in all, of so many pixels a
+#: side. Every service takes that: Anthropic's API and Bedrock 5 MB of base64 for an image and 8,000 pixels a side, and
+#: Bedrock, which allows least, 20 MB for a request.
+MOST_IMAGES = 10
+LARGEST_IMAGE = 3_750_000
+LARGEST_IMAGES = 10_000_000
+LONGEST_SIDE = 8_000
+#: By what GitHub calls an attachment.
+IMAGE_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 #: registry.md §8.4: this many schema failures in a row end the run.
 MAX_STRIKES = 2
 
@@ -51,6 +67,62 @@ class GuidanceFile:
         return f"{self.file} ({count(self.bytes, 'byte')})"
 
 
+class ImageType(StrEnum):
+    """The kinds of images that models take (Messages API, "Vision")."""
+
+    PNG = "image/png"
+    JPEG = "image/jpeg"
+    GIF = "image/gif"
+    WEBP = "image/webp"
+
+
+class ImageProblem(StrEnum):
+    """Why the model does not see an image."""
+
+    NO_TOKEN = "there is no `read-token`"  # noqa: S105 - a reason
+    ELSEWHERE = "not attached on GitHub"
+    LED_AWAY = "its address leads to another host"
+    FAILED = "GitHub did not give it"
+    NO_IMAGE = "not a PNG, JPEG, GIF or WebP"
+    TOO_LARGE = f"larger than {LARGEST_IMAGE / 1_000_000:g} MB"
+    TOO_WIDE = f"more than {LONGEST_SIDE:,} pixels wide or high"
+    TOO_MANY = f"after the first {MOST_IMAGES}"
+    TOO_MUCH = f"beyond {LARGEST_IMAGES // 1_000_000} MB in all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssueImage:
+    """An image that the issue's text, or a comment that joins it, shows at this address. The model is shown its `data`,
+    in base64, unless there is a `problem`; `width` and `height` in pixels."""
+
+    address: str
+    problem: ImageProblem | None = None
+    type: ImageType | None = None
+    width: int = 0
+    height: int = 0
+    data: str = ""
+
+    def __str__(self) -> str:
+        what = self.problem or f"{self.type}, {self.width:,} × {self.height:,} pixels"
+        return f"{self.address}: {what}"
+
+    @property
+    def id(self) -> str:
+        """What GitHub calls it; empty for what is not attached there."""
+        match = IMAGE_ID.search(self.address)
+        return match[0] if match else ""
+
+
+def describe_unseen(images: Iterable[IssueImage]) -> str:
+    """How many images the model does not see, and why, in words of ours; empty when it sees all."""
+    problems = Counter(image.problem for image in images if image.problem)
+    if not problems:
+        return ""
+    said = "; ".join(f"{problem} ×{number}" if number > 1 else problem for problem, number in problems.items())
+    number = problems.total()
+    return f"{count(number, 'image')} of the issue {'was' if number == 1 else 'were'} not seen: {said}."
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartedBy:
     """Who started a run: a login, empty when nobody is known, and the label that did it, if one did. The issue came
@@ -88,7 +160,7 @@ class RunFacts:
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
     with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
-    rehearsal `approvals_given` lets every step begin.
+    rehearsal `approvals_given` lets every step begin. `images` are those of the context, seen or not.
     """
 
     run_id: str
@@ -101,6 +173,7 @@ class RunFacts:
     args: JsonObject = field(default_factory=dict)
     variables: JsonObject = field(default_factory=dict)
     context_text: str = ""
+    images: tuple[IssueImage, ...] = ()
     input_text: str | None = None
     base_commit: str = ""
     base_branch: str = ""
