@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Strategy
+
+if TYPE_CHECKING:
+    from stepflow.domain.run import IssueImage
 
 
 class StopReason(StrEnum):
@@ -159,6 +163,11 @@ def _tool_use(block: JsonObject) -> ToolUse:
 def text_block(text: str) -> JsonObject:
     """A text content block."""
     return {"type": "text", "text": text}
+
+
+def image_block(image: IssueImage) -> JsonObject:
+    """An image content block."""
+    return {"type": "image", "source": {"type": "base64", "media_type": str(image.type), "data": image.data}}
 
 
 def tool_result_block(result: ToolResult) -> JsonObject:

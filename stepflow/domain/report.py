@@ -17,7 +17,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
-from stepflow.domain.run import FollowUp, GuidanceFile
+from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
@@ -81,7 +81,8 @@ class RunReport:
     `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
     None where there are none or that is not known; `approval` is what the run waits for; `follow_up` is what
     a run on a pull request of ours went on from; `guidance` is what the model was shown of the repository's; `hosts`
-    are those that the sandbox asked for with `network: allow`, in the order of the first time."""
+    are those that the sandbox asked for with `network: allow`, in the order of the first time; `images` are those of
+    the issue, seen or not."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -132,6 +133,7 @@ class RunReport:
     follow_up: FollowUp | None = None
     guidance: tuple[GuidanceFile, ...] = ()
     hosts: tuple[HostRequests, ...] = ()
+    images: tuple[IssueImage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

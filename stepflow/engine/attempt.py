@@ -36,7 +36,7 @@ from stepflow.engine.intent import (
     set_step_id,
 )
 from stepflow.engine.model_call import strategy_for
-from stepflow.engine.prompt.messages import answer_form, first_message_blocks, render_system
+from stepflow.engine.prompt.messages import answer_form, first_message_blocks, image_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.ports import SchemaFailure
 
@@ -142,7 +142,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         model=model,
         system=system.text,
         cacheable=system.cacheable,
-        messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
+        messages=(Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images))),),
         tools=tools,
         schema=schema,
         strategy=strategy,

@@ -39,6 +39,8 @@ def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[s
         "tools": tools,
         "messages": [_message(message) for message in request.messages],
     }
+    if name_part(IMAGES, None) in exclude:
+        body["messages"] = [_without_images(message) for message in request.messages]
     whole = {key: value for key, value in body.items() if value} | optional
     return mark_prefix(whole, cacheable=request.cacheable)
 
@@ -64,6 +66,25 @@ def _optional(request: ModelRequest, closed: JsonObject | None) -> JsonObject:
 
 def _message(message: Message) -> JsonObject:
     return {"role": message.role, "content": list(message.content)}
+
+
+#: How what is optional in messages is named among the parts.
+IMAGES = "images"
+_NO_IMAGE = "[The model's service takes no images, so this one is not seen.]"
+
+
+def has_images(body: JsonObject) -> bool:
+    """Whether a body holds one."""
+    match body.get("messages"):
+        case [{"content": list(blocks)}, *_]:
+            return any(isinstance(block, dict) and block.get("type") == "image" for block in blocks)
+        case _:
+            return False
+
+
+def _without_images(message: Message) -> JsonObject:
+    blocks = (text_block(_NO_IMAGE) if block.get("type") == "image" else block for block in message.content)
+    return _message(replace(message, content=tuple(blocks)))
 
 
 def _tool(tool: ToolSpec) -> JsonObject:

@@ -13,7 +13,7 @@ from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, price_of, resolve_model
-from stepflow.model.request import name_part, request_body, take_answer
+from stepflow.model.request import IMAGES, has_images, name_part, request_body, take_answer
 from stepflow.model.statuses import is_overflow
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from stepflow.model.access import Service
 
 _BAD_REQUESTS = frozenset({400, 422})
+#: llama.cpp answers an image that its model cannot see with 500.
+_IMAGE_REFUSALS = _BAD_REQUESTS | {500}
 #: Stop reasons with which the last call of a message may be cut off; such a call is never run.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 #: The events in which the service says what an answer has used so far.
@@ -46,6 +48,8 @@ _REFUSAL_WORDS = {
         "schema",
     ),
 }
+#: The same for images, of which one may be broken behind its head, too.
+_IMAGE_WORDS = ("image", "multimodal")
 #: A refusal with one of these is about this one schema; without them the service has no structured output at all.
 _SCHEMA_WORDS = ("grammar", "optional parameters", "schema")
 #: How the SDK stumbles over events that are JSON but not the API's.
@@ -140,13 +144,13 @@ class Wire:
 
         A server that only resembles the API may not know it, and the API refuses schemas that make too large a grammar.
         """
-        if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+        if not isinstance(error, anthropic.APIStatusError):
             return None
         said = error.api_message or error.message
         part = None if is_overflow(error.status_code, said) else _refused_part(said.lower(), body)
-        if part is None:
+        if part is None or error.status_code not in (_IMAGE_REFUSALS if part == IMAGES else _BAD_REQUESTS):
             return None
-        self._refused |= {name_part(part, body[part])}
+        self._refused |= {name_part(part, body.get(part))}
         reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
         return ModelFault(
             reason=f"{reason} It said: {said}",
@@ -199,6 +203,8 @@ def _refused_part(said: str, body: JsonObject) -> str | None:
     if "cache_control" in said and "cache_control" in body:
         # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
         return "cache_control"
+    if any(word in said for word in _IMAGE_WORDS) and has_images(body):
+        return IMAGES
     if said.startswith(("tools", "messages")):
         return None
     return next(

@@ -254,6 +254,7 @@ def collect_report(
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun, flow = read.last(events.RunStarted), read.last(events.IterationStarted), read.last(events.FlowEnded)
     canaries, removed = read.last(events.CanariesTried), read.last(events.TextRemoved)
+    images = read.last(events.ImagesRead)
     issue_cost, collected = read.last(events.IssueCostSummed), read.last(events.WorkCollected)
     answer = flow.answer if flow else None
     verdict = answer.get("verdict") if answer else None
@@ -303,4 +304,5 @@ def collect_report(
         follow_up=started.follow_up if started else None,
         guidance=tuple(started.guidance) if started else (),
         hosts=tuple(read.hosts.values()),
+        images=tuple(images.images) if images else (),
     )

@@ -30,9 +30,10 @@ ROOT = "%SRCROOT%"
 UNPUBLISHED = {
     "effects": ("Receipt", frozenset({"number", "commit"})),
     "problems": ("Problem", frozenset({"column", "end_column"})),
+    "images": ("IssueImage", frozenset({"data"})),
 }
 #: Fields that reports of earlier versions lack; they have a default.
-ADDED = frozenset({"approval", "follow_up", "guidance", "hosts"})
+ADDED = frozenset({"approval", "follow_up", "guidance", "hosts", "images"})
 
 
 @cache

@@ -9,6 +9,7 @@ from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import named
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.figures import count
+from stepflow.domain.run import describe_unseen
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
@@ -79,6 +80,8 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _run_resumed(event)
         case events.TextRemoved():
             return _text_removed(event)
+        case events.ImagesRead():
+            return _images_read(event)
         case events.ToolStarted():
             return None
         case events.SnapshotTaken():
@@ -193,6 +196,17 @@ def _text_removed(event: events.TextRemoved) -> EventMessage:
         title=one_line(f"{what} of the issue's text did not reach the model: {one_line(kinds)}", REASON_SHOWN),
         tone=Tone.WARNING,
         logged=entry("warning", f"[Intake] removed {what}", kinds=kinds),
+    )
+
+
+def _images_read(event: events.ImagesRead) -> EventMessage:
+    seen, unseen = sum(not image.problem for image in event.images), describe_unseen(event.images).removesuffix(".")
+    title = "; ".join(filter(None, (f"the model sees {count(seen, 'image')} of the issue" if seen else "", unseen)))
+    return EventMessage(
+        title=title,
+        tone=Tone.WARNING if unseen else Tone.PLAIN,
+        parts=(Part("Images", "\n".join(map(str, event.images))),),
+        logged=entry("warning" if unseen else "info", f"[Intake] {title}"),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import as_text
 from stepflow.domain.problem import Severity
+from stepflow.domain.run import describe_unseen
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.diagnostic import annotation
@@ -186,11 +187,11 @@ def ends_of(items: Sequence[R], most: int) -> tuple[tuple[R, ...], int]:
 
 
 def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = "") -> str:
-    """What the model did not see of the issue's text: how many pieces of which kinds, and a folded copy of the first
-    `most`; empty when that is nothing."""
-    removed = report.removed_text
+    """What the model did not see of the issue: how many pieces of its text of which kinds, a folded copy of the first
+    `most`, and how many images; empty when that is nothing."""
+    removed, unseen = report.removed_text, describe_unseen(report.images)
     if not removed.count:
-        return ""
+        return unseen
     what = f"{count(removed.count, 'hidden piece')} of the issue's text did not reach the model"
     shown = removed.pieces[:most]
     lines = [line for piece in shown for line in _piece_lines(piece)]
@@ -201,7 +202,7 @@ def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = 
     # A text that was too long is no attempt to hide anything, and its reader should know.
     if any(piece.kind is RemovalKind.CUT for piece in removed.pieces):
         sentence += " The text was longer than a model is given, so its end is missing."
-    return "\n\n".join(part for part in (title, sentence, details("What was removed", body)) if part)
+    return "\n\n".join(part for part in (title, sentence, details("What was removed", body), unseen) if part)
 
 
 def _piece_lines(piece: RemovedPiece) -> list[str]:

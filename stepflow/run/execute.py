@@ -12,6 +12,7 @@ from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import (
     Entry,
     FlowEnded,
+    ImagesRead,
     IterationStarted,
     LayerReported,
     Noted,
@@ -116,6 +117,8 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
         started = _started(run, sandbox)
         state = fold([started])
         journal.append(started)
+        if prepared.images:
+            journal.append(ImagesRead(images=list(prepared.images)))
     if removal := removal_event(prepared.context):
         journal.append(removal)
     for line in describe_connections(run.request):
@@ -235,6 +238,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         issue=prepared.issue,
         args=prepared.args,
         context_text=prepared.context.text,
+        images=prepared.images,
         base_branch=_base_branch(request, agent),
         structured_output=structured_output,
         approvals_given=request.approvals_given,

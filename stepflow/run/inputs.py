@@ -271,8 +271,8 @@ class Inputs(BaseModel):
     """Token for the writes after a completed run; no step, tool or validator can reach it, and before the
     boundary it only asks who may write."""
     read_token: Secret = None
-    """Token that only reads. With it, the actor's write access is checked before a model token is spent, and the
-    issue's comments join the context."""
+    """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
+    comments join the context, and the model sees images that are attached to them or to the issue."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
     commits: Commits = Commits.GIT

@@ -27,6 +27,7 @@ from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.subject.follow_up import read_feedback
+from stepflow.run.subject.images import read_images
 from stepflow.run.subject.issue import issue_number, issue_text, join_texts, read_again, read_subject
 from stepflow.sandbox.environment import check_pass_env
 from stepflow.sandbox.packages import check_packages
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.problem import Problem
-    from stepflow.domain.run import Issue, Limits
+    from stepflow.domain.run import Issue, IssueImage, Limits
     from stepflow.model.scenario import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `context` is what the model is shown of the issue; `notes` are warnings for the log;
+    the `limits` counts from now; `context` and `images` are what the model is shown of the issue; `notes` are warnings;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
     `previous` is the run in the folder: the one that goes on, unless it has a `problem`."""
 
@@ -61,6 +62,7 @@ class Prepared:
     limits: Limits
     resources: ExitStack
     context: SanitizedText = field(default_factory=SanitizedText)
+    images: tuple[IssueImage, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
@@ -94,7 +96,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model = opened.enter_context(open_anthropic(request))
         if resumed_run:
             # A resumed run keeps what the model was shown of the issue at first.
-            context = SanitizedText(text=resumed_run.started.context_text)
+            context, images = SanitizedText(text=resumed_run.started.context_text), resumed_run.images
             request, before = resumed_request(resumed_run.started, request), resumed_run.turns()
             subject = read_again(request, resumed_run.started.subject, approver)
         else:
@@ -107,23 +109,22 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
                 feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
                 context = join_texts((context, feedback.text))
                 request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
+            context, images = read_images(request, subject.issue, context)
         # The agent's own code is loaded after the actor was asked about.
         verdict, recording = open_verdict(agent, args), None
         if verdict and resumed_run:
             resumed_run.feed(verdict)
         if inputs.record:
             recording = RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
+        network = (f"[Network] {note}" for note in request.proxy_config.notes)
         return Prepared(
             request=request,
             agent=replace(agent, problems=(*agent.problems, *problems)),
             args=args,
             issue=subject.issue,
             context=context,
-            notes=(
-                *unset_variables(request),
-                *(f"[Network] {note}" for note in request.proxy_config.notes),
-                *subject.notes,
-            ),
+            images=images,
+            notes=(*unset_variables(request), *network, *subject.notes),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if resumed_run else None)),

@@ -14,6 +14,7 @@ from stepflow.domain.event import (
     ContextOverflowed,
     EffectApplied,
     FlowEnded,
+    ImagesRead,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -37,6 +38,7 @@ from stepflow.model.scripted import played_out
 if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt
     from stepflow.domain.event import Event
+    from stepflow.domain.run import IssueImage
     from stepflow.domain.state import RunState
     from stepflow.model.scenario import Scenario
     from stepflow.ports import CustomVerdict
@@ -74,6 +76,12 @@ class PreviousRun:
     def started(self) -> RunStarted:
         """The run's beginning."""
         return next(event for event in self.events if isinstance(event, RunStarted))
+
+    @property
+    def images(self) -> tuple[IssueImage, ...]:
+        """Those of the issue, as it was shown."""
+        read = next((event for event in self.events if isinstance(event, ImagesRead)), None)
+        return tuple(read.images) if read else ()
 
     @property
     def ended(self) -> RunFinished | None:

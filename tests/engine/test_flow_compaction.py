@@ -12,6 +12,7 @@ from stepflow.domain.conversation import (
     ModelTurn,
     StopReason,
     ToolResult,
+    image_block,
     text_block,
     tool_result_block,
 )
@@ -25,7 +26,7 @@ from stepflow.domain.event import (
     StepAnswered,
     ToolCalled,
 )
-from stepflow.domain.run import Limits
+from stepflow.domain.run import ImageType, IssueImage, Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
 from stepflow.engine.conversation import compact_messages
@@ -114,6 +115,15 @@ def test_a_note_is_one_line_that_says_what_went_and_how_to_get_it_again() -> Non
     assert "\n" not in note
     assert len(note) < 400
     assert (block["tool_use_id"], block["is_error"]) == ("u", True)
+
+
+def test_an_image_counts_as_what_a_model_sees_of_it_and_stays() -> None:
+    image = image_block(IssueImage(address="a", type=ImageType.PNG, data="A" * 5_000_000))
+    opening = Message(role="user", content=(*OPENING.content, image))
+    compacted = compact_messages((opening, *talk((9000,), (10,))[1:]))
+    assert compacted is not None
+    assert compacted.messages[0] == opening
+    assert compacted.left < 20_000
 
 
 def test_it_ends_after_few_rounds() -> None:

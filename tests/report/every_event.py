@@ -11,6 +11,7 @@ from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.run import ImageProblem, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind, Strategy
 from tests.report.plausible_run import STARTED
@@ -76,6 +77,16 @@ EVENTS: dict[str, events.Event] = {
     "iteration": events.IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
     "removed text": events.TextRemoved(
         count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]
+    ),
+    "images": events.ImagesRead(
+        images=[
+            IssueImage(address="https://github.com/a", type=ImageType.PNG, width=1200, height=3, data="AAAA"),
+            IssueImage(address="https://example.com/b", problem=ImageProblem.ELSEWHERE),
+            IssueImage(address="https://example.com/c", problem=ImageProblem.ELSEWHERE),
+        ]
+    ),
+    "images seen": events.ImagesRead(
+        images=[IssueImage(address="https://github.com/a", type=ImageType.GIF, width=1, height=3, data="AAAA")]
     ),
     "green before the run": events.BaseChecked(
         name="lint", command="ruff check", passed=True, exit_code=0, seconds=0.5, output_tail=""

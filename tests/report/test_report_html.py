@@ -22,7 +22,7 @@ from stepflow.domain import event as events
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.run import Issue
+from stepflow.domain.run import ImageProblem, ImageType, Issue, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
@@ -193,6 +193,20 @@ def test_the_page_lets_nothing_run_but_its_own_script_and_fetches_nothing():
     fetching = {"link", "img", "iframe", "object", "embed", "audio", "video", "base", "form"}
     assert not fetching & {tag for tag, _ in page.elements}
     assert not [a for _, a in page.elements if "src" in a or "style" in a or any(name.startswith("on") for name in a)]
+
+
+def test_images_of_the_issue_are_in_the_page_itself_until_it_grows_too_large():
+    def image(data, **more):
+        return IssueImage(address="https://github.com/a", type=ImageType.PNG, width=4, height=3, data=data, **more)
+
+    hidden = IssueImage(address="https://example.com/<b>", problem=ImageProblem.ELSEWHERE)
+    large = "A" * 2_000_004
+    given = [image("AAAA"), image('" onerror="alert(1)'), hidden, image(large), image(large), image("BB==")]
+    page = shown(events.ImagesRead(images=given))
+    sources = [a["src"] for tag, a in page.elements if tag == "img"]
+    assert sources == [f"data:image/png;base64,{data}" for data in ("AAAA", large, "BB==")]
+    assert "https://github.com/a: image/png, 4 × 3 pixels" in page.text
+    assert "https://example.com/<b>: not attached on GitHub" in page.text
 
 
 def test_the_script_makes_no_markup_out_of_text():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import subprocess
@@ -48,14 +49,29 @@ class GitFault:
         return self.times > 0 and method.startswith(self.method) and re.search(self.path, path) is not None
 
 
+@dataclass(frozen=True)
+class Attachment:
+    """What is at an address below the server's own: a file, or where it leads. `announced` is the length that the
+    server gives of it, None for the true one."""
+
+    content: bytes = b""
+    type: str = "image/png"
+    leads_to: str = ""
+    announced: int | None = None
+
+
 class GitServer(LoopbackServer):
     """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub. With
-    `read_token` nothing can be pushed."""
+    `read_token` nothing can be pushed. `attachments` are there for everybody who knows their addresses: path and query;
+    `asked` are those that somebody came for, and `leaked` those to which a credential came along."""
 
     def __init__(self, root: Path, token: str, read_token: str = "") -> None:
         self.root, self.token, self.read_token = root, token, read_token
         self.requests: list[GitRequest] = []
         self.faults: list[GitFault] = []
+        self.attachments: dict[str, Attachment] = {}
+        self.asked: list[str] = []
+        self.leaked: list[str] = []
         server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         server.git = self  # type: ignore[attr-defined]
         super().__init__(server)
@@ -99,6 +115,9 @@ class _Handler(Handler):
     def _serve(self) -> None:
         body = self._body()
         parts = urlsplit(self.path)
+        if attachment := self._git.attachments.get(self.path):
+            self._attach(attachment)
+            return
         read_only = bool(self._git.read_token) and self._has(self._git.read_token)
         credential = read_only or self._has(self._git.token)
         self._git.requests.append(GitRequest(self.command, self.path, credential, len(body), time.time(), read_only))
@@ -138,6 +157,20 @@ class _Handler(Handler):
         headers = [tuple(line.split(": ", 1)) for line in head.decode().split("\r\n") if ": " in line]
         status = next((int(value.split()[0]) for name, value in headers if name == "Status"), 200 if head else 500)
         self._answer(status, [(name, value) for name, value in headers if name != "Status"], content)
+
+    def _attach(self, attachment: Attachment) -> None:
+        self._git.asked.append(self.path)
+        self._git.leaked += [self.path] if {"Authorization", "Cookie"} & set(self.headers) else []
+        length = len(attachment.content) if attachment.announced is None else attachment.announced
+        self.send_response(302 if attachment.leads_to else 200)
+        if attachment.leads_to:
+            self.send_header("Location", attachment.leads_to)
+        self.send_header("Content-Type", attachment.type)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        # Whoever has read enough hangs up.
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(attachment.content)
 
     def _fail(self, fault: GitFault) -> None:
         if fault.status == 0:

@@ -6,6 +6,7 @@ It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks. Commits ar
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import threading
@@ -102,6 +103,8 @@ class State:
     moved: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
     locked: set[int] = field(default_factory=set)
+    #: Where GitHub lets people see what was attached, by the address that stands in a text.
+    signed: dict[str, str] = field(default_factory=dict)
     #: Whose the read token is, if not the viewer's.
     reader: tuple[str, int] | None = None
     #: The types of the rules that hold for a branch, and whether the server signs what its API writes.
@@ -232,6 +235,7 @@ class _Handler(Handler):
                 return
             query = parse_qsl(parts.query)
             api = _Api(github, path, dict(query), body, credential)
+            api.full = "full" in self.headers.get("Accept", "")
             status, data = api.answer(self.command)
             github.violations += api.violations
             if fault:
@@ -293,6 +297,8 @@ class _Api:
         self.listed = 0
         self.headers: dict[str, str] = {}
         self.violations: list[str] = []
+        #: Whether texts were asked for as HTML, too.
+        self.full = False
         #: GitHub answers some things that its description does not allow.
         self.is_described = True
 
@@ -625,13 +631,20 @@ class _Api:
         if facts.get("pull_request"):
             links = {"url": f"{whole['url']}", "html_url": whole["html_url"], "diff_url": None, "patch_url": None}
             whole["pull_request"] = links
-        return whole
+        return self._rendered(whole)
 
     def _comment_json(self, comment: Json) -> Json:
         role = self._state.permissions.get(comment["login"], "none")
         association = {"admin": "OWNER", "maintain": "MEMBER", "write": "COLLABORATOR"}.get(role, "NONE")
         user = self._user(comment["login"])
-        return github_json.comment(self._repo(), comment["id"], comment["issue"], comment["body"], user, association)
+        facts = (comment["id"], comment["issue"], comment["body"])
+        return self._rendered(github_json.comment(self._repo(), *facts, user, association))
+
+    def _rendered(self, whole: Json) -> Json:
+        """With the text as HTML, where that was asked for; of it only the images."""
+        shown = [signed for address, signed in self._state.signed.items() if address in (whole["body"] or "")]
+        images = "".join(f'<p><img src="{html.escape(signed)}" alt="A picture"></p>' for signed in shown)
+        return {**whole, "body_html": images} if self.full else whole
 
     def _pull(self, number: int) -> Json:
         for pull in self._state.pulls:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Entry
     from stepflow.domain.json import JsonValue
     from stepflow.domain.report import HistoryEntry, RunReport
+    from stepflow.domain.run import IssueImage
 
 #: Effects whose text begins with a title.
 HAVE_TITLES = (EffectKind.OPEN_PULL_REQUEST, EffectKind.CREATE_RELEASE)
@@ -41,11 +43,15 @@ PIECES_SHOWN = 200
 HOSTS_SHOWN = 2_000
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
+#: Characters of all images together.
+IMAGES_SHOWN = 4_000_000
+BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 #: Rows of the table for a browser without scripts.
 PLAIN_ROWS = 200
-#: Nothing is fetched, no form is sent, no other script runs, and this one can make no markup out of text.
+#: Nothing is fetched, since images are in the page itself; no form is sent, no other script runs, and this one can make
+#: no markup out of text.
 POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; base-uri 'none'; "
+    "default-src 'none'; img-src data:; script-src 'sha256-{script}'; style-src 'sha256-{style}'; base-uri 'none'; "
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 #: What could end the script element that holds the data, or begin a comment in it.
@@ -57,6 +63,16 @@ def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
     for kind, text in report.texts.items():
         title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
         yield kind, one_line(title), markdown_html(body)
+
+
+def _images(images: Sequence[IssueImage]) -> Iterator[tuple[str, str]]:
+    """Each image of the issue in words, and as an address that holds it, where it is one that the model has seen and
+    the page does not grow too large."""
+    left = IMAGES_SHOWN
+    for image in images:
+        shows = image.type is not None and len(image.data) <= left and BASE64.fullmatch(image.data)
+        left -= len(image.data) if shows else 0
+        yield one_line(str(image), 400), f"data:{image.type};base64,{image.data}" if shows else ""
 
 
 def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
@@ -159,6 +175,7 @@ def report_html(
         has_changes=bool(changed.run.files),
         sums=_step_sums(report.history),
         texts=[*_texts(report)],
+        images=[*_images(timeline.images)],
         about=[*_about(timeline, report)],
         facts=[*_facts(timeline, report)],
         most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN, "rows": PLAIN_ROWS},

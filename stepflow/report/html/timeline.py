@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stepflow.domain.report import HistoryEntry
-    from stepflow.domain.run import Issue
+    from stepflow.domain.run import Issue, IssueImage
     from stepflow.report.diff import Diffs, StepDiff
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
@@ -110,6 +110,7 @@ class Timeline:
     def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
         self.subject: Issue | None = None
+        self.images: list[IssueImage] = []
         self.validators: deque[tuple[int, events.ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
         self.groups: list[Group] = []
         self._texts = Texts()
@@ -151,6 +152,8 @@ class Timeline:
         match event:
             case events.RunStarted():
                 self.subject = event.subject
+            case events.ImagesRead():
+                self.images = event.images
             case events.ValidatorRan():
                 self.validators.append((entry.seq, event))
                 if event.action in (FailureAction.RETRY, FailureAction.ABORT):
