@@ -14,7 +14,7 @@ from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.run import FollowUp, GuidanceFile, Issue, IssueImage, StartedBy
+from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy
 from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 
@@ -115,14 +115,6 @@ class TextRemoved:
     count: int
     pieces: list[RemovedPiece] = field(default_factory=list)
     event: Literal["text_removed"] = "text_removed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImagesRead:
-    """The images of the issue were read, as far as that may be: a run that goes on shows the model these."""
-
-    images: list[IssueImage]
-    event: Literal["images_read"] = "images_read"
 
 
 @dataclass(frozen=True, kw_only=True)

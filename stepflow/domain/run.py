@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
@@ -111,6 +111,14 @@ class IssueImage:
         """What GitHub calls it; empty for what is not attached there."""
         match = IMAGE_ID.search(self.address)
         return match[0] if match else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesRead:
+    """The images of the issue were read, as far as that may be: a run that goes on shows the model these."""
+
+    images: list[IssueImage]
+    event: Literal["images_read"] = "images_read"
 
 
 def describe_unseen(images: Iterable[IssueImage]) -> str:

@@ -13,6 +13,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
@@ -254,7 +255,7 @@ def collect_report(
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun, flow = read.last(events.RunStarted), read.last(events.IterationStarted), read.last(events.FlowEnded)
     canaries, removed = read.last(events.CanariesTried), read.last(events.TextRemoved)
-    images = read.last(events.ImagesRead)
+    images = read.last(ImagesRead)
     issue_cost, collected = read.last(events.IssueCostSummed), read.last(events.WorkCollected)
     answer = flow.answer if flow else None
     verdict = answer.get("verdict") if answer else None

@@ -9,7 +9,7 @@ from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import named
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.figures import count
-from stepflow.domain.run import describe_unseen
+from stepflow.domain.run import ImagesRead, describe_unseen
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
@@ -40,8 +40,9 @@ from stepflow.report.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from stepflow.domain.connection import HostRequests
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.run import GuidanceFile
 
@@ -80,7 +81,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _run_resumed(event)
         case events.TextRemoved():
             return _text_removed(event)
-        case events.ImagesRead():
+        case ImagesRead():
             return _images_read(event)
         case events.ToolStarted():
             return None
@@ -96,9 +97,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             is_warning = bool(reached_places(canaries))
             return _fact(f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries)
         case HostsRequested(hosts=hosts):
-            counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
-            is_warning = any(each.refused for each in hosts)
-            return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
+            return _hosts_requested(hosts)
         case events.IssueCostSummed():
             over = event.usd >= event.budget_usd
             return _fact(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
@@ -199,7 +198,13 @@ def _text_removed(event: events.TextRemoved) -> EventMessage:
     )
 
 
-def _images_read(event: events.ImagesRead) -> EventMessage:
+def _hosts_requested(hosts: Sequence[HostRequests]) -> EventMessage:
+    counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
+    is_warning = any(each.refused for each in hosts)
+    return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
+
+
+def _images_read(event: ImagesRead) -> EventMessage:
     seen, unseen = sum(not image.problem for image in event.images), describe_unseen(event.images).removesuffix(".")
     title = "; ".join(filter(None, (f"the model sees {count(seen, 'image')} of the issue" if seen else "", unseen)))
     return EventMessage(

@@ -12,7 +12,6 @@ from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import (
     Entry,
     FlowEnded,
-    ImagesRead,
     IterationStarted,
     LayerReported,
     Noted,
@@ -20,7 +19,7 @@ from stepflow.domain.event import (
     RunResumed,
     RunStarted,
 )
-from stepflow.domain.run import RunFacts, StartedBy
+from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutput
 from stepflow.engine.completion.judge import demand_green, run_on_base

@@ -14,7 +14,6 @@ from stepflow.domain.event import (
     ContextOverflowed,
     EffectApplied,
     FlowEnded,
-    ImagesRead,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -30,6 +29,7 @@ from stepflow.domain.event import (
     UserMessage,
     WorkCollected,
 )
+from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.journal.replay import safe_point, turn_of

@@ -11,7 +11,7 @@ from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.run import ImageProblem, ImageType, IssueImage
+from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind, Strategy
 from tests.report.plausible_run import STARTED
@@ -78,14 +78,14 @@ EVENTS: dict[str, events.Event] = {
     "removed text": events.TextRemoved(
         count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]
     ),
-    "images": events.ImagesRead(
+    "images": ImagesRead(
         images=[
             IssueImage(address="https://github.com/a", type=ImageType.PNG, width=1200, height=3, data="AAAA"),
             IssueImage(address="https://example.com/b", problem=ImageProblem.ELSEWHERE),
             IssueImage(address="https://example.com/c", problem=ImageProblem.ELSEWHERE),
         ]
     ),
-    "images seen": events.ImagesRead(
+    "images seen": ImagesRead(
         images=[IssueImage(address="https://github.com/a", type=ImageType.GIF, width=1, height=3, data="AAAA")]
     ),
     "green before the run": events.BaseChecked(

@@ -22,7 +22,7 @@ from stepflow.domain import event as events
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.run import ImageProblem, ImageType, Issue, IssueImage
+from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
@@ -202,7 +202,7 @@ def test_images_of_the_issue_are_in_the_page_itself_until_it_grows_too_large():
     hidden = IssueImage(address="https://example.com/<b>", problem=ImageProblem.ELSEWHERE)
     large = "A" * 2_000_004
     given = [image("AAAA"), image('" onerror="alert(1)'), hidden, image(large), image(large), image("BB==")]
-    page = shown(events.ImagesRead(images=given))
+    page = shown(ImagesRead(images=given))
     sources = [a["src"] for tag, a in page.elements if tag == "img"]
     assert sources == [f"data:image/png;base64,{data}" for data in ("AAAA", large, "BB==")]
     assert "https://github.com/a: image/png, 4 × 3 pixels" in page.text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain import event as events
 from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.run import ImagesRead
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.lines import EventMessage, Part
@@ -152,7 +153,7 @@ class Timeline:
         match event:
             case events.RunStarted():
                 self.subject = event.subject
-            case events.ImagesRead():
+            case ImagesRead():
                 self.images = event.images
             case events.ValidatorRan():
                 self.validators.append((entry.seq, event))
