@@ -109,7 +109,6 @@ WORKFLOWS = {
     "workflow": lambda: named_block("workflow", USE_PAGE),
     "workflow with reaction": lambda: _with_first_step(named_block("reaction", USE_PAGE)),
     "workflow with resume": _with_resume,
-    "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
     **{
         name: partial(named_block, name, RECIPES)
         for name in (block.name for block in page_blocks(RECIPES))

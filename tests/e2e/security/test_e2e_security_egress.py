@@ -166,6 +166,7 @@ ENDS = {
     "name server": "name resolution",
     "raw socket": "Permission denied",
     "packet socket": "Permission denied",
+    "server on this machine": "Permission denied",
     "connection made again": "Permission denied",
     "first bytes with the connection": "not supported",
     "ring": "Function not implemented",
