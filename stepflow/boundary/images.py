@@ -23,8 +23,16 @@ _STORAGE = (
     "user-images.githubusercontent.com",
     "github-production-user-asset-6210df.s3.amazonaws.com",
 )
-#: `/user-attachments/assets/ID` and older forms: `/OWNER/REPO/assets/1/ID`, `/1/2-ID.png`, `/storage/user/1/files/ID`.
-_PATH = re.compile(rf"(?:/[\w.-]+)*/(?:\d+-)*(?P<id>{IMAGE_ID.pattern})(?:\.\w{{3,4}})?", re.ASCII | re.IGNORECASE)
+#: Today's address, that of 2023, those on the two hosts of before and where a signature leads, and Enterprise Server's.
+#: No file of a repository has one of these, which somebody could change.
+_PATHS = (
+    "/user-attachments/assets/ID",
+    r"/[\w.-]+/[\w.-]+/assets/\d+/ID",
+    r"/assets/\d+/\d+/ID\.\w+",
+    r"/\d+/\d+-ID\.\w+",
+    r"(?:/storage)?/user/\d+/files/ID",
+)
+_PATH = re.compile("|".join(_PATHS).replace("ID", IMAGE_ID.pattern), re.ASCII | re.IGNORECASE)
 
 
 def image_hosts(server_url: str) -> frozenset[str]:
@@ -44,14 +52,14 @@ def is_at(address: str, hosts: frozenset[str]) -> bool:
 
 def attached_id(address: str, hosts: frozenset[str]) -> str:
     """The id of the attachment at an address; empty where that is none. What an id stands for never changes."""
-    match = _PATH.fullmatch(urlsplit(address).path) if is_at(address, hosts) else None
-    return match["id"].lower() if match else ""
+    path = urlsplit(address).path if is_at(address, hosts) else ""
+    return IMAGE_ID.findall(path)[-1].lower() if _PATH.fullmatch(path) else ""
 
 
 def signed_addresses(pages: Iterable[str], hosts: frozenset[str]) -> Mapping[str, str]:
-    """The addresses of the images on some of GitHub's pages, by their ids."""
-    found = (address for page in pages for address in _Sources(page).addresses)
-    return {id_: address for address in found if (id_ := attached_id(address, hosts))}
+    """The addresses of the images on some of GitHub's pages, by their ids; the first counts."""
+    found = [address for page in pages for address in _Sources(page).addresses]
+    return {id_: address for address in reversed(found) if (id_ := attached_id(address, hosts))}
 
 
 class _Sources(HTMLParser):

@@ -109,8 +109,7 @@ class IssueImage:
     @property
     def id(self) -> str:
         """What GitHub calls it; empty for what is not attached there."""
-        match = IMAGE_ID.search(self.address)
-        return match[0] if match else ""
+        return next(reversed(IMAGE_ID.findall(self.address)), "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def attach(world: World, number: int, content: bytes = b"", **more: Any) -> str:
     """An attachment in a private repository: its own address gives nothing, and the page has a signed one."""
     id_ = f"{number:08d}-9573-11eb-9c73-ad2ed071a2fa"
     address = f"{world.git_server.url}/user-attachments/assets/{id_}"
-    path = f"/private-user-images/1/2-{id_}.png?jwt=signed&x=1"
+    path = f"/1/2-{id_}.png?jwt=signed&x=1"
     world.git_server.attachments[path] = Attachment(content, **more)
     world.github.state.signed[address] = f"{world.git_server.url}{path}"
     return address
@@ -133,7 +133,10 @@ NOT_PASSED_ON: dict[str, tuple[Callable[[World], str], str]] = {
     "redirects without end": (lambda world: attach(world, 1, leads_to="?jwt=signed&x=1"), "GitHub did not give it"),
     "another host": (lambda world: world.github.log_store.keep(1, png()), "not attached on GitHub"),
     "no attachment": (lambda world: f"{world.git_server.url}/o/r/raw/main/x.png", "not attached on GitHub"),
-    "gone": (lambda world: f"{world.git_server.url}/{'0' * 8}-1111-1111-1111-{'0' * 12}", "GitHub did not give it"),
+    "gone": (
+        lambda world: f"{world.git_server.url}/user-attachments/assets/{'0' * 8}-1111-1111-1111-{'0' * 12}",
+        "GitHub did not give it",
+    ),
 }
 
 

@@ -45,6 +45,7 @@ def test_what_only_looks_like_an_image_is_none(data):
         f"https://github.com/user-attachments/assets/{ID}",
         f"https://GitHub.com/user-attachments/assets/{ID.upper()}",
         f"https://github.com/o/r/assets/5061384/{ID}",
+        f"https://github.com/{ID.replace('3', '4')}/r/assets/5061384/{ID}",
         f"https://user-images.githubusercontent.com/5061384/113500588-{ID}.png",
         f"https://private-user-images.githubusercontent.com/5061384/113500588-{ID}.png?jwt=ey.J.x",
         f"https://cloud.githubusercontent.com/assets/1/2/{ID}.jpeg",
@@ -55,9 +56,9 @@ def test_an_attachment_is_known_by_its_id(address):
     assert attached_id(address, image_hosts(ENTERPRISE)) == ""
 
 
-@pytest.mark.parametrize("host", ["ghe.example.com", "media.ghe.example.com"])
-def test_an_enterprise_server_keeps_its_own(host):
-    address = f"https://{host}/storage/user/5/files/{ID}"
+@pytest.mark.parametrize("place", ["ghe.example.com/storage", "media.ghe.example.com"])
+def test_an_enterprise_server_keeps_its_own(place):
+    address = f"https://{place}/user/5/files/{ID}"
     assert attached_id(address, image_hosts(ENTERPRISE)) == ID
     assert attached_id(address, image_hosts("https://github.com")) == ""
 
@@ -76,6 +77,8 @@ def test_an_enterprise_server_keeps_its_own(host):
         "https://github.com/o/r/raw/main/picture.png",
         "https://raw.githubusercontent.com/o/r/main/picture.png",
         f"https://github.com/search?q={ID}",
+        f"https://github.com/o/r/raw/main/{ID}.png",
+        f"https://github.com/o/r/blob/main/assets/1/{ID}",
         f"https://[github.com/{ID}",
     ],
 )
@@ -87,6 +90,7 @@ def test_a_page_says_where_its_images_can_be_read():
     signed = f"https://private-user-images.githubusercontent.com/1/2-{ID}.png?jwt=a&b=c"
     page = (
         f'<p><a href="x"><img src="{signed.replace("&", "&amp;")}" alt="&lt;img src=x&gt;"></a><img alt="none">'
+        f'<img src="https://private-user-images.githubusercontent.com/1/2-{ID}.png?jwt=old">'
         f'<img src="https://camo.githubusercontent.com/{ID}" data-canonical-src="https://example.com/x.png"><code>'
     )
     assert signed_addresses(["", page], image_hosts("https://github.com")) == {ID: signed}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepflow.run.request import RunRequest
 
 #: So many characters of an address are kept.
-LONGEST_ADDRESS = 200
+LONGEST_ADDRESS = 300
 
 
 def read_images(
