@@ -18,10 +18,10 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.guidance import GuidanceFiles
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
+from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_gate_steps

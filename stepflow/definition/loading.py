@@ -15,10 +15,10 @@ from stepflow.definition.file_models import GitHub
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
-from stepflow.definition.guidance import GuidanceFiles
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
+from stepflow.definition.repository.guidance import GuidanceFiles
+from stepflow.definition.repository.skills import read_skills
 from stepflow.definition.shapes import FileModel
-from stepflow.definition.skills import read_skills
 from stepflow.domain.definition import (
     AgentDefinition,
     AgentVerdict,

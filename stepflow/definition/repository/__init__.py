@@ -1,0 +1,1 @@
+"""What the repository says to whoever works on it: guidance and skills."""
