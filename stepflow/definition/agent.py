@@ -10,10 +10,12 @@ from stepflow.definition.file_models import AgentFile, CompositePart, Runner, Ve
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
+from stepflow.definition.mcp import check_servers
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import field_notes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
+from stepflow.domain.mcp import MCP_PREFIX, McpServer
 from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, VerdictType
@@ -142,13 +144,15 @@ AGENT_FILE = "agent.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """What `agent.json` says. `known` is False when there is no readable one: then nothing is concluded from it."""
+    """What `agent.json` says. `known` is False when there is no readable one: then nothing is concluded from it.
+    `mcp_servers` are still without tools."""
 
     known: bool
     problems: FileProblems
     file: AgentFile = field(default_factory=AgentFile)
     verdict: AgentVerdict | None = None
     parameters: tuple[Parameter, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
 
     @property
     def runner(self) -> Runner:
@@ -185,8 +189,12 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             at = Pointer("/runner/boundaries/allowedTools") / index
-            problems.add("SF210", at, message, f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}.")
-    return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters)
+            fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
+            if tool.startswith(MCP_PREFIX):
+                fix = 'Tools of MCP servers stand in "tools" of the steps that use them.'
+            problems.add("SF210", at, message, fix)
+    servers = check_servers(file.mcp_servers, problems)
+    return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters, mcp_servers=servers)
 
 
 def check_model(name: str | None, at: Pointer, problems: FileProblems) -> None:

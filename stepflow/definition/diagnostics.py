@@ -205,6 +205,8 @@ _OWNERS = {
     "validationSteps": "validation step",
     "failurePatterns": "failure pattern",
     "parameters": "parameter",
+    "mcpServers": "MCP server",
+    "servers": "MCP server",
 }
 
 

@@ -177,6 +177,17 @@ Guidance = Annotated[
 ]
 
 
+class McpServerEntry(FileModel):
+    """One value of `mcpServers`: a program that runs in the sandbox, or a server that is called from outside of it."""
+
+    type: Literal["stdio", "http"] | None = None
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
 class AgentFile(FileModel):
     """`agent.json`."""
 
@@ -187,6 +198,7 @@ class AgentFile(FileModel):
     description: NeededText = None
     guidance: Guidance = None
     skills: list[str] = Field(default_factory=list)
+    mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
     runner: Annotated[Runner | None, NEEDED] = None
 

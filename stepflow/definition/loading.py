@@ -15,6 +15,7 @@ from stepflow.definition.file_models import GitHub
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
+from stepflow.definition.mcp import read_lock
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.repository.skills import read_skills
@@ -29,6 +30,7 @@ from stepflow.domain.definition import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
+from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
@@ -130,6 +132,24 @@ def inspect_agent(
     return _load(path, root, options)[1]
 
 
+def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServer, ...]:
+    """The MCP servers of an agent, without tools and whatever its lock file says: what a lock is made from.
+
+    `path` and `root` are those of `load_agent`. Raises `DefinitionError` with every problem of agent.json.
+    """
+    diagnostics = Diagnostics()
+    try:
+        located = locate(path, root=root, bare_registry=False)
+    except NoAgent as exc:
+        raise DefinitionError("There is no such agent.", problems=(exc.problem,)) from exc
+    folder = AgentFolder(located.folder, root=located.root)
+    agent = read_agent(folder, diagnostics, allow_custom=True, may_lack=False)
+    if diagnostics.failed:
+        problems = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts).problems
+        raise DefinitionError("The MCP servers of the agent cannot be told.", problems=problems)
+    return agent.mcp_servers
+
+
 def _load(
     path: str | Path, root: Path | None, options: LoadOptions, *, repository: Path | None = None
 ) -> tuple[AgentDefinition | None, Inspection]:
@@ -144,6 +164,7 @@ def _load(
     diagnostics = Diagnostics()
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
     system_prompt = _system_prompt(agent, folder)
+    locked = read_lock(agent.mcp_servers, folder, agent.problems)
     files = GuidanceFiles(repository or located.root, agent)
     guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
     graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, options=options)
@@ -158,6 +179,7 @@ def _load(
         folder,
         guidance=guidance,
         skills=skills,
+        servers=locked.servers,
         problems=inspection.problems,
     )
     return definition, inspection
@@ -222,6 +244,7 @@ def _define(
     *,
     guidance: tuple[SourceText, ...],
     skills: tuple[Skill, ...],
+    servers: tuple[McpServer, ...],
     problems: tuple[Problem, ...],
 ) -> AgentDefinition:
     file, runner = agent.file, agent.runner
@@ -256,6 +279,7 @@ def _define(
         problems=problems,
         guidance=guidance,
         skills=skills,
+        mcp_servers=servers,
     )
 
 

@@ -27,6 +27,7 @@ from stepflow.domain.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from stepflow.domain.mcp import McpServer
     from stepflow.domain.problem import Problem
     from stepflow.domain.run import Limits
 
@@ -359,8 +360,8 @@ class AgentDefinition:
     A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
     `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
     and contents of every file that was read (registry.md §1). `guidance` is what the repository says to whoever works
-    on it, by files relative to its root; `skills` are what it says to whoever asks. `problems` are the warnings and
-    notes of the load.
+    on it, by files relative to its root; `skills` are what it says to whoever asks. `mcp_servers` have the tools that
+    their lock file pins. `problems` are the warnings and notes of the load.
     """
 
     name: str
@@ -385,6 +386,7 @@ class AgentDefinition:
     entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
     guidance: tuple[SourceText, ...] = ()
     skills: tuple[Skill, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
 
     @property
     def all_guidance(self) -> tuple[SourceText, ...]:

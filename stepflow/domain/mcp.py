@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from stepflow.domain.json import JsonObject
 
 #: What the names of these tools begin with: `mcp__<server>__<tool>`.
 MCP_PREFIX = "mcp__"
+#: What stands in a header for a value of the input `mcp-secrets`, with the value's name as its group.
+SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, kw_only=True)

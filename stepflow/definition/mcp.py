@@ -1,0 +1,235 @@
+"""MCP servers: what agent.json says of them, and the tools that the lock file beside it pins."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from stepflow.definition.diagnostics import FileProblems, did_you_mean
+from stepflow.definition.file_models import McpServerEntry
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.folder import AgentFolder, read_object
+from stepflow.domain.connection import address_problem
+from stepflow.domain.json import JsonObject
+from stepflow.domain.mcp import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
+from stepflow.domain.secrets import find_secrets
+from stepflow.domain.visible_text import is_invisible
+
+LOCK_FILE = "mcp.lock.json"
+
+#: No two underscores: what stands before and behind them in `mcp__<server>__<tool>` must be plain.
+_SERVER_NAME = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+#: Headers that hold nothing but a credential.
+_LOGIN_HEADER = re.compile(r"(proxy-)?authorization|cookie|(x-)?api-key", re.IGNORECASE)
+_TRAVELS = "what is asked and answered"
+#: What the Messages API takes as the name of a tool, and of a property of its arguments.
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def check_servers(entries: Mapping[str, McpServerEntry], problems: FileProblems) -> tuple[McpServer, ...]:
+    """The servers of `mcpServers`, each still without tools."""
+    for name, entry in entries.items():
+        at = Pointer("/mcpServers") / name
+        _check_server(name, entry, at, problems)
+        _check_headers(entry.headers, at / "headers", problems)
+        _check_credentials(entry, at, problems)
+    return tuple(
+        McpServer(
+            name=name,
+            command=(entry.command, *entry.args) if entry.command else (),
+            env=entry.env,
+            url=entry.url or "",
+            headers=entry.headers,
+        )
+        for name, entry in entries.items()
+    )
+
+
+def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileProblems) -> None:
+    if not _SERVER_NAME.fullmatch(name):
+        message = "this name cannot stand in the names of its tools"
+        problems.report("SF211", at, message, 'Use letters and digits, with single "-" or "_" between them.')
+    if bool(entry.command) == bool(entry.url):
+        if not problems.at(at / "command") and not problems.at(at / "url"):
+            message = f'it has {"both" if entry.url else "neither"} "command" {"and" if entry.url else "nor"} "url"'
+            fix = 'Write "command" for a program that runs in the sandbox, or "url" for a server to call over https.'
+            problems.report("SF211", at, message, fix)
+        return
+    kind, key = ("http", "url") if entry.url else ("stdio", "command")
+    if entry.type not in (None, kind):
+        message = f'"type" is "{entry.type}", but what has a "{key}" is "{kind}"'
+        problems.report("SF211", at / "type", message, f'Write "type": "{kind}", or leave it out.')
+    for idle in ("args", "env") if entry.url else ("headers",):
+        if idle in entry.model_fields_set:
+            problems.report(
+                "SF111", at / idle, f'"{idle}" has no effect beside "{key}"', "Remove the key, or leave it."
+            )
+    if entry.url and (why := address_problem(entry.url, secret=_TRAVELS)):
+        fix = "Give an https address without user, query and fragment. Only this machine may be asked over http."
+        problems.report("SF211", at / "url", f"the address cannot be used: {why}", fix)
+    for variable, value in entry.env.items():
+        if "${" in value:
+            message = f'"{variable}" holds "${{…}}", in whose place nothing is put: no secret enters the sandbox'
+            fix = 'Write the value itself. A server that needs a secret has a "url", and the secret in "headers".'
+            problems.report("SF211", at / "env" / variable, message, fix)
+
+
+def _check_headers(headers: Mapping[str, str], at: Pointer, problems: FileProblems) -> None:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or any(map(is_invisible, value)):
+            fix = "Use the name of one header, and a value on one line."
+            problems.report("SF211", at / name, f'"{name}" is no header that can be sent', fix)
+        if "${" in SECRET_REFERENCE.sub("", value):
+            message = f'"{name}" holds a "${{" that refers to no secret'
+            problems.report("SF211", at / name, message, "Write ${NAME}, with a name of the input `mcp-secrets`.")
+
+
+def _check_credentials(entry: McpServerEntry, at: Pointer, problems: FileProblems) -> None:
+    texts = {at / "url": entry.url or "", at / "command": entry.command or ""}
+    texts |= {at / "args" / index: text for index, text in enumerate(entry.args)}
+    texts |= {at / "env" / name: text for name, text in entry.env.items()}
+    texts |= {at / "headers" / name: text for name, text in entry.headers.items()}
+    fix = 'Revoke it. Give a new one in the input `mcp-secrets`, and write "${NAME}" into "headers" in its place.'
+    kinds = {place: [kind for _, kind in find_secrets(text.splitlines())] for place, text in texts.items()}
+    for name, value in entry.headers.items():
+        if _LOGIN_HEADER.fullmatch(name) and value.strip() and not SECRET_REFERENCE.search(value):
+            kinds[at / "headers" / name].append(name)
+    for place, found in kinds.items():
+        if found:
+            problems.report("SF212", place, f"what stands here looks like a credential ({found[0]})", fix)
+
+
+class _LockPart(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
+
+
+class _LockedTool(_LockPart):
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+class _LockedServer(_LockPart):
+    digest: str
+    tools: list[_LockedTool]
+
+
+class _Lock(_LockPart):
+    servers: dict[str, _LockedServer]
+
+
+def lock_text(servers: Iterable[McpServer]) -> str:
+    """The lock file for servers with the tools that they list now. It is sorted, and shows a reviewer all that a model
+    would read: invisible characters are escaped."""
+    entries = {
+        server.name: {
+            "digest": digest_of(server.tools),
+            "tools": [
+                {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+                for tool in sorted(server.tools, key=lambda tool: tool.name)
+            ],
+        }
+        for server in servers
+    }
+    text = json.dumps({"servers": entries}, indent=2, sort_keys=True, ensure_ascii=False)
+    hidden = {character for character in text if character != "\n" and is_invisible(character)}
+    return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden}) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedServers:
+    """`servers` have the tools that are pinned; `offered` are the names of those that a model can be offered, by what
+    stands for all of a server's: `mcp__<server>`."""
+
+    servers: tuple[McpServer, ...] = ()
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: FileProblems) -> LockedServers:
+    """The servers with the tools that the agent's lock file pins; `problems` are those of agent.json."""
+    lock = problems.diagnostics.of(LOCK_FILE)
+    fix = f"Run `stepflow mcp lock {folder.name}`, read what it changed, and commit it."
+    entries = _read_entries(folder, lock, fix) if folder.has(LOCK_FILE) else {}
+    if entries is None:
+        return LockedServers(servers=servers)
+    names = [server.name for server in servers]
+    for name in sorted(entries.keys() - set(names)):
+        message = f'agent.json has no MCP server "{name}"{did_you_mean(name, names)}'
+        lock.add("SF213", Pointer("/servers") / name, message, fix)
+    pinned = [_pin(server, entries.get(server.name), problems, lock, fix) for server in servers]
+    offered = {
+        f"{MCP_PREFIX}{server.name}": tuple(_offered(server, entries[server.name], lock, fix))
+        for server in pinned
+        if server.digest
+    }
+    return LockedServers(servers=tuple(pinned), offered=offered)
+
+
+def _read_entries(folder: AgentFolder, lock: FileProblems, fix: str) -> Mapping[str, _LockedServer] | None:
+    document = read_object(folder, lock, what="lock of the MCP servers")
+    try:
+        return _Lock.model_validate(document).servers if document is not None else None
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+        at = Pointer()
+        for key in error["loc"]:
+            at = at / key
+        lock.add("SF213", at, f"the lock is not of the form in which it is written ({error['msg']})", fix)
+        return None
+
+
+def _pin(
+    server: McpServer, entry: _LockedServer | None, problems: FileProblems, lock: FileProblems, fix: str
+) -> McpServer:
+    """The server with its tools and their digest; without, after a problem."""
+    if entry is None:
+        at = Pointer("/mcpServers") / server.name
+        if not problems.at(at):
+            problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
+        return server
+    tools = tuple(
+        McpTool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in entry.tools
+    )
+    if entry.digest != digest_of(tools):
+        at = Pointer("/servers") / server.name / "digest"
+        lock.report("SF213", at, "the digest is not that of the tools, so somebody changed the file by hand", fix)
+        return server
+    return replace(server, tools=tools, digest=entry.digest)
+
+
+def _offered(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: str) -> Iterator[str]:
+    for index, tool in enumerate(entry.tools):
+        name = mcp_name(server.name, tool.name)
+        if why := _refused(name, tool.input_schema):
+            at = Pointer("/servers") / server.name / "tools" / index
+            message = f'no model can be offered the tool "{tool.name}": {why}'
+            lock.report("SF214", at, message, f"Do without it, or have the server changed. {fix}")
+        else:
+            yield name
+
+
+def _refused(name: str, schema: JsonObject) -> str:
+    """Why the Messages API would refuse a tool, and with it the whole request; empty when it takes it."""
+    # As in schemas.py: not paid for by whoever has no servers.
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
+
+    if not _TOOL_NAME.fullmatch(name):
+        return f'the name "{name}" must be letters, digits, "_" and "-", at most 128 in all'
+    if schema.get("type") != "object":
+        return 'its arguments are not of "type": "object"'
+    if above := next((key for key in ("anyOf", "oneOf", "allOf") if key in schema), ""):
+        return f'the schema of its arguments begins with "{above}"'
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as exc:
+        return f"the schema of its arguments is not valid: {exc.message[:200]}"
+    properties = schema.get("properties")
+    odd = [key for key in properties if not _PROPERTY_NAME.fullmatch(key)] if isinstance(properties, dict) else []
+    return f'the argument "{odd[0]}" must be named with letters, digits, "_", "." and "-", at most 64' if odd else ""
