@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepflow.definition.agent import Agent, check_model, check_version
-from stepflow.definition.diagnostics import FileProblems
+from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
@@ -18,6 +18,7 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
+from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -28,7 +29,9 @@ from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import ClosureAction, Dialect, FollowUpKind, Permission, StepKind
+from stepflow.domain.mcp import MCP_PREFIX, mcp_name
+from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
+from stepflow.domain.words import ClosureAction, Dialect, FollowUpKind, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -76,6 +79,7 @@ def compile_registry(
     agent: Agent,
     folder: AgentFolder,
     guidance: GuidanceFiles,
+    locked: LockedServers,
     options: LoadOptions,
 ) -> Graph | None:
     """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
@@ -100,6 +104,7 @@ def compile_registry(
         add_aliases(checked, owners, taken, problems)
     entries = check_entries(registry, nodes, sections, verdict, problems)
     check_approvals(nodes, entries, problems)
+    tools = _StepTools(agent=agent, locked=locked, problems=problems).of_steps(tuple(nodes.values()))
     guided = {node.id: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for node in nodes.values()}
     lost: dict[tuple[str, str], str] = {}
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
@@ -128,7 +133,7 @@ def compile_registry(
     if problems.diagnostics.failed or entries.step is None:
         return None
     steps = {
-        node.id: _step(node, prompts.get(node.id), agent, validation, guidance=guided[node.id])
+        node.id: _step(node, prompts.get(node.id), agent, validation, guidance=guided[node.id], tools=tools[node.id])
         for node in nodes.values()
     }
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
@@ -158,6 +163,7 @@ def _step(
     validation: Mapping[str, ValidationEntry],
     *,
     guidance: tuple[SourceText, ...],
+    tools: tuple[str, ...] | None,
 ) -> Step:
     entry, command = node.entry, None
     if isinstance(entry, StepEntry) and entry.runner is not None:
@@ -185,7 +191,87 @@ def _step(
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
         guidance=guidance,
+        tools=tools,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepTools:
+    """Reads what steps name in `tools`."""
+
+    agent: Agent
+    locked: LockedServers
+    problems: FileProblems
+
+    def of_steps(self, nodes: Sequence[Node[StepEntry] | Node[CheckStepEntry]]) -> dict[str, tuple[str, ...] | None]:
+        """The tools of each step by its id, None where it names none; with what nobody can use reported."""
+        tools = {node.id: self._of_step(node) for node in nodes}
+        asking = [tools[node.id] for node in nodes if not _is_command(node)]
+        reading = [names for names in asking if "Read" in (self._allowed if names is None else names)]
+        if self.agent.file.skills and not reading:
+            message = 'skills are read with the tool "Read", which no step has'
+            self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')
+        if not self.problems.failed_at(r"/steps/[^/]+/tools(/.*)?"):
+            named = {name for names in asking for name in names or ()}
+            for server, offered in self.locked.offered.items():
+                if named.isdisjoint(offered):
+                    at = Pointer("/mcpServers") / server.removeprefix(MCP_PREFIX)
+                    fix = f'Write "{server}" into "tools" of the steps that need it, or remove it.'
+                    self.agent.problems.report("SF111", at, "no step names a tool of it", fix)
+        return tools
+
+    @property
+    def _allowed(self) -> tuple[str, ...]:
+        allowed = self.agent.runner.boundaries.allowed_tools
+        return tuple(name for name in TOOL_SPECS_BY_NAME if allowed is None or name in allowed or "*" in allowed)
+
+    def _of_step(self, node: Node[StepEntry] | Node[CheckStepEntry]) -> tuple[str, ...] | None:
+        at = node.at / "tools"
+        if node.entry.tools is None:
+            return None
+        if _is_command(node):
+            message = '"tools" has no effect where a command answers instead of the model'
+            self.problems.report("SF111", at, message, "Remove the key, or leave it.")
+            return None
+        mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
+        plan = mode is PermissionMode.PLAN
+        named = (self._names(tool, at / index, plan=plan) for index, tool in enumerate(node.entry.tools))
+        return tuple(dict.fromkeys(name for names in named for name in names))
+
+    def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
+        """The tools that are meant; none after a problem."""
+        names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
+        names |= {name: (name,) for offered in self.locked.offered.values() for name in offered}
+        if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
+            return names[tool]
+        if tool in names:
+            message = f'"permissionMode" is "plan", which leaves it no tool "{tool}"'
+            fix = f"Remove it, or give the step another mode: this one leaves {listed(sorted(READ_ONLY_TOOLS))}."
+        elif tool in KNOWN_TOOL_NAMES:
+            message = f'agent.json does not allow the tool "{tool}"'
+            fix = 'Add it to "allowedTools" there, or remove it here.'
+        elif any(f"{tool}__".startswith(server) for server in self._unpinned):
+            return ()  # why nothing is known of it was reported
+        else:
+            all_of_it = tool.removesuffix("__*")
+            near = all_of_it if all_of_it in names else closest_match(tool, names)
+            message = f'the tool "{tool}" is not known{hint(near)}'
+            fix = f"Use {listed((*self._allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
+        self.problems.report("SF356", at, message, fix)
+        return ()
+
+    @property
+    def _unpinned(self) -> Iterator[str]:
+        """What the names of tools begin with that nothing is known of."""
+        if not self.agent.known:
+            yield MCP_PREFIX
+        for server in self.agent.mcp_servers:
+            if f"{MCP_PREFIX}{server.name}" not in self.locked.offered:
+                yield mcp_name(server.name, "")
+
+
+def _is_command(node: Node[StepEntry] | Node[CheckStepEntry]) -> bool:
+    return isinstance(node.entry, StepEntry) and node.entry.runner is not None
 
 
 def _name_handoffs(

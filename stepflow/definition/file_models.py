@@ -290,6 +290,7 @@ class StepEntry(FileModel):
     runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
     guidance: list[str] = Field(default_factory=list)
+    tools: list[str] | None = None
 
 
 class PatternEntry(FileModel):
@@ -442,6 +443,7 @@ class CheckStepEntry(FileModel):
     format_retries: AtLeastZero | None = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
     guidance: list[str] = Field(default_factory=list)
+    tools: list[str] | None = None
 
 
 class CheckRegistry(Registry):

@@ -15,7 +15,7 @@ from stepflow.definition.file_models import GitHub
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
-from stepflow.definition.mcp import read_lock
+from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.prompt_files import shipped_prompt, split_prompt
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.repository.skills import read_skills
@@ -167,7 +167,7 @@ def _load(
     locked = read_lock(agent.mcp_servers, folder, agent.problems)
     files = GuidanceFiles(repository or located.root, agent)
     guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
-    graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, options=options)
+    graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, locked=locked, options=options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
@@ -220,6 +220,7 @@ def _graph(
     diagnostics: Diagnostics,
     *,
     guidance: GuidanceFiles,
+    locked: LockedServers,
     options: LoadOptions,
 ) -> Graph | None:
     file = named or agent.runner.flow.prompts.registry
@@ -232,7 +233,9 @@ def _graph(
     dialect = detect_dialect(document, problems) if document is not None else None
     if document is None or dialect is None:
         return None
-    return compile_registry(document, dialect, problems, agent=agent, folder=folder, guidance=guidance, options=options)
+    return compile_registry(
+        document, dialect, problems, agent=agent, folder=folder, guidance=guidance, locked=locked, options=options
+    )
 
 
 def _define(

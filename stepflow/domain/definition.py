@@ -266,7 +266,8 @@ class Step:
     `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
     command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
     a step with an `approval` the run ends until somebody with that permission agrees; `approvals` demand the same
-    before its transitions of these words are taken. `guidance` is what it is shown beside the agent's.
+    before its transitions of these words are taken. `guidance` is what it is shown beside the agent's. `tools` are the
+    names of all that it may use, MCP tools among them; None is what the agent allows, and none of these.
     """
 
     id: str
@@ -287,6 +288,7 @@ class Step:
     approval: Permission | None = None
     approvals: Mapping[str, Permission] = field(default_factory=dict)
     guidance: tuple[SourceText, ...] = ()
+    tools: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The six tools that a step may offer to the model, as data (flow.md §14)."""
+"""The tools that a step offers to the model; the six of our own as data (flow.md §14)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ToolSpec
-from stepflow.domain.words import PermissionMode, StepKind
+from stepflow.domain.mcp import mcp_name
+from stepflow.domain.words import PermissionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Mapping
 
+    from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject, JsonValue
 
 
-def effective_tools(
-    kind: StepKind | None, allowed_tools: AbstractSet[str] | None, mode: PermissionMode
-) -> tuple[ToolSpec, ...]:
-    """The kind's tools, less what `allowed_tools` (None: all) or the mode leaves out, in the order of `TOOL_SPECS`.
+def effective_tools(agent: AgentDefinition, step: Step) -> Mapping[str, ToolSpec]:
+    """What a step's model is offered, by the names that definitions use (flow.md §14): in the order of `TOOL_SPECS`,
+    then in that of the MCP servers.
 
-    A step without a kind has the tools of a work step (registry.md §5.2). Names that nobody knows are ignored.
+    Every kind of step may have every tool; none of them holds a token. Names that nobody knows are ignored.
     """
-    named = _TOOLS_OF_KIND[kind or StepKind.WORK]
-    if allowed_tools is not None and "*" not in allowed_tools:
-        named = named & allowed_tools
-    if mode is PermissionMode.PLAN:
+    pinned = {
+        mcp_name(server.name, tool.name): server.spec_of(tool) for server in agent.mcp_servers for tool in server.tools
+    }
+    named = KNOWN_TOOL_NAMES if agent.allowed_tools is None else KNOWN_TOOL_NAMES & agent.allowed_tools
+    if step.tools is not None:
+        named = (named | pinned.keys()) & {*step.tools}
+    if (step.permission_mode or agent.permission_mode) is PermissionMode.PLAN:
+        # What a server says of its tools proves nothing, so none of them counts as one that only reads.
         named = named & READ_ONLY_TOOLS
-    return tuple(TOOL_SPECS_BY_NAME[name] for name in TOOL_SPECS_BY_NAME if name in named)
+    return {name: spec for name, spec in {**TOOL_SPECS_BY_NAME, **pinned}.items() if name in named}
 
 
 def _tool(name: str, description: str, required: tuple[str, ...], **properties: JsonObject) -> ToolSpec:
@@ -110,5 +115,3 @@ TOOL_SPECS: tuple[ToolSpec, ...] = tuple(TOOL_SPECS_BY_NAME.values())
 #: Every other name in `allowedTools` is ignored with SF210.
 KNOWN_TOOL_NAMES = frozenset(TOOL_SPECS_BY_NAME)
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep"})
-#: flow.md §14: every kind may use every tool; none of them holds a token.
-_TOOLS_OF_KIND: dict[StepKind, frozenset[str]] = dict.fromkeys(StepKind, KNOWN_TOOL_NAMES)

@@ -134,7 +134,6 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
     strategy = strategy_for(context, model)
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
-    tools = effective_tools(step.kind, agent.allowed_tools, step.permission_mode or agent.permission_mode)
     system = render_system(agent, step, variables)
     request = ModelRequest(
         step_id=step.id,
@@ -143,7 +142,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         system=system.text,
         cacheable=system.cacheable,
         messages=(Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images))),),
-        tools=tools,
+        tools=tuple(effective_tools(agent, step).values()),
         schema=schema,
         strategy=strategy,
     )

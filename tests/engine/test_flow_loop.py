@@ -18,6 +18,7 @@ from stepflow.domain.event import (
     UserMessage,
     ValidatorRan,
 )
+from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
@@ -72,6 +73,24 @@ def test_a_tool_that_the_step_does_not_have_is_denied_and_never_runs() -> None:
     assert call.denied
     assert "Its tools: read." in call.output
     assert "tool bash" not in ports.tools.happened
+
+
+def test_a_tool_of_a_server_is_offered_to_the_step_that_names_it_and_to_no_other() -> None:
+    search = McpTool(name="search", description="Searches.", input_schema={"type": "object"})
+    agent = issue_agent()
+    first = replace(agent.steps["initial.issue"], tools=("Read", "mcp__docs__search"))
+    agent = replace(
+        agent,
+        steps={**agent.steps, first.id: first},
+        mcp_servers=(McpServer(name="docs", command=("serve",), tools=(search,)),),
+    )
+    use = calls("mcp__docs__search", query="x")
+    _result, ports = play(agent, [use, HAPPY[0], use, *HAPPY[1:]])
+    offered = [[tool.name for tool in request.tools] for request in ports.model.requests]
+    assert offered[:2] == [["read", "mcp__docs__search"]] * 2
+    assert offered[2:] == [["bash", "read", "write", "edit", "glob", "grep"]] * 3
+    assert [call.denied for call in ports.journal.of(ToolCalled)] == [False, True]
+    assert ports.tools.happened.count("tool mcp__docs__search") == 1
 
 
 # --- closing -------------------------------------------------------------------------------------------------

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jsonschema
 import pytest
 
+from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, TOOL_SPECS, TOOL_SPECS_BY_NAME, effective_tools
 from stepflow.domain.words import PermissionMode, StepKind
+from tests.build import make_agent, make_step
 
 ALL = ("bash", "read", "write", "edit", "glob", "grep")
 
 
-def names(kind, allowed=None, mode=PermissionMode.ACCEPT_EDITS):
-    return tuple(spec.name for spec in effective_tools(kind, allowed, mode))
+DOCS = McpServer(
+    name="docs",
+    tools=tuple(McpTool(name=name, description=name, input_schema={"type": "object"}) for name in ("fetch", "search")),
+)
+
+
+def names(kind, allowed=None, mode=PermissionMode.ACCEPT_EDITS, *, tools=None):
+    step = replace(make_step("work", tools=tools), kind=kind)
+    agent = make_agent(step, allowed_tools=allowed, permission_mode=mode, mcp_servers=(DOCS,))
+    return tuple(spec.name for spec in effective_tools(agent, step).values())
 
 
 @pytest.mark.parametrize("kind", [*StepKind, None])
@@ -33,11 +45,9 @@ def test_the_other_modes_mean_the_same(mode):
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [
-        (frozenset({"*"}), ALL),
-        (frozenset({"*", "Read"}), ALL),
         (frozenset(), ()),
         (frozenset({"Grep", "Bash"}), ("bash", "grep")),
-        (frozenset({"bash", "WebFetch"}), ()),
+        (frozenset({"bash", "WebFetch", "mcp__docs__search"}), ()),
     ],
 )
 def test_allowed_tools_narrow_the_row_and_unknown_names_are_ignored(allowed, expected):
@@ -46,6 +56,23 @@ def test_allowed_tools_narrow_the_row_and_unknown_names_are_ignored(allowed, exp
 
 def test_allowed_tools_and_plan_mode_both_hold():
     assert names(StepKind.WORK, frozenset({"Bash", "Read"}), PermissionMode.PLAN) == ("read",)
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        ((), ()),
+        (("Grep", "Bash", "Edit"), ("bash", "grep")),
+        (("mcp__docs__search", "Bash"), ("bash", "mcp__docs__search")),
+        (("mcp__docs__search", "mcp__docs__fetch", "mcp__docs__gone"), ("mcp__docs__fetch", "mcp__docs__search")),
+    ],
+)
+def test_a_step_has_what_it_names_of_what_the_agent_allows_and_of_the_pinned_tools(tools, expected):
+    assert names(StepKind.WORK, frozenset({"Bash", "Read", "Grep"}), tools=tools) == expected
+
+
+def test_plan_mode_has_no_tool_of_a_server():
+    assert names(StepKind.WORK, mode=PermissionMode.PLAN, tools=("Read", "Bash", "mcp__docs__search")) == ("read",)
 
 
 def test_names_in_allowed_tools_are_the_capitalised_tool_names():

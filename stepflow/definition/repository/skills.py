@@ -46,9 +46,6 @@ def read_skills(root: Path, agent: Agent) -> tuple[Skill, ...]:
             skills[skill.name] = skill
         except _Unusable as fault:
             agent.problems.add(fault.code, _AT / index, f'the skill "{folder}": {fault.message}', fault.fix)
-    tools = agent.runner.boundaries.allowed_tools
-    if skills and tools is not None and not {"*", "Read"} & {*tools}:
-        agent.problems.add("SF116", _AT, 'skills are read with the tool "Read", which no step has', 'Allow "Read".')
     return tuple(skills.values())
 
 
