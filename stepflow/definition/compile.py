@@ -241,7 +241,7 @@ class _StepTools:
     def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
         """The tools that are meant; none after a problem."""
         names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
-        names |= {name: (name,) for offered in self.locked.offered.values() for name in offered}
+        names |= {name: (name,) for name in self.locked.tools}
         if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
             return names[tool]
         if tool in names:

@@ -169,6 +169,7 @@ def _load(
     guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
     graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, locked=locked, options=options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
+    inspection = replace(inspection, mcp_tools=locked.tools)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
     definition = _define(

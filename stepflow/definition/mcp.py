@@ -151,6 +151,11 @@ class LockedServers:
     servers: tuple[McpServer, ...] = ()
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of all that a model can be offered."""
+        return tuple(name for names in self.offered.values() for name in names)
+
 
 def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: FileProblems) -> LockedServers:
     """The servers with the tools that the agent's lock file pins; `problems` are those of agent.json."""

@@ -47,10 +47,12 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The problems of one agent, and the texts of the files that they are in, by the problems' `file`."""
+    """The problems of one agent, and the texts of the files that they are in, by the problems' `file`; with the names
+    of the tools of MCP servers that its steps may name."""
 
     problems: tuple[Problem, ...]
     texts: Mapping[str, str] = field(default_factory=dict)
+    mcp_tools: tuple[str, ...] = ()
 
 
 def count_problems(problems: Iterable[Problem]) -> str:

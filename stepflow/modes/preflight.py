@@ -13,6 +13,7 @@ from stepflow.domain.definition import guidance_files
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.tools import effective_tools
 from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
@@ -68,6 +69,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             agent = load_requested(request)
             yield _judged("definition", agent.problems)
             yield from _guidance(agent)
+            yield from _tools(agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
             yield _judged("definition", problems)
@@ -111,6 +113,15 @@ def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
     for name, texts in shown.items():
         if texts:
             yield ok(name, ", ".join(map(str, guidance_files(texts))))
+
+
+def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """What the model may call: one row where that is the same in every step."""
+    asking = [step for step in agent.steps.values() if step.command is None]
+    tools = {f"tools: {step.id}": ", ".join(effective_tools(agent, step)) or "none" for step in asking}
+    if len(same := {*tools.values()}) == 1:
+        tools = {"tools": same.pop()}
+    yield from (ok(name, detail) for name, detail in tools.items())
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -82,8 +82,8 @@ def _with_scenarios(agent: str, inspection: Inspection, root: Path) -> Inspectio
     folder = root / AGENTS / agent if "/" not in agent else root / agent
     if not (folder / "scenarios").is_dir():
         return inspection
-    problems, texts = scenario_problems(folder.resolve(), root.resolve())
-    return Inspection(problems=(*inspection.problems, *problems), texts={**inspection.texts, **texts})
+    problems, texts = scenario_problems(folder.resolve(), root.resolve(), inspection.mcp_tools)
+    return replace(inspection, problems=(*inspection.problems, *problems), texts={**inspection.texts, **texts})
 
 
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedErr
 from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node, read_scenario_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from stepflow.domain.json import JsonObject
@@ -32,12 +32,15 @@ _FIXES = {
     "SF107": "Write the key with its value.",
     "SF108": "Correct the key, or remove it; `stepflow schema scenario` has all of them.",
     "SF106": "Write what the key takes; `stepflow schema scenario` has its form.",
-    "SF210": f"Use one of {listed(_TOOLS)}.",
+    "SF210": f"Use one of {listed(_TOOLS)}, or a tool of an MCP server that the agent's lock has.",
 }
 
 
-def scenario_problems(folder: Path, root: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
-    """Those of all scenarios of an agent's folder, and the texts of their files by the problems' `file`."""
+def scenario_problems(
+    folder: Path, root: Path, mcp_tools: Collection[str]
+) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """Those of all scenarios of an agent's folder, and the texts of their files by the problems' `file`. What arguments
+    one of the `mcp_tools` takes is its server's affair."""
     problems: list[Problem] = []
     texts: dict[str, str] = {}
     for path in sorted((folder / "scenarios").glob("*.yaml")):
@@ -48,11 +51,11 @@ def scenario_problems(folder: Path, root: Path) -> tuple[tuple[Problem, ...], di
             fault = ScenarioFault(line=None, place=(), message=refused.message, kind="yaml")
             problems.append(replace(_problem(file, fault), message=f"the scenario {refused.message}", fix=refused.fix))
             continue
-        problems += (_problem(file, fault) for fault in _faults(texts[file]))
+        problems += (_problem(file, fault) for fault in _faults(texts[file], mcp_tools))
     return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}
 
 
-def _faults(text: str) -> Iterator[ScenarioFault]:
+def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
     read = read_scenario_text(text)
     if isinstance(read, tuple):
         misspelled = {(*fault.place[:-1], _near(fault)) for fault in read if fault.kind == _UNKNOWN}
@@ -62,7 +65,7 @@ def _faults(text: str) -> Iterator[ScenarioFault]:
     yield from empty
     lines = {fault.line for fault in empty}
     # A key without its value is no wrong argument besides.
-    yield from (fault for fault in _tool_faults(read, text) if fault.line not in lines)
+    yield from (fault for fault in _tool_faults(read, text, mcp_tools) if fault.line not in lines)
 
 
 def _without_value(text: str) -> Iterator[ScenarioFault]:
@@ -84,7 +87,7 @@ def _without_value(text: str) -> Iterator[ScenarioFault]:
                 pass
 
 
-def _tool_faults(scenario: Scenario, text: str) -> Iterator[ScenarioFault]:
+def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
     calls = (
         ((*(("turns",) if scenario.turns is not None else ("steps", queue)), number, "tools", at), call)
         for queue, turns in scenario.queues().items()
@@ -93,10 +96,13 @@ def _tool_faults(scenario: Scenario, text: str) -> Iterator[ScenarioFault]:
     )
     for place, call in calls:
         for name, arguments in call.items():
-            yield from _call_faults(name, arguments, place, text)
+            if name not in mcp_tools:
+                yield from _call_faults(name, arguments, place, text, known_tools=(*_TOOLS, *mcp_tools))
 
 
-def _call_faults(name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str) -> Iterator[ScenarioFault]:
+def _call_faults(
+    name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str, *, known_tools: Collection[str]
+) -> Iterator[ScenarioFault]:
     """What a tool refuses. An argument that it does not know is why another is missing."""
 
     def fault(kind: str, message: str, *argument: str) -> ScenarioFault:
@@ -105,7 +111,7 @@ def _call_faults(name: str, arguments: JsonObject, place: tuple[int | str, ...],
 
     known = _ARGUMENTS.get(name, ())
     if name not in _TOOLS:
-        yield fault("tool", f'there is no tool "{name}"{did_you_mean(name, _TOOLS)}')
+        yield fault("tool", f'there is no tool "{name}"{did_you_mean(name, known_tools)}')
     elif unknown := next((key for key in arguments if key not in known), None):
         near = did_you_mean(unknown, known)
         message = f'the tool "{name}" has no argument "{unknown}"{near}; it takes {listed(known)}'

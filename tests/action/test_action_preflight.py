@@ -22,6 +22,19 @@ def test_all_rows_are_in_log_and_summary_and_nothing_is_asked_or_written(world: 
     assert not (world.runner.folder / "temp" / "stepflow").exists()
 
 
+def test_what_the_model_may_call_is_one_row_or_one_for_each_step(world: World) -> None:
+    usual = r"Bash, Read, Write, Edit, Glob, Grep"
+    assert f"| tools | ✅ ok | {usual} |" in world.run([], mode="preflight").summary
+    world.edit("steps_registry.json", lambda it: it["steps"]["initial.issue"].update(tools=["Read", "Grep"]))
+    world.edit("steps_registry.json", lambda it: it["steps"]["closure.issue"].update(tools=[]))
+    rows = world.run([], mode="preflight").summary.splitlines()
+    assert [row for row in rows if row.startswith("| tools")] == [
+        "| tools: initial.issue | ✅ ok | Read, Grep |",
+        f"| tools: continuation.issue | ✅ ok | {usual} |",
+        "| tools: closure.issue | ✅ ok | none |",
+    ]
+
+
 def test_with_a_read_token_actor_and_labels_are_looked_up(world: World) -> None:
     world.github.read_token = READ_TOKEN
     world.github.state.labels.add("ready-for-review")

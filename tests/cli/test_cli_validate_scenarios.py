@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
+from stepflow.definition.mcp import LOCK_FILE, lock_text
+from stepflow.domain.mcp import McpServer, McpTool
+from tests.definition.load_cases import edit_json
 
 FILE = ".agent/fixer/scenarios/straight.yaml"
 WRONG = {
@@ -100,3 +103,13 @@ def test_the_line_is_shown_and_the_agent_may_be_named_by_its_folder(checkout: Pa
     shown = capsys.readouterr().out
     assert f" --> {FILE}:2" in shown
     assert "2 |   - txet: a" in shown
+
+
+def test_a_pinned_tool_of_a_server_may_be_called_with_any_arguments(checkout: Path, capsys) -> None:
+    folder = checkout / ".agent/fixer"
+    search = McpTool(name="search", description="Searches.", input_schema={"type": "object"})
+    (folder / LOCK_FILE).write_text(lock_text([McpServer(name="docs", tools=(search,))]))
+    edit_json(folder / "agent.json", "set", "/mcpServers", {"docs": {"command": "serve"}})
+    write(checkout, b"turns:\n  - tools: [mcp__docs__search: { q: x }]\n  - tools: [mcp__docs__serch: { q: x }]\n")
+    (problem,) = problems(checkout, capsys, code=0)
+    assert 'no tool "mcp__docs__serch" (did you mean "mcp__docs__search"?)' in problem["message"]

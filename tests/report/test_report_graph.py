@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
+from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.words import FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
 from stepflow.report.graph.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
+from stepflow.report.graph.svg import graph_svg
 from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT)
@@ -53,6 +55,22 @@ def test_the_picture_of_a_plausible_run_is_the_golden_one():
 
 def test_the_graph_for_programs_is_the_golden_one():
     assert_golden("report/graph.json", json.dumps(graph_json(AGENT, walked_path(REPORT)), indent=1) + "\n")
+
+
+def test_a_step_that_names_its_tools_shows_them():
+    docs = McpServer(name="docs", tools=(McpTool(name="search", description="Searches.", input_schema={}),))
+    first = replace(STEPS[0], tools=("Read", "mcp__docs__search"))
+    agent = replace(agent_with(**{first.id: first}), mcp_servers=(docs,))
+    nodes = graph_json(agent)["steps"]
+    assert [node["id"] for node in nodes if node["own_tools"]] == [first.id]
+    assert nodes[0]["tools"] == ["Read", "mcp__docs__search"]
+    assert nodes[1]["tools"] == ["Bash", "Read", "Write", "Edit", "Glob", "Grep"]
+    picture = mermaid_graph(agent)
+    assert picture.count("tools ") == 1
+    assert drawable(picture)
+    assert graph_svg(agent).count(">tools Read, mcp__docs__search<") == 1
+    bare = replace(agent, steps={first.id: replace(first, tools=())})
+    assert "tools none" in mermaid_graph(bare)
 
 
 def test_only_the_path_of_a_run_that_completed_leads_to_the_end():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.definition import Branch, Target
 from stepflow.domain.figures import usd
+from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line
 
@@ -104,7 +105,8 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
     """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
-    may end the run as failed; `guidance` names the files that its model is shown."""
+    may end the run as failed; `guidance` names the files that its model is shown, `tools` what it may call, and
+    `own_tools` is true where the step itself says which."""
 
     id: str
     name: str
@@ -115,6 +117,13 @@ class GraphNode:
     may_abort: bool = False
     visits: int = 0
     guidance: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    own_tools: bool = False
+
+    @property
+    def tool_label(self) -> str:
+        """The tools as words for a picture, where the step names them; empty where it has the usual ones."""
+        return f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +172,8 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
                 may_abort=bool(step.gate and step.gate.lists_abort),
                 visits=visits[step.id],
                 guidance=() if step.command else tuple(text.file for text in (*agent.guidance, *step.guidance)),
+                tools=() if step.command else tuple(effective_tools(agent, step)),
+                own_tools=step.tools is not None,
             )
             for step in agent.steps.values()
         ),
@@ -266,6 +277,8 @@ def _shape(node: GraphNode) -> str:
         text += f"<br/>{_text(node.name)}"
     if not node.reachable:
         text += "<br/>(unreachable)"
+    if node.tool_label:
+        text += f"<br/>{_text(node.tool_label)}"
     for validator in node.validators:
         text += f"<br/>check {_text(validator)}"
     if node.may_abort:
