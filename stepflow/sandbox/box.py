@@ -23,6 +23,7 @@ from stepflow.sandbox.isolation import SandboxState, git_folders_outside, judge_
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.restore import CheckoutRestore
+from stepflow.sandbox.server_process import ServerProcess
 from stepflow.sandbox.snapshots import SnapshotPort
 
 if TYPE_CHECKING:
@@ -158,6 +159,19 @@ class Toolbox:
         if "problem" in answer:
             return CommandResult(exit_code=-1, started=False, error=answer["problem"])
         return CommandResult(**{**answer, "restored": tuple(answer.get("restored", ()))})
+
+    def start_server(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> ServerProcess:
+        """Start a program that serves until the step ends. The variables join those of every tool.
+
+        Raises `CannotStart`.
+        """
+        request: JsonObject = {"op": "start_server", "argv": list(argv), "env": dict(environment)}
+
+        def start(descriptors: tuple[int, int, int]) -> str:
+            answer = self._channel.ask(request, timeout=self.options.grace, descriptors=descriptors)
+            return str(answer.get("problem", ""))
+
+        return ServerProcess(start)
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""

@@ -1,4 +1,4 @@
-"""The parent's end of the pipe to the sandbox's program: starts it, sends requests, and ends it."""
+"""The parent's end of the channel to the sandbox's program: starts it, sends requests, and ends it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import selectors
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ _LAST_WORDS = 2000
 
 class ChildChannel:
     """A running toolbox program. `group` is one that nothing but the tools has, None where there is none. `inherited`
-    are descriptors that it is given besides its pipes."""
+    are descriptors that it is given besides its standard ones."""
 
     def __init__(
         self,
@@ -46,12 +47,14 @@ class ChildChannel:
         self._group = group
         self._killed_all = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        # A socket, since it also carries descriptors.
+        self._requests, requests = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
                 [sys.executable, "-I", "-S", str(program)],
                 cwd=checkout,
                 env=dict(environment),
-                stdin=subprocess.PIPE,
+                stdin=requests.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,
@@ -59,14 +62,17 @@ class ChildChannel:
             )
         except OSError as exc:
             self._errors.close()
+            self._requests.close()
             raise IsolationError(
                 f"The toolbox could not be started in {checkout}: {exc.strerror}.",
                 hint="Check the folder and its rights.",
             ) from exc
-        if not self._process.stdin or not self._process.stdout:
-            raise IsolationError("The toolbox was started without pipes.")
-        self._requests, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._requests, False)
+        finally:
+            requests.close()
+        if not self._process.stdout:
+            raise IsolationError("The toolbox was started without a pipe.")
+        self._answers = self._process.stdout.fileno()
+        self._requests.setblocking(False)
         os.set_blocking(self._answers, False)
         self._frames = wire.Frames()
         self._broken = ""
@@ -95,8 +101,10 @@ class ChildChannel:
         timeout: float,
         sink: Callable[[bytes], object] | None = None,
         payload: Iterable[bytes] = (),
+        descriptors: tuple[int, ...] = (),
     ) -> dict[str, Any]:
-        """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink.
+        """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink. The
+        program gets duplicates of the `descriptors`.
 
         An exception that arrives meanwhile, a cancellation above all, leaves a channel that can only be closed.
         """
@@ -107,7 +115,7 @@ class ChildChannel:
         op = str(request["op"])
         try:
             with self.waiting():
-                self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
+                self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op, descriptors)
                 for piece in payload:
                     self._send(wire.pack(wire.RAW, piece), deadline, op)
                 answer = self._receive(deadline, op, sink)
@@ -119,8 +127,7 @@ class ChildChannel:
     def close(self) -> None:
         """End the program and everything that it has started. May be called again."""
         self._broken = "The toolbox is closed."
-        if self._process.stdin and not self._process.stdin.closed:
-            self._process.stdin.close()
+        self._requests.close()
         try:
             self._wait_or_kill()
             if self._process.returncode != 0 and self._group is not None:
@@ -130,14 +137,15 @@ class ChildChannel:
                 self._process.stdout.close()
             self._errors.close()
 
-    def _send(self, frame: bytes, deadline: float, op: str) -> None:
+    def _send(self, frame: bytes, deadline: float, op: str, descriptors: tuple[int, ...] = ()) -> None:
         view = memoryview(frame)
         while view:
-            self._await(self._requests, selectors.EVENT_WRITE, deadline, op)
+            self._await(self._requests.fileno(), selectors.EVENT_WRITE, deadline, op)
             try:
-                view = view[os.write(self._requests, view) :]
-            except BrokenPipeError:
+                view = view[socket.send_fds(self._requests, [view], descriptors) :]
+            except (BrokenPipeError, ConnectionResetError):
                 raise self._ended(op) from None
+            descriptors = ()
 
     def _receive(self, deadline: float, op: str, sink: Callable[[bytes], object] | None) -> dict[str, Any]:
         while True:

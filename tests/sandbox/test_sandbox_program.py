@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -29,13 +30,22 @@ def imports(path: Path) -> list[tuple[int, str]]:
     return imports
 
 
+def run_alone(argv: list[str], said: bytes = b"", **options) -> subprocess.CompletedProcess:
+    """Run the program with a channel that is closed after what was `said`."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            ours.sendall(said)
+        return subprocess.run(argv, stdin=theirs, check=False, **options)
+
+
 @pytest.mark.parametrize("path", sorted(INNER.glob("*.py")), ids=lambda path: path.name)
 def test_each_module_imports_the_standard_library_and_its_siblings_only(path):
     for level, module in imports(path):
         assert level == 1 or (level == 0 and module.partition(".")[0] in sys.stdlib_module_names), module
 
 
-def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
+def test_it_starts_fast_answers_and_ends_with_its_channel(open_folder):
     """Started bare: an unreadable identity is answered, then the process ends by itself."""
     begun = time.monotonic()
     settings = {"checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
@@ -46,7 +56,7 @@ def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     frame = wire.pack(wire.JSON, json.dumps(request).encode())
     environment = {"HOME": str(open_folder), "TMPDIR": str(open_folder)}
     argv = [sys.executable, "-I", "-S", str(INNER / "__main__.py")]
-    done = subprocess.run(argv, input=frame, capture_output=True, env=environment, cwd=open_folder, check=False)
+    done = run_alone(argv, frame, capture_output=True, env=environment, cwd=open_folder)
     frames = wire.Frames()
     frames.feed(done.stdout)
     assert (done.returncode, done.stderr) == (1, b"")
@@ -54,9 +64,9 @@ def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     assert time.monotonic() - begun < 20
 
 
-def test_a_pipe_that_closes_before_the_first_word_ends_it(open_folder):
+def test_a_channel_that_closes_before_the_first_word_ends_it(open_folder):
     argv = [sys.executable, "-I", "-S", str(INNER / "__main__.py")]
-    assert subprocess.run(argv, stdin=subprocess.DEVNULL, env={}, cwd=open_folder, check=False).returncode == 0
+    assert run_alone(argv, env={}, cwd=open_folder).returncode == 0
 
 
 def test_nothing_of_stepflow_is_loaded_beside_it():
@@ -68,7 +78,7 @@ def test_nothing_of_stepflow_is_loaded_beside_it():
     )
     program = f"import sys; sys.path.append({str(INNER / '__main__.py')!r})\n{code}"
     argv = [sys.executable, "-I", "-S", "-c", program]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = run_alone(argv, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 

@@ -1,10 +1,11 @@
-"""The toolbox program: enters the sandbox, then answers one request after the other until the pipe closes."""
+"""The toolbox program: enters the sandbox, then answers one request after the other until their channel closes."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _REQUESTS = 0
 _ANSWERS = 1
 _PIECE = 65536
+#: What a server is given: its standard input, output and error.
+_STANDARD_DESCRIPTORS = 3
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
 _NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
@@ -65,23 +68,31 @@ def main() -> int:
 
 
 class _Requests:
-    """The frames that come in."""
+    """The frames that come in, and the descriptors that came with them."""
 
     def __init__(self) -> None:
         self._frames = wire.Frames()
+        self._socket = socket.socket(fileno=_REQUESTS)
+        self._descriptors: list[int] = []
 
     def wait(self) -> dict[str, Any]:
-        """The next request. Raises `ParentGone` at the pipe's end."""
+        """The next request. Raises `ParentGone` at the channel's end."""
         return wire.unpack(self.wait_raw())
 
     def wait_raw(self) -> bytes:
         """The next frame's payload."""
         while not (frame := self._frames.take()):
-            data = os.read(_REQUESTS, _PIECE)
+            data, descriptors, _, _ = socket.recv_fds(self._socket, _PIECE, _STANDARD_DESCRIPTORS)
             if not data:
                 raise ParentGone
+            self._descriptors += descriptors
             self._frames.feed(data)
         return frame[1]
+
+    def take_descriptors(self) -> list[int]:
+        """Those that came with the last request, to be closed."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
 
 
 class _Supervisor:
@@ -99,6 +110,7 @@ class _Supervisor:
         #: What the engine asks, beside tools; each may raise `Refusal` or `OSError` with the reason.
         self._operations: Mapping[str, Callable[[dict[str, Any]], dict[str, object]]] = {
             "command": self._command,
+            "start_server": self._start_server,
             "end_step": self._end_step,
             "tree": self._tree,
             "guard": self._guard,
@@ -155,6 +167,19 @@ class _Supervisor:
         restored = self._baseline.restore()
         own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
         return {**asdict(run_command(self._children, argv, timeout, extra_env=own)), "restored": restored}
+
+    def _start_server(self, request: dict[str, Any]) -> dict[str, object]:
+        """A process of the step like any other, whose standard descriptors are the parent's."""
+        argv, descriptors = request["argv"], self._requests.take_descriptors()
+        try:
+            stdin, stdout, stderr = descriptors
+            self._children.start(argv, stdin=stdin, stdout=stdout, stderr=stderr, extra_env=request["env"])
+        except (OSError, ValueError) as exc:
+            raise Refusal(f"`{argv[0]}` could not be started: {getattr(exc, 'strerror', None) or exc}") from exc
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return {}
 
     def _end_step(self, _request: object = None) -> dict[str, object]:
         self._drop_shell()
