@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
-    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
     from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
@@ -24,12 +24,16 @@ class Model(Protocol):
 class Tools(Protocol):
     """Runs the tools that a model asks for, where no secret is in reach."""
 
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """Start what these tools of a step need."""
+        ...
+
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one tool call. Bad input, a failed command and a timeout are results with `is_error`."""
         ...
 
     def end_step(self) -> None:
-        """Kill everything that the step's tools left running (security.md case 26)."""
+        """Kill everything that the step's tools have started or left running (security.md case 26)."""
         ...
 
 

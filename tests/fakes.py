@@ -13,6 +13,7 @@ from stepflow.domain.conversation import (
     ModelTurn,
     StopReason,
     ToolResult,
+    ToolSpec,
     ToolUse,
     Usage,
     text_block,
@@ -63,6 +64,10 @@ class RecordingTools:
     """Answers every tool call with one text and keeps what happened, in order."""
 
     happened: list[str] = field(default_factory=list)
+    begun: list[tuple[ToolSpec, ...]] = field(default_factory=list)
+
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        self.begun.append(tools)
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         self.happened.append(f"tool {use.name}")

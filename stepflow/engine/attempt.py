@@ -117,6 +117,7 @@ def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: 
     if step.command:
         return _run_command(context, step, step.command, schema)
     request = _open(context, step, schema, model)
+    context.ports.tools.begin_step(request.tools)
     described = schema if request.strategy is Strategy.PROMPT else None
     return read_answer(Conversation(context=context, request=request, described_schema=described), step, schema)
 

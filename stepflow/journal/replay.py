@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.checkout import CommandRequest
-    from stepflow.domain.conversation import ModelRequest, ToolUse
+    from stepflow.domain.conversation import ModelRequest, ToolSpec, ToolUse
     from stepflow.domain.event import Event
     from stepflow.ports import Ports
 
@@ -99,6 +99,8 @@ class Replay:
         self._left: deque[Event] = deque()
         self._notes: list[Noted] = []
         self._begun: ToolStarted | None = None
+        #: Of a step that began in the past and may go on.
+        self._tools: tuple[ToolSpec, ...] | None = None
         for event in events:
             if isinstance(event, PLAYED):
                 self._left.append(event)
@@ -136,6 +138,7 @@ class Replay:
         """The recorded turn, or a new one."""
         match self._coming:
             case None:
+                self._begin_step()
                 return self._ports.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
@@ -146,6 +149,15 @@ class Replay:
             case other:
                 raise _misfit(other, ModelTurned.event)
 
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """What a step needs is started when the past is used up."""
+        self._tools = tools
+
+    def _begin_step(self) -> None:
+        if self._tools is not None:
+            tools, self._tools = self._tools, None
+            self._ports.tools.begin_step(tools)
+
     def run_tool(self, use: ToolUse) -> ToolResult:
         """The recorded result; for the call that was at work when the run stopped, that it was; or a new one."""
         match self._coming:
@@ -153,6 +165,7 @@ class Replay:
                 begun, self._begun = self._begun, None
                 if begun is not None and begun.tool_use_id == use.id:
                     return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
+                self._begin_step()
                 return self._ports.tools.run_tool(use)
             case ToolCalled() as called:
                 return ToolResult(
@@ -167,6 +180,7 @@ class Replay:
 
     def end_step(self) -> None:
         """Nothing of a step that is played again is alive."""
+        self._tools = None
         if self._coming is None:
             self._ports.tools.end_step()
 

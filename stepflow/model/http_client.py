@@ -132,7 +132,7 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
     `timeout` holds where a request brings none of its own, as the SDK's do.
     """
     transport = BoundedTransport(
-        verify=_context(connection),
+        verify=ssl_context(connection),
         trust_env=False,
         # A connection is used again by the next turn of a quick step. What a long tool call left of it is not: many a
         # router forgets it. What a fault left of it the library closes itself.
@@ -144,7 +144,8 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
-def _context(connection: Connection) -> ssl.SSLContext:
+def ssl_context(connection: Connection) -> ssl.SSLContext:
+    """The public authorities and those of the connection."""
     context = httpx2.create_ssl_context(trust_env=False)
     if connection.certificates:
         context.load_verify_locations(cadata=connection.certificates)

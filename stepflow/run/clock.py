@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from stepflow.domain.checkout import CommandRequest, CommandResult
-    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
     from stepflow.ports import Clock, Commands, Model, Tools
 
 
@@ -71,6 +71,10 @@ class TimelyTools:
     tools: Tools
     deadline: Deadline
     usual: float
+
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """Start what the step's tools need."""
+        self.tools.begin_step(tools)
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one call. The other tools have short timeouts of their own."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken, ToolStarted
+from stepflow.domain.mcp import MCP_PREFIX
 from stepflow.domain.secrets import secrets_to_find
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshots import SnapshotStore
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.checkout import CommandRequest, CommandResult
-    from stepflow.domain.conversation import ToolResult, ToolUse
+    from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
     from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.recorded import RunSnapshots
     from stepflow.sandbox.box import Toolbox
@@ -88,10 +89,15 @@ def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
     return (os.fsencode(folder.relative_to(checkout)),) if folder.is_relative_to(checkout) else ()
 
 
-#: The tools that change files.
+#: The tools that change files, beside those of MCP servers.
 CHANGING = frozenset({"bash", "write", "edit"})
 #: Of the paths that are in no snapshot so many are named.
 MOST_NAMED = 10
+
+
+def changes_files(tool: str) -> bool:
+    """Whether a call of this tool may change files."""
+    return tool in CHANGING or tool.startswith(MCP_PREFIX)
 
 
 class Snapshotter:
@@ -105,7 +111,7 @@ class Snapshotter:
         self._git = find_git_folders(root)
         self._latest = self._problem = ""
         self._left_out: tuple[str, ...] = ()
-        #: Whether a tool that changes files has run in this step.
+        #: Whether something that changes files has run in this step.
         self._is_step_changing = False
 
     def keep(self, *, mark: bool = False) -> None:
@@ -162,13 +168,17 @@ class Snapshotter:
         """Put the tree back to what it was when it was last kept."""
         self._restore(self._latest)
 
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """A step with these tools begins. A server may change files without a call."""
+        self._is_step_changing = any(tool.name.startswith(MCP_PREFIX) for tool in tools)
+
     def begin(self, use: ToolUse) -> None:
         """A tool call begins."""
-        self._is_step_changing |= use.name in CHANGING
+        self._is_step_changing |= changes_files(use.name)
         self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
 
     def end_step(self) -> None:
-        """Keep what the step's processes did until they were ended. Without a call that changes files there were none:
+        """Keep what the step's processes did until they were ended. Without what changes files there were none:
         nothing of an earlier step is alive."""
         if self._is_step_changing or not self.holds:
             self.keep()
@@ -186,11 +196,16 @@ class SnapshottingTools:
     tools: Tools
     snapshotter: Snapshotter
 
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """Start what the step's tools need."""
+        self.snapshotter.begin_step(tools)
+        self.tools.begin_step(tools)
+
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one call."""
         self.snapshotter.begin(use)
         result = self.tools.run_tool(use)
-        if use.name in CHANGING:
+        if changes_files(use.name):
             self.snapshotter.keep()
         return result
 

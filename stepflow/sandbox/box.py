@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stepflow.domain.checkout import CommandRequest
-    from stepflow.domain.conversation import ToolUse
+    from stepflow.domain.conversation import ToolSpec, ToolUse
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Guards
@@ -134,6 +134,9 @@ class Toolbox:
             yield
         finally:
             self._channel.waiting = contextlib.nullcontext
+
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """The tools of the sandbox need nothing that has to be started (port `Tools`)."""
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""

@@ -71,6 +71,9 @@ class Notes:
     def __init__(self, checkout: Path) -> None:
         self._checkout = checkout
 
+    def begin_step(self, tools) -> None:
+        """Nothing has to be started."""
+
     def run_tool(self, use):
         from stepflow.domain.conversation import ToolResult
 

@@ -1,0 +1,255 @@
+"""The servers that a step has open: started, compared with what the lock pins, called, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pydantic import ValidationError
+
+from stepflow.domain.mcp import digest_of
+from stepflow.errors import InputError
+from stepflow.mcp.bounds import ENDED, BoundedTransport, CallBounds
+from stepflow.mcp.remote import RemoteAccess, RemoteTransport
+from stepflow.mcp.session import call_tool, connect, list_tools
+from stepflow.mcp.stdio import StdioTransport
+from stepflow.sandbox.server_process import CannotStart
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    from anyio.from_thread import BlockingPortal
+    from mcp import Client
+    from mcp.client import Transport
+
+    from stepflow.domain.json import JsonObject
+    from stepflow.domain.mcp import McpServer, McpTool
+    from stepflow.sandbox.server_process import ServerProcess
+
+#: Seconds until a server answers for the first time: one that is fetched by npx or uvx takes its time.
+START_SECONDS = 60.0
+#: Seconds that a connection may take to end by itself.
+_FAREWELL = 2.0
+#: Characters of a server's own words in a message, and names of tools in a list.
+_SHOWN, _NAMED = 300, 10
+_NAME, _LONGEST_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII), 64
+Answer = TypeVar("Answer")
+
+
+class ServerProblem(Exception):
+    """A server cannot be used; the message says which and why."""
+
+
+class ToolsChanged(ServerProblem):
+    """A server lists other tools than the lock pins; the message says which."""
+
+
+@dataclass(kw_only=True)
+class _Connection:
+    """One server's, served by a task of the portal's."""
+
+    bounds: CallBounds
+    process: ServerProcess | None
+    ready: Future[Client] = field(default_factory=Future)
+    task: Future[None] = field(default_factory=Future)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, transport: Transport) -> None:
+        """Hold the connection until it is `over`."""
+        # What is lost in a task would be printed with the server's words in it.
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with connect(transport) as client:
+            self.ready.set_result(client)
+            await self.over.wait()
+
+
+class OpenServers:
+    """The connections of one step at a time. `launch` starts a program in the sandbox; `waiting` is what an answer is
+    waited for in: a signal may interrupt it."""
+
+    def __init__(
+        self,
+        launch: Callable[[tuple[str, ...], Mapping[str, str]], ServerProcess],
+        access: RemoteAccess,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._launch, self._access, self._waiting = launch, access, waiting
+        self._ending = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._connections: dict[str, _Connection] = {}
+
+    def list_tools(self, server: McpServer) -> tuple[McpTool, ...]:
+        """The tools that the server lists; it is started if it is not open. Raises `ServerProblem`."""
+        connection = self._connections.get(server.name) or self._connect(server)
+        return self._ask(server, connection, list_tools, START_SECONDS)
+
+    def open(self, server: McpServer) -> None:
+        """Start the server if it is not open. Raises `ServerProblem`, and `ToolsChanged` where it is not the server
+        that was locked."""
+        if server.name in self._connections or digest_of(listed := self.list_tools(server)) == server.digest:
+            return
+        self._drop(server)
+        changes = compare_tools(server.tools, listed)
+        raise ToolsChanged(f'The MCP server "{server.name}" lists other tools than its lock pins: {changes}.')
+
+    def call(self, server: McpServer, tool: McpTool, arguments: JsonObject, seconds: float) -> tuple[str, bool]:
+        """What a tool of an open server answers, and whether that is an error. Raises `ServerProblem`; a connection
+        that is lost is opened again by the next call."""
+        self.open(server)
+        connection = self._connections[server.name]
+        return self._ask(server, connection, lambda client: call_tool(client, tool.name, arguments), seconds)
+
+    def close(self) -> None:
+        """End every connection; what runs in the sandbox is the sandbox's to end."""
+        connections, self._connections = self._connections, {}
+        try:
+            if self._portal:
+                for connection in connections.values():
+                    self._portal.call(connection.over.set)
+                wait([connection.task for connection in connections.values()], _FAREWELL)
+        finally:
+            self._portal = None
+            self._ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connect(self, server: McpServer) -> _Connection:
+        portal = self._portal or self._open_portal()
+        bounds = CallBounds()
+        connection = _Connection(bounds=bounds, process=None)
+        if server.url:
+            if problem := self._access.problem(server):
+                raise _problem(server, problem)
+            transport: Transport = RemoteTransport(server, self._access, bounds)
+        else:
+            try:
+                connection.process = self._launch(server.command, server.env)
+            except CannotStart as exc:
+                raise _problem(server, f"cannot be started: {exc}") from exc
+            self._ending.callback(connection.process.close)
+            transport = StdioTransport(connection.process, bounds)
+        self._connections[server.name] = connection
+        connection.task = portal.start_task_soon(connection.serve, BoundedTransport(transport, bounds))
+        ready: list[Future[Any]] = [connection.ready, connection.task]
+        with self._waiting():
+            wait(ready, START_SECONDS, FIRST_COMPLETED)
+        if not connection.ready.done():
+            error = connection.task.exception() if connection.task.done() else None
+            connection.task.cancel()
+            raise self._failed(server, connection, error, START_SECONDS)
+        return connection
+
+    def _open_portal(self) -> BlockingPortal:
+        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 - loaded where a step has a server
+
+        try:
+            import mcp  # noqa: F401, PLC0415 - the same
+        except ImportError as exc:
+            raise InputError(
+                "The agent has MCP servers, and the package for them is not installed.",
+                hint="Install it with: pip install 'stepflow[mcp]'.",
+            ) from exc
+        # The package logs what servers send.
+        logger = logging.getLogger("mcp")
+        logger.propagate, logger.handlers = False, [logging.NullHandler()]
+        self._portal = portal = self._ending.enter_context(start_blocking_portal())
+        # Whatever is still at work is cut off.
+        self._ending.callback(lambda: portal.call(portal.stop, True))
+        return portal
+
+    def _ask(
+        self,
+        server: McpServer,
+        connection: _Connection,
+        question: Callable[[Client], Awaitable[Answer]],
+        seconds: float,
+    ) -> Answer:
+        import anyio  # noqa: PLC0415 - loaded where a step has a server
+
+        assert self._portal is not None  # noqa: S101 - whoever has a connection has opened it
+        connection.bounds.begin_call()
+
+        async def ask() -> Answer:
+            with anyio.fail_after(seconds):
+                return await question(connection.ready.result())
+
+        try:
+            with self._waiting():
+                return self._portal.start_task_soon(ask).result()
+        except Exception as exc:
+            raise self._failed(server, connection, exc, seconds) from exc
+
+    def _failed(
+        self, server: McpServer, connection: _Connection, error: BaseException | None, seconds: float
+    ) -> ServerProblem:
+        """What went wrong, in the words of the transport if it knows. A connection is kept where the server itself
+        has answered with an error."""
+        from mcp import MCPError  # noqa: PLC0415 - loaded where a step has a server
+        from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        problem = connection.bounds.problem
+        match error:
+            case None | TimeoutError() | CancelledError():
+                said = f"did not answer within {seconds:g} s"
+            case ValidationError():
+                said = "gave an answer that the protocol does not know"
+            case _:
+                said = f"gave no answer: {_shorten(str(error) or type(error).__name__)}"
+        if problem or not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED:
+            self._drop(server)
+        if problem == ENDED and connection.process and (words := connection.process.last_words()):
+            problem = f"{ENDED}. Its last words: {_shorten(words[-_SHOWN:])}"
+        return _problem(server, problem or said)
+
+    def _drop(self, server: McpServer) -> None:
+        if (connection := self._connections.pop(server.name, None)) and self._portal:
+            self._portal.call(connection.over.set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolChanges:
+    """How the tools that a server lists differ from those that are pinned, by their names."""
+
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """In a few words; a stranger chose the names."""
+        kinds = (("new", self.new), ("gone", self.gone), ("changed", self.changed))
+        return "; ".join(f"{kind}: {', '.join(map(_shown_name, names[:_NAMED]))}" for kind, names in kinds if names)
+
+
+def compare_tools(pinned: Iterable[McpTool], listed: Iterable[McpTool]) -> ToolChanges:
+    """What a server that lists these tools has changed."""
+    before, now = {tool.name: tool for tool in pinned}, {tool.name: tool for tool in listed}
+    return ToolChanges(
+        new=tuple(name for name in now if name not in before),
+        gone=tuple(name for name in before if name not in now),
+        changed=tuple(name for name in now if name in before and now[name] != before[name]),
+    )
+
+
+def _problem(server: McpServer, problem: str) -> ServerProblem:
+    return ServerProblem(f'The MCP server "{server.name}" {problem.rstrip(".")}.')
+
+
+def _shown_name(name: str) -> str:
+    return name if _NAME.fullmatch(name) else json.dumps(name)[:_LONGEST_NAME]
+
+
+def _shorten(words: str) -> str:
+    return " ".join(words.split())[:_SHOWN]

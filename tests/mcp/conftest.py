@@ -1,0 +1,50 @@
+"""Servers in a real sandbox, opened as a step opens them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tests.servers
+from stepflow.domain.mcp import McpServer, digest_of
+from stepflow.domain.words import Isolation
+from stepflow.mcp.remote import RemoteAccess
+from stepflow.mcp.servers import OpenServers
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+from tests.mcp.steps import Step
+from tests.sandbox.toolbox_world import reachable_folder
+
+SERVERS = Path(tests.servers.__path__[0])
+
+
+@pytest.fixture
+def toolbox():
+    """A sandbox in a folder with the servers' programs."""
+    with reachable_folder() as folder:
+        shutil.copy(SERVERS / "mcp_docs.py", folder)
+        with Toolbox.start(folder, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)) as box:
+            yield box
+
+
+@pytest.fixture
+def open_step(toolbox):
+    """Opens a step with a server; one without `tools` is locked as it lists them now."""
+    opened = []
+
+    def begin(server: McpServer, *, access: RemoteAccess | None = None, **options: object) -> Step:
+        servers = OpenServers(toolbox.start_server, access or RemoteAccess())
+        opened.append(servers)
+        if not server.tools:
+            tools = servers.list_tools(server)
+            servers.close()
+            toolbox.end_step()
+            server = replace(server, tools=tools, digest=digest_of(tools))
+        return Step(toolbox=toolbox, servers=servers, server=server, **options)
+
+    yield begin
+    for servers in opened:
+        servers.close()

@@ -1,0 +1,48 @@
+"""A step with one server, and servers to give it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.mcp import McpServer, McpTool, digest_of, mcp_name
+from stepflow.mcp.servers import OpenServers
+from stepflow.mcp.tools import ToolsWithServers
+from stepflow.sandbox.box import Toolbox
+
+
+@dataclass
+class Step:
+    """A step whose only tools are those of one server."""
+
+    toolbox: Toolbox
+    servers: OpenServers
+    server: McpServer
+    limit: float = 20.0
+    redact: object = str
+
+    def __post_init__(self) -> None:
+        self.tools = ToolsWithServers(
+            self.toolbox, [self.server], self.servers, limit=lambda: self.limit, redact=self.redact
+        )
+
+    def begin(self) -> None:
+        self.tools.begin_step(tuple(map(self.server.spec_of, self.server.tools)))
+
+    def call(self, tool: str, **inputs: object) -> ToolResult:
+        return self.tools.run_tool(ToolUse(id="toolu_1", name=mcp_name(self.server.name, tool), input=inputs))
+
+    def bash(self, command: str) -> str:
+        return self.tools.run_tool(ToolUse(id="toolu_1", name="bash", input={"command": command})).text
+
+
+def docs(**env: str) -> McpServer:
+    """The real server on stdio."""
+    return McpServer(name="docs", command=(sys.executable, "mcp_docs.py"), env=env)
+
+
+def script(program: str) -> McpServer:
+    """A server that is this Python program, said to have one tool."""
+    tool = McpTool(name="search", description="", input_schema={"type": "object"})
+    return McpServer(name="docs", command=(sys.executable, "-c", program), tools=(tool,), digest=digest_of((tool,)))

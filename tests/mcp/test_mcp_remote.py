@@ -1,0 +1,143 @@
+"""A server over https is called by the parent, with a secret that stays there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from http.server import ThreadingHTTPServer
+
+import pytest
+
+from stepflow.domain.mcp import McpServer
+from stepflow.domain.secrets import Redactor
+from stepflow.errors import InputError
+from stepflow.mcp.remote import RemoteAccess
+from tests.servers.loopback import Handler, LoopbackServer
+from tests.servers.mcp_remote import RemoteMcp
+
+TOKEN = "mcp-token-0123456789"
+ACCESS = RemoteAccess(secrets={"DOCS_TOKEN": TOKEN})
+
+
+def remote(url: str, **headers: str) -> McpServer:
+    return McpServer(name="docs", url=url, headers=headers or {"Authorization": "Bearer ${DOCS_TOKEN}"})
+
+
+@pytest.fixture(scope="module")
+def docs():
+    with RemoteMcp(TOKEN) as server:
+        yield server
+
+
+def test_it_is_called_with_the_secret_in_its_header(open_step, docs):
+    step = open_step(remote(docs.url), access=ACCESS)
+    step.begin()
+    assert step.call("search", query="loops").text == "found loops"
+    assert TOKEN not in step.bash("env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'")
+
+
+def test_a_secret_that_it_sends_back_is_masked(open_step, docs):
+    step = open_step(remote(docs.url), access=ACCESS, redact=Redactor([TOKEN]))
+    step.begin()
+    assert step.call("search", query=TOKEN).text == "found ***"
+
+
+def test_a_wrong_secret_is_said(open_step, docs):
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    step = open_step(locked, access=RemoteAccess(secrets={"DOCS_TOKEN": "wrong"}))
+    with pytest.raises(InputError, match="answered with the HTTP status 401"):
+        step.begin()
+
+
+def test_nobody_there_is_said(open_step, docs):
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    step = open_step(replace(locked, url="http://127.0.0.1:9/mcp"), access=ACCESS)
+    with pytest.raises(InputError, match="cannot be reached: "):
+        step.begin()
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets", "problem"),
+    [
+        ("https://docs.example/mcp", {}, "needs DOCS_TOKEN, which the input mcp-secrets does not have"),
+        ("https://docs.example/mcp", {"DOCS_TOKEN": "a\nb"}, "has a header with characters that no header can have"),
+    ],
+)
+def test_what_cannot_be_called_is_not(open_step, docs, url, secrets, problem):
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    step = open_step(replace(locked, url=url), access=RemoteAccess(secrets=secrets))
+    with pytest.raises(InputError, match=problem):
+        step.begin()
+
+
+class Answering(Handler):
+    """Does with every request what its class says."""
+
+    status, headers_of_answer, parts = 200, (("Content-Type", "application/json"),), (b"{}",)
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(self.path)
+        self.send_response(self.status)
+        for name, value in self.headers_of_answer:
+            self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for part in self.parts:
+                self.wfile.write(part)
+        self.close_connection = True
+
+    do_GET = do_DELETE = do_POST
+
+
+SSE = (("Content-Type", "text/event-stream"),)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"status": 307, "headers_of_answer": (("Location", "/elsewhere"),)}, "leads to another address"),
+        ({"status": 307, "headers_of_answer": (("Location", "http://169.254.169.254/"),)}, "leads to another address"),
+        ({"headers_of_answer": (*SSE, ("Content-Encoding", "gzip"))}, "packs what it sends"),
+        ({"parts": (b"x" * 65536,) * 400}, "sent more than 1000 messages or 16 MiB"),
+        (
+            {"headers_of_answer": SSE, "parts": (b'data: {"jsonrpc": "2.0", "method": "x"}\n\n' * 2000,) * 400},
+            "sent more",
+        ),
+        ({"headers_of_answer": SSE, "parts": (b"data: " + b"x" * 5 * 1024 * 1024,)}, "gave no answer|sent more"),
+        ({"parts": (b"[" * 100_000,)}, "gave no answer"),
+        ({"headers_of_answer": SSE, "parts": (b"data: {}\n\n",)}, "gave no answer"),
+        ({"headers_of_answer": (("Content-Type", "text/html"),)}, "gave no answer: Unexpected content type"),
+    ],
+    ids=[
+        "redirect",
+        "redirect away",
+        "packed",
+        "endless",
+        "endless events",
+        "one event",
+        "deep",
+        "no message",
+        "a page",
+    ],
+)
+def test_a_hostile_answer_is_bounded_and_followed_nowhere(open_step, docs, answer, problem, caplog, capfd):
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    handler = type("Server", (Answering,), {**answer, "asked": []})
+    with LoopbackServer(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+        step = open_step(replace(locked, url=f"{server.url}/mcp"), access=ACCESS)
+        with pytest.raises(InputError, match=problem):
+            step.begin()
+    assert set(handler.asked) <= {"/mcp"}
+    assert TOKEN not in caplog.text + "".join(capfd.readouterr())
+
+
+def test_no_thread_is_left(open_step, docs):
+    step = open_step(remote(docs.url), access=ACCESS)
+    before = threading.active_count()
+    step.begin()
+    step.tools.end_step()
+    assert threading.active_count() <= before
