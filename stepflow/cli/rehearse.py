@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (
-    *("max-iterations", "max-turns-per-step", "timeout-minutes"),
+    *("max-iterations", "timeout-minutes"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env"),
     *("working-directory", "run-folder", "allow"),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import SECRETS
 from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
-from stepflow.run.inputs import read_inputs
+from stepflow.run.inputs import Inputs, in_dashes, read_inputs
 from stepflow.run.resume import look_into, waiting_request
 from stepflow.run.trigger import ApprovalReply, Trigger
 from stepflow.sandbox.programs import user_programs
@@ -72,7 +72,8 @@ def request_from(folder: Path, started: RunStarted) -> RunRequest:
             hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
         )
     secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
-    options = {name: value for name, value in started.options.items() if value is not None}
+    known = {in_dashes(name) for name in Inputs.model_fields}
+    options = {name: value for name, value in started.options.items() if value is not None and name in known}
     given = {**options, **secrets, "run-folder": "", "resume": str(folder)}
     return replace(
         request_of(read_inputs(given), root, trigger=_trigger(started)),

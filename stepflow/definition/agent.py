@@ -22,6 +22,7 @@ from stepflow.domain.words import MODEL_ALIASES, VerdictType
 from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10
+DEFAULT_MAX_TURNS = 50
 #: How like an alias a model's name must be, from 0 to 1, to be that alias misspelled.
 LIKE_ALIASES = 0.75
 
@@ -36,7 +37,7 @@ REQUIRED: dict[VerdictType, tuple[str, ...]] = {
     VerdictType.META_COMPOSITE: ("operator", "conditions"),
     VerdictType.META_CUSTOM: ("handlerPath",),
 }
-_LIMITS = ("maxIterations", "maxVisitsPerStep")
+_LIMITS = ("maxIterations", "maxVisitsPerStep", "maxTurnsPerStep")
 OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
 
 _PARTS_OF_COMPOSITE = (
@@ -62,7 +63,11 @@ def check_verdict(
     _check_config(kind, config, at, problems, demanded=written)
     return AgentVerdict(
         type=kind,
-        limits=Limits(iterations=config.max_iterations or DEFAULT_MAX_ITERATIONS, visits=config.max_visits_per_step),
+        limits=Limits(
+            iterations=config.max_iterations or DEFAULT_MAX_ITERATIONS,
+            visits=config.max_visits_per_step,
+            turns=config.max_turns_per_step or DEFAULT_MAX_TURNS,
+        ),
         config=config.model_dump(mode="json", by_alias=True, exclude_unset=True),
         handler=_handler(config, problems, folder=folder, allowed=allow_custom) if custom else None,
     )

@@ -17,6 +17,7 @@ from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, Permiss
 AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 class ParameterRules(FileModel):
@@ -74,9 +75,10 @@ class CompositePart(FileModel):
 class VerdictConfig(FileModel):
     """`runner.verdict.config`: the keys of all types (registry.md §2.4)."""
 
-    max_iterations: Annotated[int, Field(ge=1)] | None = None
-    max_visits_per_step: Annotated[int, Field(ge=1)] | None = None
-    max_checks: Annotated[int, Field(ge=1)] | None = None
+    max_iterations: AtLeastOne | None = None
+    max_visits_per_step: AtLeastOne | None = None
+    max_turns_per_step: AtLeastOne | None = None
+    max_checks: AtLeastOne | None = None
     verdict_keyword: str | None = None
     signal_type: str | None = None
     required_fields: JsonValue = None
@@ -377,9 +379,6 @@ class GateRegistry(Registry):
     path_template: str | None = None
     path_template_no_adaptation: str | None = None
     steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
-
-
-AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 class PromptEntry(FileModel):

@@ -51,7 +51,7 @@ def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | 
 
 def _turns_left(state: RunState, limits: Limits) -> Stop | None:
     if limits.turns is not None and state.turns >= limits.turns:
-        return _reached(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (input max-turns-per-step)')
+        return _reached(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)')
     return None
 
 

@@ -251,8 +251,6 @@ class Inputs(BaseModel):
     max_iterations: Count = None
     """Maximum step attempts per run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
     (steps with checks)."""
-    max_turns_per_step: Annotated[int, Field(ge=1)] = 50
-    """Maximum model turns per step attempt."""
     max_rounds: Annotated[int, Field(ge=1)] = 3
     """Maximum follow-ups that may push to one pull request, which ends a loop between an agent and the checks."""
     budget_usd: Dollars = 5
@@ -383,6 +381,7 @@ DROPPED = {
     "structured-output": "leave it out, the action finds out how the server answers",
     "record": f"run the job again with debug logging, and find `{RECORDED}` in the run folder",
     "max-visits-per-step": "set `maxVisitsPerStep` in the verdict's config in agent.json",
+    "max-turns-per-step": "set `maxTurnsPerStep` in the verdict's config in agent.json",
     "github-api-url": "leave it out, the runner's GITHUB_API_URL is taken",
     "github-server-url": "leave it out, the runner's GITHUB_SERVER_URL is taken",
     "base-branch": "set `pullRequest.base` in agent.json",

@@ -183,7 +183,6 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     return replace(
         own,
         iterations=agent.cap(inputs.max_iterations or own.iterations),
-        turns=inputs.max_turns_per_step,
         tokens=inputs.budget_tokens,
         usd=usd,
         spent_before=before,

@@ -211,7 +211,6 @@ NOT_PLAYED = frozenset(
 )
 #: Whoever plays these again runs out of turns.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
-_USUAL_TURNS = Inputs.model_fields["max_turns_per_step"].default
 MOST_BYTES = 1024 * 1024
 CONTEXT = 2
 
@@ -275,8 +274,7 @@ def _played_again(report: RunReport, inputs: Inputs) -> Outcome | None:
         case Outcome.REFUSED:
             return Outcome.REFUSED if report.history else None
         case Outcome.LIMIT_REACHED:
-            own = inputs.max_iterations or inputs.max_turns_per_step != _USUAL_TURNS
-            return None if own else Outcome.LIMIT_REACHED
+            return None if inputs.max_iterations else Outcome.LIMIT_REACHED
         case outcome:
             return None if outcome in UNFINISHED else outcome
 

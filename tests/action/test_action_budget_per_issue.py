@@ -11,7 +11,7 @@ from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.domain.figures import Spent
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
-from tests.world import World, answer, bash, solve, understood
+from tests.world import World, answer, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -139,7 +139,7 @@ def test_a_read_token_of_another_account_is_told_when_it_hid_earlier_costs(readi
 
 def test_a_run_that_goes_on_counts_its_own_part_once_and_what_others_spent_meanwhile(reading: World) -> None:
     folder = str(reading.runner.folder / "mine")
-    first = reading.run([understood(), bash("true")], run_folder=folder, max_turns_per_step="1")
+    first = reading.run([understood()], run_folder=folder, max_iterations="1")
     assert first.outputs["outcome"] == "limit_reached", first.log
     own = marker(reading)
     again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
@@ -150,7 +150,7 @@ def test_a_run_that_goes_on_counts_its_own_part_once_and_what_others_spent_meanw
 
 def test_a_run_that_goes_on_is_held_to_what_others_left_meanwhile(reading: World) -> None:
     folder = str(reading.runner.folder / "mine")
-    first = reading.run([understood(), bash("true")], run_folder=folder, max_turns_per_step="1")
+    first = reading.run([understood()], run_folder=folder, max_iterations="1")
     assert first.outputs["outcome"] == "limit_reached", first.log
     spent_earlier(reading, 25)
     requests = len(reading.model.bodies)

@@ -148,7 +148,8 @@ def test_a_call_of_an_unknown_tool_is_answered_and_the_run_goes_on(world: World)
 
 
 def test_a_model_that_calls_tools_forever_is_stopped(world: World) -> None:
-    done = world.run(lambda _: bash("true"), max_turns_per_step="4")
+    world.edit("agent.json", lambda agent: agent["runner"]["verdict"]["config"].update(maxTurnsPerStep=4))
+    done = world.run(lambda _: bash("true"))
     assert_told(world, done, "limit_reached", "4 model turns", "initial.issue")
     assert len(world.model.bodies) == 4
 

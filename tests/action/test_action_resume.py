@@ -129,16 +129,15 @@ def test_a_forged_receipt_is_not_believed(world: World, folder: Path) -> None:
 
 
 def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:
-    done = world.run(
-        [understood(), *[bash("true")] * 3], run_folder=str(folder), max_turns_per_step="2", on_failure="nothing"
-    )
+    work_on = answer("continuation.issue", "repeat", summary="still at it")
+    done = world.run([understood(), work_on], run_folder=str(folder), max_iterations="2", on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     events = journal(folder)
-    events[0]["options"] |= {"max-turns-per-step": 50, "min-permission": "read"}
+    events[0]["options"] |= {"max-iterations": 50, "max-turns-per-step": 50, "min-permission": "read"}
     events[0]["started_by"]["actor"] = "octocat"
     rewrite(folder, events)
     requests = len(world.model.bodies)
-    done = world.run([bash("true")] * 3, run_folder=str(folder), max_turns_per_step="2", on_failure="nothing")
+    done = world.run([work_on], run_folder=str(folder), max_iterations="2", on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     assert len(world.model.bodies) == requests
     world.github.state.permissions["bob"] = "read"
@@ -150,7 +149,7 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
 
 
 def test_the_budget_of_an_issue_counts_what_the_earlier_job_has_spent(world: World, folder: Path) -> None:
-    first = world.run([understood(), bash("true")], run_folder=str(folder), max_turns_per_step="1")
+    first = world.run([understood()], run_folder=str(folder), max_iterations="1")
     assert first.outputs["outcome"] == "limit_reached"
     requests = len(world.model.bodies)
     spent = float(first.outputs["cost-usd"])

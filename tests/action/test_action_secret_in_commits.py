@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.servers.messages_api import Reply
-from tests.world import COMMIT, MODEL_KEY, TOKEN, World, bash, solve, understood
+from tests.world import COMMIT, MODEL_KEY, TOKEN, World, answer, bash, solve, understood
 
 pytestmark = pytest.mark.whole
 
+WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
 AS_MODEL = "git -c user.name=Model -c user.email=model@example.invalid"
 #: Every place in a commit where a secret can stand. The tree of the last commit holds none of them.
 COMMITTED = {
@@ -68,7 +69,7 @@ def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command
 
 def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) -> None:
     leaked = f"echo {TOKEN} > t && git add t && {AS_MODEL} commit -qm T && git rm -q t && {AS_MODEL} commit -qm 'No T'"
-    done = world.run([understood(), bash(leaked), bash("true")], max_turns_per_step="2")
+    done = world.run([understood(), bash(leaked), WORK_ON], max_iterations="2")
     assert done.outputs["outcome"] == "limit_reached"
     assert world.branches().keys() == {"main"}
     assert "a secret of this run" in done.log
@@ -77,7 +78,7 @@ def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) ->
 
 def test_a_secret_that_is_staged_only_is_not_kept(world: World) -> None:
     staged = f"echo {TOKEN} > t && git add t && rm t"
-    done = world.run([understood(), bash(staged), bash("true")], max_turns_per_step="2", on_failure="nothing")
+    done = world.run([understood(), bash(staged), WORK_ON], max_iterations="2", on_failure="nothing")
     assert TOKEN.encode() not in unpacked(Path(done.outputs["run-folder"]))
     assert "no snapshot of it is kept" in done.log
 

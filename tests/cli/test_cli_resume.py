@@ -19,6 +19,10 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     run = Run.of(tmp_path)
     assert run.play(stop_after=30, max_iterations="12") is None
+    # An option of the version that the run began with.
+    before = run.journal.read_text()
+    run.journal.write_text(before.replace('"options":{', '"options":{"max-turns-per-step":50,', 1))
+    assert run.journal.read_text() != before
     assert main(["resume", str(run.folder), "--json"]) == 0
     said = capsys.readouterr()
     report = json.loads(said.out)

@@ -123,8 +123,7 @@ def test_the_defaults_that_the_page_about_costs_names_are_those_of_the_code() ->
     rows = re.findall(r"^\| `([a-z-]+)` \| .+? \| (.+?) \|$", (DOCS / "how-to/costs.md").read_text("utf-8"), re.M)
     numbers = {name: default for name, default in rows if default.isdigit()}
     assert numbers == {
-        name: f"{getattr(Inputs(), name.replace('-', '_')):g}"
-        for name in ("budget-usd", "max-turns-per-step", "timeout-minutes")
+        name: f"{getattr(Inputs(), name.replace('-', '_')):g}" for name in ("budget-usd", "timeout-minutes")
     }
     unset = {name for name, default in rows if not default.isdigit()}
     assert all(getattr(Inputs(), name.replace("-", "_")) is None for name in unset)

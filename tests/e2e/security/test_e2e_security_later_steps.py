@@ -65,7 +65,7 @@ def completed() -> list[Reply]:
 
 
 def failed() -> list[Reply]:
-    """Plants, and has no turn left then."""
+    """Plants, and has no token left then."""
     return [calls(("bash", PLANT))]
 
 
@@ -117,7 +117,7 @@ def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left
     (runner.root / "marks").chmod(0o777)
     before = look_at(runner.root, image=runner.image)
     volumes = {EXPLOITS: "/opt/exploits:ro"}
-    inputs = {**world.inputs(), **({"max-turns-per-step": "1"} if name == "failed" else {})}
+    inputs = {**world.inputs(), **({"budget-tokens": "1"} if name == "failed" else {})}
     with runner.started(inputs, event_name="issues", volumes=volumes) as process:
         end(runner, name, process)
         log = process.communicate(timeout=100)[0]
