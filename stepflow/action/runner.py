@@ -21,6 +21,7 @@ from stepflow.run.inputs import (
     Inputs,
     in_dashes,
     read_inputs,
+    secret_values,
     successors,
 )
 from stepflow.run.request import RunRequest, login_files_in
@@ -104,10 +105,11 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
 
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
-    named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
+    given = ((name, environ.get(f"{PREFIX}{name.upper()}", "")) for name in SECRET_INPUTS)
+    inputs = (value for name, text in given for value in secret_values(name, text) if value)
     # A stand-in such as `test`, for a service that a job starts itself, is an ordinary word.
     own = (name for name, value in environ.items() if holds_login(name) and len(value) >= SHORTEST_SECRET)
-    return tuple(environ[name] for name in (*named, *CREDENTIALS, *own) if environ.get(name))
+    return (*inputs, *(environ[name] for name in (*CREDENTIALS, *own) if environ.get(name)))
 
 
 def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> frozenset[str]:

@@ -26,12 +26,13 @@ COMMANDS = {
     "show": "show a run folder as a readable timeline, also while the run goes on",
     "gather": "show what came of many issues as one table, from the reports of their jobs",
     "graph": "draw an agent's step graph",
+    "mcp": "pin the tools of an agent's MCP servers in its lock file, as they list them now",
     "schema": "print the JSON Schema of a file format, for editors",
     "completion": "print the script that completes commands, flags and agents in your shell",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
-HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight"})
+HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "mcp"})
 
 #: What a shell reports for a program that SIGPIPE ended.
 READER_GONE = 141
@@ -79,8 +80,10 @@ def _safe_text(text: str) -> str:
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.secrets import Redactor  # noqa: PLC0415
     from stepflow.report.safe_text import harmless  # noqa: PLC0415
+    from stepflow.run.inputs import secret_values  # noqa: PLC0415
 
-    return harmless(Redactor(os.environ.get(name, "") for name in SECRETS.values())(text))
+    given = ((name, os.environ.get(variable, "")) for name, variable in SECRETS.items())
+    return harmless(Redactor(value for name, text_of in given for value in secret_values(name, text_of))(text))
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

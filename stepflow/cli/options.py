@@ -42,6 +42,7 @@ METAVARS = {
     "anthropic-api-key": "KEY",
     "github-token": "TOKEN",
     "read-token": "TOKEN",
+    "mcp-secrets": "YAML",
     "anthropic-base-url": "URL",
     "github-api-url": "URL",
     "github-server-url": "URL",
@@ -64,6 +65,7 @@ SECRETS = {
     "anthropic-api-key": "ANTHROPIC_API_KEY",
     "github-token": "GITHUB_TOKEN",
     "read-token": "STEPFLOW_READ_TOKEN",
+    "mcp-secrets": "STEPFLOW_MCP_SECRETS",
 }
 
 #: Words that stand beside the others and that an input does not take: who may not even read starts nothing.

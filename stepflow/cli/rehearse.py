@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (
     *("max-iterations", "timeout-minutes"),
-    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env"),
+    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow"),
 )
 

@@ -143,6 +143,20 @@ def lock_text(servers: Iterable[McpServer]) -> str:
     return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden}) + "\n"
 
 
+def pinned_tools(text: str) -> Mapping[str, tuple[McpTool, ...]]:
+    """What a lock file pins, by the names of the servers; nothing where it has another form."""
+    try:
+        return {name: _tools(entry) for name, entry in _Lock.model_validate_json(text).servers.items()}
+    except ValidationError:
+        return {}
+
+
+def _tools(entry: _LockedServer) -> tuple[McpTool, ...]:
+    return tuple(
+        McpTool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in entry.tools
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LockedServers:
     """`servers` have the tools that are pinned; `offered` are the names of those that a model can be offered, by what
@@ -199,9 +213,7 @@ def _pin(
         if not problems.at(at):
             problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
         return server
-    tools = tuple(
-        McpTool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in entry.tools
-    )
+    tools = _tools(entry)
     if entry.digest != digest_of(tools):
         at = Pointer("/servers") / server.name / "digest"
         lock.report("SF213", at, "the digest is not that of the tools, so somebody changed the file by hand", fix)

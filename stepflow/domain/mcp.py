@@ -43,6 +43,11 @@ class McpServer:
     tools: tuple[McpTool, ...] = ()
     digest: str = ""
 
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """The values of `mcp-secrets` that its headers refer to."""
+        return tuple(dict.fromkeys(name for value in self.headers.values() for name in SECRET_REFERENCE.findall(value)))
+
     def spec_of(self, tool: McpTool) -> ToolSpec:
         """The tool as it is offered to a model."""
         return ToolSpec(

@@ -26,26 +26,12 @@ _CONNECT_SECONDS, _SILENT_SECONDS = 20.0, 600.0
 _UNREACHABLE = 503
 
 
-def secret_names(server: McpServer) -> tuple[str, ...]:
-    """The names that the server's headers refer to."""
-    return tuple(dict.fromkeys(name for value in server.headers.values() for name in SECRET_REFERENCE.findall(value)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class RemoteAccess:
     """What calls to remote servers need: the values of the input `mcp-secrets`, and the way to an address."""
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     connection_to: ConnectionTo = direct
-
-    def problem(self, server: McpServer) -> str:
-        """Why the server cannot be called, in words that follow its name; empty where it can."""
-        missing = [name for name in secret_names(server) if not self.secrets.get(name)]
-        if missing:
-            return f"needs {', '.join(missing)}, which the input mcp-secrets does not have"
-        if not all(value.isascii() and value.isprintable() for value in self.headers(server).values()):
-            return "has a header with characters that no header can have"
-        return ""
 
     def headers(self, server: McpServer) -> dict[str, str]:
         """Its headers with the secrets in them."""

@@ -129,8 +129,6 @@ class OpenServers:
         bounds = CallBounds()
         connection = _Connection(bounds=bounds, process=None)
         if server.url:
-            if problem := self._access.problem(server):
-                raise _problem(server, problem)
             transport: Transport = RemoteTransport(server, self._access, bounds)
         else:
             try:
@@ -200,7 +198,8 @@ class OpenServers:
 
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        problem = connection.bounds.problem
+        is_closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+        problem = connection.bounds.problem or (ENDED if is_closed and connection.process else "")
         match error:
             case None | TimeoutError() | CancelledError():
                 said = f"did not answer within {seconds:g} s"
@@ -208,7 +207,7 @@ class OpenServers:
                 said = "gave an answer that the protocol does not know"
             case _:
                 said = f"gave no answer: {_shorten(str(error) or type(error).__name__)}"
-        if problem or not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED:
+        if problem or is_closed or not isinstance(error, MCPError):
             self._drop(server)
         if problem == ENDED and connection.process and (words := connection.process.last_words()):
             problem = f"{ENDED}. Its last words: {_shorten(words[-_SHOWN:])}"

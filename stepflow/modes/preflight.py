@@ -18,10 +18,8 @@ from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
-from stepflow.journal.writer import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
-from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
@@ -33,10 +31,9 @@ from stepflow.run.prepare import (
     scenario_of,
     unset_variables,
 )
-from stepflow.run.repository_copy import committed_copy, request_in_copy
-from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
+from stepflow.run.repository_copy import toolbox_in_copy
+from stepflow.run.sandbox import check_mcp_secrets, open_sandbox, outside_of
 from stepflow.run.subject.issue import github_reader, issue_number
-from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
@@ -75,6 +72,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", problems)
     if agent:
         yield from guarded("run arguments", lambda: _arguments(request, agent))
+        yield from guarded("mcp-secrets", lambda: _mcp_secrets(request, agent))
         if request.inputs.provider is Provider.SCRIPTED:
             yield from guarded("model", lambda: _scripted(request))
         else:
@@ -135,6 +133,12 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
         yield warning("run arguments", f"there is no issue here to run on: {reasons}")
     else:
         yield _judged("run arguments", problems)
+
+
+def _mcp_secrets(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    check_mcp_secrets(agent.mcp_servers, request.inputs.mcp_secrets)
+    if names := [name for server in agent.mcp_servers for name in server.secret_names]:
+        yield ok("mcp-secrets", ", ".join(dict.fromkeys(names)))
 
 
 def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -223,22 +227,11 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     """The agent's checks on the checkout as it is now, in a copy of it."""
-    clock = SystemClock()
-    with committed_copy(request, cancellation) as copy:
-        copied = request_in_copy(request, copy)
-        deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
-        journal = MemoryJournal(clock)
-        with cancellation.obeyed():
-            install(copied, journal, deadline)
-        with (
-            Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
-            toolbox.interruptible(cancellation.waiting),
-        ):
-            set_up(toolbox, request.inputs.setup, journal)
-            yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox)]
-            refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
-        if refused:
-            yield warning("hosts", f"`setup` and checks were refused some: {describe_hosts(refused)}")
+    with toolbox_in_copy(request, cancellation) as toolbox:
+        yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox)]
+        refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
+    if refused:
+        yield warning("hosts", f"`setup` and checks were refused some: {describe_hosts(refused)}")
 
 
 def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:

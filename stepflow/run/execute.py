@@ -36,7 +36,15 @@ from stepflow.run.parts import LoadedSchemas, describe_connections, run_started,
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
-from stepflow.run.sandbox import demand_nothing_in_reach, hosts_recorded, install, open_sandbox, outside_of, set_up
+from stepflow.run.sandbox import (
+    demand_nothing_in_reach,
+    hosts_recorded,
+    install,
+    open_sandbox,
+    open_tools,
+    outside_of,
+    set_up,
+)
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.subject.issue import removal_event
 
@@ -48,7 +56,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.report import AgentResult
     from stepflow.domain.state import RunState
-    from stepflow.ports import Clock, Journal
+    from stepflow.ports import Clock, Journal, Tools
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
@@ -71,11 +79,14 @@ def run_stages(run: Run) -> Ending:
     def warn(note: str) -> None:
         journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
 
+    deadline = Deadline(clock=InterruptibleClock(run.clock, run.cancellation), at=run.facts.limits.deadline)
+    servers = run.prepared.agent.mcp_servers
     with (
         open_sandbox(
             request.root, request.without_credentials(), toolbox_options(request), run.cancellation, warn=warn
         ) as sandbox,
         hosts_recorded(sandbox.toolbox, journal) as recording,
+        open_tools(sandbox.toolbox, servers, run.cancellation, deadline=deadline, request=request) as tools,
     ):
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
@@ -85,7 +96,7 @@ def run_stages(run: Run) -> Ending:
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, recording)
             _demand_clean(request, tree)
-        ports, snapshotter = _set_up(run, toolbox, tree)
+        ports, snapshotter = _set_up(run, toolbox, tools, tree)
         state = _check_base(run, state, ports, snapshotter)
         result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
         work = collect_work(run, toolbox, result.closing)
@@ -120,7 +131,7 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
             journal.append(ImagesRead(images=list(prepared.images)))
     if removal := removal_event(prepared.context):
         journal.append(removal)
-    for line in describe_connections(run.request):
+    for line in describe_connections(run.request, prepared.agent):
         journal.append(Noted(level="info", message=f"[Network] {line}"))
     for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in sandbox.toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
@@ -153,7 +164,7 @@ def _few(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(run: Run, toolbox: Toolbox, tree: TreeState) -> tuple[Ports, Snapshotter]:
+def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter]:
     """The checkout, which is still this `tree`, set up and kept: what works in it, and what keeps it. A run that goes
     on finds it as it was left."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
@@ -174,7 +185,7 @@ def _set_up(run: Run, toolbox: Toolbox, tree: TreeState) -> tuple[Ports, Snapsho
     snapshotter.after_setup(recorded)
     ports = Ports(
         model=run.prepared.model,
-        tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
+        tools=TimelyTools(tools=tools, deadline=deadline, usual=toolbox.options.bash_timeout),
         commands=commands,
         guards=guards,
         schemas=LoadedSchemas(),

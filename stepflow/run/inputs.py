@@ -129,7 +129,20 @@ Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalDollars = Annotated[Dollars | None, BeforeValidator(empty_to_none)]
 LeastPermission = Annotated[Permission, AfterValidator(at_least_read)]
 Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
+
+
+def header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Values that can stand in a header."""
+    for name, value in values.items():
+        if not (text := value.get_secret_value()).strip() or not (text.isascii() and text.isprintable()):
+            raise ValueError(f"{name} is empty, or holds what no header can")
+    return values
+
+
 Map = Annotated[JsonObject, BeforeValidator(lambda value: yaml_map(value) or {})]
+SecretMap = Annotated[
+    dict[str, SecretStr], BeforeValidator(lambda value: yaml_map(value) or {}), AfterValidator(header_values)
+]
 
 
 def in_dashes(name: str) -> str:
@@ -304,6 +317,8 @@ class Inputs(BaseModel):
     """Space-separated Debian packages to install in the container before the run."""
     pass_env: Words = ()
     """Comma-separated names of environment variables that tools and validators may see; never a secret."""
+    mcp_secrets: SecretMap = Field(default_factory=dict)
+    """YAML map of the secrets that headers of remote MCP servers refer to as `${NAME}`; the sandbox sees none."""
     # run
     working_directory: str = "."
     """Folder of the checked-out repository, relative to the workspace."""
@@ -357,13 +372,16 @@ class Inputs(BaseModel):
 
     def options(self) -> JsonObject:
         """Every option of a run but the secrets, as JSON for the journal; one on many issues has none."""
-        others = {name for name, value in self if isinstance(value, SecretStr | ManyIssuesInput)}
+        others = {
+            name for name, value in self if in_dashes(name) in SECRET_INPUTS or isinstance(value, ManyIssuesInput)
+        }
         options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=others)
         return options
 
     def secrets(self) -> tuple[str, ...]:
         """The values that no text may ever hold."""
-        return tuple(value.get_secret_value() for _name, value in self if isinstance(value, SecretStr))
+        given = (value for _name, value in self if isinstance(value, SecretStr))
+        return tuple(value.get_secret_value() for value in (*given, *self.mcp_secrets.values()))
 
 
 #: What the action takes from the runner's environment, or does not have.
@@ -412,6 +430,17 @@ def successors(names: Iterable[str]) -> str:
 SECRET_INPUTS = tuple(
     in_dashes(name) for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)
 )
+
+
+def secret_values(name: str, text: str) -> tuple[str, ...]:
+    """What of the text of a secret input no log may show."""
+    if Inputs.model_fields[name.replace("-", "_")].annotation != dict[str, SecretStr]:
+        return (text,)
+    try:
+        values = yaml_map(text)
+    except ValueError:
+        return (text,)
+    return tuple(map(str, values.values())) if isinstance(values, dict) else ()
 
 
 def read_inputs(given: Mapping[str, Any]) -> Inputs:

@@ -215,12 +215,13 @@ def check_addresses(inputs: Inputs) -> None:
         )
 
 
-def describe_connections(request: RunRequest) -> Iterator[str]:
+def describe_connections(request: RunRequest, agent: AgentDefinition | None = None) -> Iterator[str]:
     """What the log shows of the ways that this run's calls will go."""
     inputs = request.inputs
     urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
+    urls += [server.url for server in agent.mcp_servers if server.url] if agent else []
     yield from request.proxy_config.describe(urls)
 
 

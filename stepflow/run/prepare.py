@@ -25,6 +25,7 @@ from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
+from stepflow.run.sandbox import check_mcp_secrets
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.subject.follow_up import read_feedback
 from stepflow.run.subject.images import read_images
@@ -85,6 +86,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
+    check_mcp_secrets(agent.mcp_servers, inputs.mcp_secrets)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE

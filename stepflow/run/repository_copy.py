@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
+from stepflow.journal.writer import MemoryJournal
+from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.parts import toolbox_options
+from stepflow.run.sandbox import install, set_up
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.local_branch import clone_history, fetch_branch
@@ -138,3 +141,22 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
             with Toolbox.start(copy, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
                 commit_everything(toolbox)
             yield copy
+
+
+@contextmanager
+def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Toolbox]:
+    """A toolbox in a copy of the checkout as it is now, with the packages and the set-up that a run would have. Signals
+    stay held at the end."""
+    clock = SystemClock()
+    with committed_copy(request, cancellation) as copy:
+        copied = request_in_copy(request, copy)
+        deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
+        journal = MemoryJournal(clock)
+        with cancellation.obeyed():
+            install(copied, journal, deadline)
+        with (
+            Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
+            toolbox.interruptible(cancellation.waiting),
+        ):
+            set_up(toolbox, request.inputs.setup, journal)
+            yield toolbox

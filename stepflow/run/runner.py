@@ -39,7 +39,7 @@ from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
-from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox
+from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox, open_tools
 from stepflow.run.subject.issue import removal_event
 from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
@@ -203,7 +203,7 @@ class StepFlowRunner:
 
     @contextmanager
     def _opened(
-        self, root: Path, journal: Journal, cancellation: Cancellation
+        self, root: Path, journal: Journal, cancellation: Cancellation, deadline: Deadline
     ) -> Iterator[tuple[Tools, Commands, Sandbox | None]]:
         """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
         if self._tools is not None and self._commands is not None:
@@ -214,14 +214,16 @@ class StepFlowRunner:
             journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
 
         with open_sandbox(root, credentials_stripped(root), SANDBOX, cancellation, warn=warn) as sandbox:
-            yield self._tools or sandbox.toolbox, self._commands or sandbox.toolbox, sandbox
+            toolbox = sandbox.toolbox
+            with open_tools(toolbox, self._agent.mcp_servers, cancellation, deadline=deadline) as tools:
+                yield self._tools or tools, self._commands or toolbox, sandbox
 
     def _played(
         self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
     ) -> Ending:
         clock = InterruptibleClock(self._clock, cancellation)
         deadline = Deadline(clock=clock, at=facts.limits.deadline)
-        with self._opened(Path(facts.root), journal, cancellation) as (tools, commands, sandbox):
+        with self._opened(Path(facts.root), journal, cancellation, deadline) as (tools, commands, sandbox):
             guards: Guards = NoGuards()
             if sandbox:
                 facts = replace(facts, base_commit=sandbox.toolbox.tree().commit)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
-from stepflow.domain.connection import HostRequests, HostsRequested
+from stepflow.domain.connection import HostRequests, HostsRequested, direct
 from stepflow.domain.event import CanariesTried, Noted
 from stepflow.errors import InputError, IsolationError
-from stepflow.run.clock import COMPLETION_GRACE, Deadline
+from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline
 from stepflow.run.proxies import proxy_variables
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.canaries import Outside
@@ -18,15 +18,17 @@ from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from stepflow.domain.checkout import CommandResult
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.mcp import McpServer
     from stepflow.domain.words import Isolation
-    from stepflow.ports import Commands, Journal
+    from stepflow.mcp.remote import RemoteAccess
+    from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.egress.proxy import EgressProxy
@@ -120,6 +122,55 @@ def hosts_recorded(toolbox: Toolbox, journal: Journal) -> Iterator[Journal]:
         yield recording
     finally:
         recording.record_hosts()
+
+
+@contextmanager
+def open_tools(
+    toolbox: Toolbox,
+    servers: tuple[McpServer, ...],
+    cancellation: Cancellation,
+    *,
+    deadline: Deadline,
+    request: RunRequest | None = None,
+) -> Iterator[Tools]:
+    """The toolbox, and in front of it the MCP servers of an agent that has some. `request` has their secrets."""
+    if not servers:
+        yield toolbox
+        return
+    from stepflow.mcp.servers import OpenServers  # noqa: PLC0415 - costs time that most agents need not take
+    from stepflow.mcp.tools import ToolsWithServers  # noqa: PLC0415
+
+    with OpenServers(toolbox.start_server, remote_access(servers, request), cancellation.waiting) as opened:
+        yield ToolsWithServers(
+            toolbox,
+            servers,
+            opened,
+            limit=lambda: min(toolbox.options.bash_timeout, deadline.left(GRACE)),
+            redact=request.redactor if request else str,
+        )
+
+
+def remote_access(servers: tuple[McpServer, ...], request: RunRequest | None) -> RemoteAccess:
+    """What calls of remote servers need. Raises `InputError` for a secret that is not given."""
+    from stepflow.mcp.remote import RemoteAccess  # noqa: PLC0415 - costs time that most agents need not take
+
+    secrets = request.inputs.mcp_secrets if request else {}
+    check_mcp_secrets(servers, secrets)
+    return RemoteAccess(
+        secrets={name: value.get_secret_value() for name, value in secrets.items()},
+        connection_to=request.proxy_config.connection_to if request else direct,
+    )
+
+
+def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) -> None:
+    """Raises `InputError` for a secret that a server's header refers to and that is not given."""
+    for server in servers:
+        if missing := [name for name in server.secret_names if name not in secrets]:
+            raise InputError(
+                f'The MCP server "{server.name}" needs {", ".join(missing)}: the input mcp-secrets has no such value.',
+                hint=f"Add `{missing[0]}: ${{{{ secrets.{missing[0]} }}}}` to that YAML map (on the command line: in "
+                "STEPFLOW_MCP_SECRETS).",
+            )
 
 
 def outside_of(request: RunRequest) -> Outside:

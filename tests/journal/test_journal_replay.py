@@ -151,6 +151,20 @@ def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_as
     assert real.tools.happened == ["tool bash", "step ended"]
 
 
+def test_what_a_step_needs_is_started_when_its_past_is_used_up() -> None:
+    real = fake_ports([answers("next")])
+    ports = replay([BEGIN, PROMPT, TURN], real)
+    for event in (BEGIN, PROMPT):
+        ports.journal.append(event)
+    ports.tools.begin_step(REQUEST.tools)
+    ports.model.ask(REQUEST)
+    ports.journal.append(TURN)
+    assert real.tools.begun == []
+    ports.model.ask(REQUEST)
+    ports.tools.run_tool(USE)
+    assert real.tools.begun == [REQUEST.tools]
+
+
 def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None:
     real = fake_ports([])
     ports = replay([TURN, TOOL], real)

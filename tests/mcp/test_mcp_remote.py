@@ -57,20 +57,6 @@ def test_nobody_there_is_said(open_step, docs):
         step.begin()
 
 
-@pytest.mark.parametrize(
-    ("url", "secrets", "problem"),
-    [
-        ("https://docs.example/mcp", {}, "needs DOCS_TOKEN, which the input mcp-secrets does not have"),
-        ("https://docs.example/mcp", {"DOCS_TOKEN": "a\nb"}, "has a header with characters that no header can have"),
-    ],
-)
-def test_what_cannot_be_called_is_not(open_step, docs, url, secrets, problem):
-    locked = open_step(remote(docs.url), access=ACCESS).server
-    step = open_step(replace(locked, url=url), access=RemoteAccess(secrets=secrets))
-    with pytest.raises(InputError, match=problem):
-        step.begin()
-
-
 class Answering(Handler):
     """Does with every request what its class says."""
 

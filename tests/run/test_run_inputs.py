@@ -80,10 +80,11 @@ def test_all_bad_inputs_are_named_together() -> None:
 
 
 def test_no_secret_is_among_the_options_or_in_an_error() -> None:
-    inputs = read_inputs({"anthropic-api-key": "sk-secret", "github-token": "ghs-secret"})
-    assert "secret" not in str(inputs.options())
-    assert "secret" not in repr(inputs)
-    assert inputs.secrets() == ("sk-secret", "ghs-secret")
+    given = {"anthropic-api-key": "sk-hidden", "github-token": "ghs-hidden", "mcp-secrets": "DOCS_TOKEN: mcp-hidden"}
+    inputs = read_inputs(given)
+    assert "hidden" not in str(inputs.options())
+    assert "hidden" not in repr(inputs)
+    assert inputs.secrets() == ("sk-hidden", "ghs-hidden", "mcp-hidden")
     with pytest.raises(InputError) as caught:
         read_inputs({"budget-usd": "sk-secret"})
     assert "sk-secret" not in str(caught.value)

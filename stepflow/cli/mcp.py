@@ -1,0 +1,71 @@
+"""`stepflow mcp lock [NAME …]`: the tools of agents' MCP servers, pinned as they are listed now."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.run import request_of, root_of
+from stepflow.cli.terminal import make_console, show_lines
+from stepflow.domain.figures import count
+from stepflow.modes.lock import lock_agents
+from stepflow.report.safe_text import harmless
+from stepflow.run.clock import Cancellation
+from stepflow.run.trigger import Trigger
+from stepflow.sandbox.programs import user_programs
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from stepflow.modes.lock import LockedServer
+
+#: What the servers are given, as in a run.
+INPUTS = (
+    *("isolation", "network", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("working-directory", "ca-certificates"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `mcp`."""
+    parser.usage = "stepflow mcp lock [NAME …] [--repo DIR] [--INPUT VALUE …]"
+    parser.add_argument("action", choices=("lock",), help="start the servers and write .agent/<name>/mcp.lock.json")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="agents (default: all under .agent/)")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    add_flags(parser, INPUTS)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Lock, and show what changed."""
+    inputs = read_flags(arguments)
+    root = root_of(Path(arguments.repo).resolve(), inputs)
+    trigger = Trigger(agent="", actor="", actor_is_bot=False)
+    request = replace(request_of(inputs, root, trigger=trigger), programs=user_programs(arguments.path, os.environ))
+    cancellation = Cancellation()
+    with cancellation.listening():
+        locked = lock_agents(request, arguments.names, cancellation)
+    console = make_console(sys.stdout)
+    for each in locked:
+        show_lines(console, harmless("\n".join(_lines(each))).split("\n"))
+    return 0
+
+
+def _lines(locked: LockedServer) -> Iterator[str]:
+    """The server, and each tool that is not as it was: a reviewer reads what a model will read."""
+    tools, changes = {tool.name: tool for tool in locked.server.tools}, locked.changes
+    what = str(changes) or "as before"
+    yield f"{locked.agent}: {locked.server.name} ({count(len(tools), 'tool')}): {what}"
+    before = {tool.name: tool for tool in locked.before}
+    for name in changes.new:
+        yield from (f"  + {line}" for line in (f"{name}:", *tools[name].description.splitlines()))
+    for name in changes.changed:
+        old, new = before[name], tools[name]
+        yield f"  {name}:{'' if old.input_schema == new.input_schema else ' its arguments changed'}"
+        different = unified_diff(old.description.splitlines(), new.description.splitlines(), lineterm="", n=1)
+        yield from (f"    {line}" for line in list(different)[2:])

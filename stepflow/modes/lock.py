@@ -1,0 +1,91 @@
+"""Pins the tools of agents' MCP servers, as they list them now, in the lock file beside each agent.json."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.definition.folder import AGENTS, find_agents
+from stepflow.definition.loading import read_servers
+from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
+from stepflow.errors import InputError
+from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
+from stepflow.run.prepare import check_request
+from stepflow.run.repository_copy import toolbox_in_copy
+from stepflow.run.sandbox import remote_access
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from stepflow.domain.mcp import McpServer, McpTool
+    from stepflow.run.clock import Cancellation
+    from stepflow.run.request import RunRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedServer:
+    """A server whose tools are pinned now. `before` are those that were pinned until now."""
+
+    agent: str
+    server: McpServer
+    before: tuple[McpTool, ...]
+
+    @property
+    def changes(self) -> ToolChanges:
+        """What is pinned now and was not before."""
+        return compare_tools(self.before, self.server.tools)
+
+
+def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancellation) -> tuple[LockedServer, ...]:
+    """Start each server of the named agents, or of all, and write what it lists; a file is written only when all of its
+    servers have answered.
+
+    Raises `DefinitionError` for an agent.json that is not sound, and `InputError` where there is no server, or one
+    cannot be used.
+    """
+    root, known = request.root, find_agents(request.root)
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(
+            f'There is no agent "{unknown[0]}".', hint=f"The agents of this repository: {', '.join(known) or 'none'}."
+        )
+    servers = {name: read_servers(name, root=root) for name in names or known}
+    if not any(servers.values()):
+        raise InputError(
+            f"No MCP server stands in agent.json of {', '.join(servers) or 'any agent'}.",
+            hint="Write `mcpServers` there; docs/registry.md has its form.",
+        )
+    check_request(replace(request, trigger=replace(request.trigger, agent=next(iter(servers)))))
+    locked: list[LockedServer] = []
+    with toolbox_in_copy(request, cancellation) as toolbox:
+        for agent, unlocked in servers.items():
+            with OpenServers(toolbox.start_server, remote_access(unlocked, request), cancellation.waiting) as opened:
+                tools = {server.name: _list(opened, server, request) for server in unlocked}
+            toolbox.end_step()
+            if not unlocked:
+                continue
+            file = root / AGENTS / agent / LOCK_FILE
+            before = pinned_tools(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            now = [replace(server, tools=tools[server.name]) for server in unlocked]
+            _write(file, lock_text(now))
+            locked += (LockedServer(agent=agent, server=each, before=before.get(each.name, ())) for each in now)
+    return tuple(locked)
+
+
+def _list(opened: OpenServers, server: McpServer, request: RunRequest) -> tuple[McpTool, ...]:
+    try:
+        return opened.list_tools(server)
+    except ServerProblem as exc:
+        raise InputError(
+            request.redactor(str(exc)), hint="Correct `mcpServers` in agent.json, or what the server needs."
+        ) from exc
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all, and through no link."""
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="utf-8") as written:
+        written.write(text)
+    new.replace(file)

@@ -1,0 +1,159 @@
+"""MCP servers in a run: for the step that names them, and with no secret in reach of anything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.servers
+from stepflow.definition.mcp import lock_text, pinned_tools
+from stepflow.domain.mcp import McpServer
+from stepflow.mcp.remote import RemoteAccess
+from stepflow.mcp.servers import OpenServers
+from tests.checkout import Invocation, git
+from tests.sandbox.toolbox_world import gone_within
+from tests.servers.mcp_remote import RemoteMcp
+from tests.servers.messages_api import calls
+from tests.world import BRANCH, World, bash, solve
+
+pytestmark = pytest.mark.whole
+
+SECRET = "mcp-token-0123456789"
+NAMED = ["Bash", "mcp__docs__search", "mcp__docs__process", "mcp__docs__note"]
+LOCAL = {"command": sys.executable, "args": ["mcp_docs.py"], "env": {"DOCS_PATH": "docs"}}
+
+
+def with_server(world: World, entry: dict[str, Any], *, changed: str = "") -> None:
+    """Give the agent's first step the tools of a server, locked as it lists them; or with a description `changed`."""
+    shutil.copy(Path(tests.servers.__path__[0]) / "mcp_docs.py", world.checkout)
+    with RemoteMcp(SECRET) as same, OpenServers(None, RemoteAccess(secrets={"TOKEN": SECRET})) as servers:
+        asked = McpServer(name="docs", url=same.url, headers={"Authorization": "Bearer ${TOKEN}"})
+        tools = servers.list_tools(asked)
+    locked = lock_text([McpServer(name="docs", tools=tools)])
+    if changed:
+        (first, *others) = pinned_tools(locked)["docs"]
+        locked = lock_text([McpServer(name="docs", tools=(replace(first, description=changed), *others))])
+    (world.checkout / ".agent/fixer/mcp.lock.json").write_text(locked)
+    git("add", ".", cwd=world.checkout)
+    world.edit("agent.json", lambda agent: agent.update(mcpServers={"docs": entry}))
+    world.edit("steps_registry.json", lambda registry: registry["steps"]["initial.issue"].update(tools=NAMED))
+
+
+def offered(body: dict[str, Any]) -> set[str]:
+    """The tools of a request to the model."""
+    return {tool["name"] for tool in body["tools"]}
+
+
+def outputs(world: World, done: Invocation, name: str) -> list[str]:
+    """What the calls of a tool gave."""
+    return [each["output"] for each in world.events(done) if each["event"] == "tool_call" and each["name"] == name]
+
+
+def asks(tool: str, **inputs: object) -> Any:
+    return calls((f"mcp__docs__{tool}", inputs))
+
+
+def test_a_step_that_names_a_server_calls_it_and_another_step_neither_sees_nor_reaches_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_OF_THE_RUNNER", "visible")
+    with_server(world, LOCAL)
+    understood, *rest = solve()
+    script = [asks("search", query="loops"), asks("process"), understood, asks("search", query="more"), *rest]
+    done = world.run(script)
+    assert done.outputs["outcome"] == "completed", done.log
+    first, second = world.model.bodies[0], world.model.bodies[3]
+    assert offered(first) == {"bash", *NAMED[1:]}
+    assert not any(name.startswith("mcp__") for name in offered(second))
+    found, denied = outputs(world, done, "mcp__docs__search")
+    assert found == "found loops"
+    assert 'Step "continuation.issue" may not use a tool "mcp__docs__search"' in denied
+    (process,) = map(json.loads, outputs(world, done, "mcp__docs__process"))
+    assert process["environment"]["DOCS_PATH"] == "docs"
+    assert "CANARY_OF_THE_RUNNER" not in process["environment"]
+    assert gone_within(0, process["pid"])
+
+
+def test_a_server_of_a_step_is_dead_before_the_next_one_and_what_it_wrote_is_kept(world: World) -> None:
+    with_server(world, LOCAL)
+    understood, change, *rest = solve()
+    count = bash("pgrep -f mcp_docs.py -P $PPID | wc -l; cat note.txt")
+    done = world.run(
+        [asks("note", name="note.txt", text="noted"), understood, count, bash("rm note.txt"), change, *rest]
+    )
+    assert done.outputs["outcome"] == "completed", done.log
+    assert outputs(world, done, "bash")[0] == "0\nnoted"
+
+
+def test_a_description_that_changed_ends_the_run_before_the_model_is_asked(world: World) -> None:
+    with_server(world, LOCAL, changed="Ends the world.")
+    done = world.run(solve())
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert 'The MCP server "docs" lists other tools than its lock pins: changed: die.' in done.outputs["reason"]
+    assert "stepflow mcp lock" in done.outputs["reason"]
+    assert world.model.bodies == []
+    assert BRANCH not in world.branches()
+
+
+def test_a_server_that_does_not_start_ends_the_run_with_its_last_words(world: World) -> None:
+    with_server(world, {"command": "sh", "args": ["-c", "echo no such project >&2; exit 3"]})
+    done = world.run(solve())
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
+    assert 'The MCP server "docs" has ended. Its last words: no such project.' in done.outputs["reason"]
+    assert world.model.bodies == []
+
+
+def test_the_secret_of_a_remote_server_is_nowhere_but_in_its_header(world: World) -> None:
+    understood, *rest = solve()
+    with RemoteMcp(SECRET) as remote:
+        with_server(world, {"url": remote.url, "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}})
+        script = [asks("search", query=SECRET), bash("env; cat /proc/$PPID/environ"), understood, *rest]
+        done = world.run(script, mcp_secrets=f"DOCS_TOKEN: {SECRET}")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert outputs(world, done, "mcp__docs__search") == ["found ***"]
+    shown = [block for message in world.model.bodies[1]["messages"][2:] for block in message["content"]]
+    assert SECRET not in json.dumps(shown)
+    assert SECRET not in done.log.replace(f"::add-mask::{SECRET}", "")
+    assert [path for path in Path(done.outputs["run-folder"]).rglob("*") if holds(path, SECRET)] == []
+    assert [text for text in (*world.comments(), json.dumps(world.pulls())) if SECRET in text] == []
+
+
+def holds(path: Path, secret: str) -> bool:
+    return path.is_file() and secret.encode() in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", 'The MCP server "docs" needs DOCS_TOKEN: the input mcp-secrets has no such value.'),
+        ("OTHER: value-of-another", 'The MCP server "docs" needs DOCS_TOKEN'),
+        ("DOCS_TOKEN: 12345678", "input mcp-secrets: DOCS_TOKEN: "),
+        ('DOCS_TOKEN: "secret-a\\nb"', "input mcp-secrets: DOCS_TOKEN is empty, or holds what no header can"),
+        ("- secret-word", "input mcp-secrets: write a YAML map"),
+    ],
+)
+def test_a_secret_that_is_missing_or_wrong_is_said_before_anything_starts(world: World, given: str, said: str) -> None:
+    with_server(world, {"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}})
+    done = world.run(solve(), mcp_secrets=given)
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
+    assert said in done.outputs["reason"]
+    assert not any(
+        word in done.outputs["reason"] for word in ("12345678", "secret-a", "secret-word", "value-of-another")
+    )
+    assert world.model.bodies == []
+
+
+def test_a_run_that_stops_in_a_step_with_a_server_goes_on_with_a_new_one(world: World) -> None:
+    with_server(world, LOCAL)
+    folder = str(world.runner.folder / "mine")
+    first = world.run([asks("search", query="loops"), bash("true")], run_folder=folder, budget_tokens="1")
+    assert first.outputs["outcome"] == "budget_exhausted", first.log
+    done = world.run([asks("search", query="more"), *solve()], run_folder=folder)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert outputs(world, done, "mcp__docs__search") == ["found loops", "found more"]
