@@ -31,12 +31,12 @@ def passed_on() -> dict[str, str]:
     return {"pass-env": ",".join(AUTHORITY)} if AUTHORITY else {}
 
 
-def lock_file(image: str, folder: Path, package: str) -> dict[str, str]:
-    """package.json and its lock file with one more package, as npm itself writes them."""
+def lock_file(image: str, folder: Path, *packages: str) -> dict[str, str]:
+    """package.json and its lock file with more packages, as npm itself writes them."""
     (folder / "package.json").write_text(NODE.files["package.json"])
     trust = [word for name, value in AUTHORITY.items() for word in ("--env", f"{name}={value}")]
     command = ["docker", "run", "--rm", "--network=host", *trust, f"--volume={folder}:/made", "--workdir=/made"]
-    command += ["--entrypoint=npm", image, "install", "--package-lock-only", "--save-dev", package]
+    command += ["--entrypoint=npm", image, "install", "--package-lock-only", "--save-dev", *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return {name: (folder / name).read_text() for name in ("package.json", "package-lock.json")}
