@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: What the servers are given, as in a run.
 INPUTS = (
-    *("isolation", "network", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "ca-certificates"),
 )
 
