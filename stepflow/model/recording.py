@@ -6,11 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from stepflow.domain.conversation import ModelTurn, StopReason
 from stepflow.domain.words import Strategy
-from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, Turn
+from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, Turn, scenario_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -139,28 +137,3 @@ def _issue(issue: Issue | None) -> ScenarioIssue | None:
     if issue is None:
         return None
     return ScenarioIssue(**{key: value for key, value in vars(issue).items() if value})
-
-
-def scenario_text(scenario: Scenario) -> str:
-    """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
-    return yaml_text(scenario.model_dump(mode="json", exclude_unset=True))
-
-
-def yaml_text(data: JsonObject) -> str:
-    """The YAML text of a part of a scenario."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML in which texts of several lines stay readable."""
-
-
-def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    # Line breaks to YAML, though not to people: unquoted they would come back as others.
-    if set(text) & {"\x85", "\u2028", "\u2029"}:
-        style = '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text_node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from stepflow.domain.conversation import StopReason
@@ -132,3 +133,28 @@ def scenario_schema() -> JsonObject:
     one_order: JsonValue = [{"required": ["turns"]}, {"required": ["steps"]}]
     head: JsonObject = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A stepflow scenario"}
     return published({**schema, **head, "oneOf": one_order})
+
+
+def scenario_text(scenario: Scenario) -> str:
+    """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
+    return yaml_text(scenario.model_dump(mode="json", exclude_unset=True))
+
+
+def yaml_text(data: JsonObject) -> str:
+    """The YAML text of a part of a scenario."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML in which texts of several lines stay readable."""
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    # Line breaks to YAML, though not to people: unquoted they would come back as others.
+    if set(text) & {"\x85", "\u2028", "\u2029"}:
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text_node)

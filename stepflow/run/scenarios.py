@@ -19,8 +19,7 @@ from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
-from stepflow.model.recording import yaml_text
-from stepflow.model.scenario import Expect, Scenario
+from stepflow.model.scenario import Expect, Scenario, yaml_text
 from stepflow.run.inputs import Inputs
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.model.recording import scenario_text
-from stepflow.model.scenario import Scenario
+from stepflow.model.scenario import Scenario, scenario_text
 from stepflow.run.scenarios import load_scenario, parse_scenario
 
 FULL = """\
