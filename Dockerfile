@@ -23,9 +23,10 @@ RUN python3 -m venv --without-pip /opt/stepflow \
  && python3 -m pip --python /opt/stepflow/bin/python install --quiet --no-compile --require-hashes -r /requirements.txt \
  && find /opt/stepflow -name '*.so' -exec strip --strip-unneeded {} + \
  && rm -r /opt/stepflow/lib/python3*/site-packages/mypyc /opt/stepflow/bin/mypyc /opt/stepflow/bin/[Aa]ctivate*
-# Bytecode of the three largest only for what a run loads, which is a third of it: these lines load it, and Python keeps what it compiled.
-RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments)/' /opt/stepflow/lib \
+# Bytecode of the largest only for what a run loads, which is a third of it: these lines load it, and Python keeps what it compiled.
+RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments|mcp|mcp_types|starlette|uvicorn|click)/' /opt/stepflow/lib \
  && /opt/stepflow/bin/mypy --cache-dir /dev/null --command 'import sys' \
+ && /opt/stepflow/bin/python -I -c "import mcp, mcp.client.streamable_http" \
  && /opt/stepflow/bin/python -I -c "import anthropic; anthropic.Anthropic(api_key='-').messages"
 COPY pyproject.toml LICENSE /src/
 COPY stepflow /src/stepflow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from dataclasses import replace
@@ -14,8 +15,10 @@ from conftest import Open, Opened
 from stepflow.domain.conversation import Substitution
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, TextRemoved, ToolCalled
+from stepflow.domain.run import ImagesRead, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
+from tests.images import png
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
 from tests.report.page_of import events_of, long_run, page_of
@@ -399,3 +402,20 @@ def test_a_line_of_a_megabyte_opens_and_keeps_its_place(open_page: Open) -> None
     opened = open_page(page_of(events_of(call), AGENT), "#e2", width=390)
     assert "980,000 characters left out here; line 2 of journal.jsonl has all of it." in opened.page.inner_text("#e2")
     assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_an_image_of_the_issue_is_shown_and_no_wider_than_the_page(open_page: Open) -> None:
+    data = base64.b64encode(png(2400, 900)).decode()
+    seen = IssueImage(
+        address="https://github.com/user-attachments/assets/x", type=ImageType.PNG, width=2400, height=900, data=data
+    )
+    opened = open_page(page_of(events_of(ImagesRead(images=[seen])), AGENT), width=390)
+    opened.picture("report-image-390", whole=True)
+    natural, shown, ratio = opened.page.evaluate(
+        "(() => { const i = document.querySelector('#images img'); "
+        "return [i.naturalWidth, i.width, i.width / i.height] })()"
+    )
+    assert (natural, shown < 390) == (2400, True)
+    assert ratio == pytest.approx(2400 / 900, rel=0.02)
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert (opened.said, opened.foreign) == ([], [])
