@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 import pytest
 
@@ -37,6 +37,11 @@ def long_run(both: tuple[Path, dict, dict]) -> tuple[Path, dict]:
     return both[:2]
 
 
+def quickest(values: list[float]) -> float:
+    """What the quickest tenth stays below: whatever else the machine does only adds to an iteration."""
+    return quantiles(values, n=10)[0]
+
+
 def thousands(values: list[float]) -> list[float]:
     """The median of each thousand iterations."""
     return [median(values[at : at + THOUSAND]) for at in range(0, len(values) - 1, THOUSAND)]
@@ -52,7 +57,7 @@ def test_the_last_thousand_iterations_need_the_memory_of_the_first(long_run: tup
 
 def test_the_last_thousand_iterations_take_what_the_first_take(both: tuple[Path, dict, dict]) -> None:
     _, long, short = both
-    late, early = median(long["seconds"][-THOUSAND:]), median(short["seconds"])
+    late, early = quickest(long["seconds"][-THOUSAND:]), quickest(short["seconds"])
     print(f"\nseconds: {late:.6f} by turns with {early:.6f}, after {thousands(long['seconds'])}")
     assert late <= 1.05 * early
 
