@@ -20,7 +20,7 @@ from stepflow.definition.graph import (
 )
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.old_names import report_old_names, to_new_names
-from stepflow.definition.prompt_files import open_prompts
+from stepflow.definition.prompt_files import PromptFiles, open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.schemas import Schemas
@@ -31,7 +31,15 @@ from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, mcp_name
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
-from stepflow.domain.words import ClosureAction, Dialect, FollowUpKind, Permission, PermissionMode, StepKind
+from stepflow.domain.words import (
+    ClosureAction,
+    Dialect,
+    FollowUpKind,
+    Permission,
+    PermissionMode,
+    StepKind,
+    VerdictType,
+)
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -121,15 +129,7 @@ def compile_registry(
         texts = {name: prompt.source for name, prompt in finder.sections.items()}
     elif files is not None:
         prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).prompts()
-    validation = ValidationBuilder(
-        registry=registry,
-        closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
-        verdict=verdict,
-        problems=problems,
-        schemas=schemas,
-        prompts=files,
-        programs=options.programs,
-    ).entries()
+    validation = _validation(registry, nodes, verdict, problems, schemas=schemas, prompts=files, options=options)
     if problems.diagnostics.failed or entries.step is None:
         return None
     steps = {
@@ -154,6 +154,28 @@ def _closure_action(agent: Agent) -> ClosureAction | None:
     """What closing means where the closing answer does not say; None where nothing is done on GitHub."""
     github = agent.runner.integrations.github
     return github.default_closure_action if github.enabled else None
+
+
+def _validation(
+    registry: Registry,
+    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    verdict: VerdictType | None,
+    problems: FileProblems,
+    *,
+    schemas: Schemas | None,
+    prompts: PromptFiles | None,
+    options: LoadOptions,
+) -> dict[str, ValidationEntry]:
+    """What is checked when a closure step says `closing`, by its id."""
+    return ValidationBuilder(
+        registry=registry,
+        closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
+        verdict=verdict,
+        problems=problems,
+        schemas=schemas,
+        prompts=prompts,
+        programs=options.programs,
+    ).entries()
 
 
 def _step(

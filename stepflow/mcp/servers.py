@@ -185,6 +185,7 @@ class OpenServers:
         try:
             with self._waiting():
                 return self._portal.start_task_soon(ask).result()
+        # What the package makes of an answer that no server should give has no kinds of its own.
         except Exception as exc:
             raise self._failed(server, connection, exc, seconds) from exc
 

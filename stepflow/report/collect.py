@@ -42,7 +42,7 @@ UNFINISHED = "the journal ends here; the run was stopped from outside before it 
 class Reading:
     """What a report takes from a journal, one entry at a time: of a long run no more is kept than is shown of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[events.Entry]) -> None:
         self.state = RunState()
         self.seconds = 0.0
         #: How the flow and the run ended, until something took that back: a resumed run goes on after an end.
@@ -64,6 +64,8 @@ class Reading:
         self._iteration: list[events.Event] = []
         self._spent = 0.0
         self._running = False
+        for entry in entries:
+            self.add(entry)
 
     def add(self, entry: events.Entry) -> None:
         """Follow one entry."""
@@ -249,13 +251,10 @@ def collect_report(
 ) -> RunReport:
     """The report of these entries. Works on the journal of a crashed or cancelled run, and on none at all."""
     known = facts or ReportFacts()
-    read = Reading()
-    for entry in entries:
-        read.add(entry)
+    read = Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun, flow = read.last(events.RunStarted), read.last(events.IterationStarted), read.last(events.FlowEnded)
-    canaries, removed = read.last(events.CanariesTried), read.last(events.TextRemoved)
-    images = read.last(ImagesRead)
+    canaries, removed, images = read.last(events.CanariesTried), read.last(events.TextRemoved), read.last(ImagesRead)
     issue_cost, collected = read.last(events.IssueCostSummed), read.last(events.WorkCollected)
     answer = flow.answer if flow else None
     verdict = answer.get("verdict") if answer else None

@@ -86,9 +86,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case events.ToolStarted():
             return None
         case events.SnapshotTaken():
-            title = f"Snapshot of {count(event.files, 'changed file')}"
-            facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
-            return EventMessage(title=title, facts=facts, in_log=False)
+            return _snapshot_taken(event)
         case events.SnapshotFailed():
             return _fact(f"[Snapshot] {event.reason}", is_warning=True)
         case events.LayerReported():
@@ -196,6 +194,12 @@ def _text_removed(event: events.TextRemoved) -> EventMessage:
         tone=Tone.WARNING,
         logged=entry("warning", f"[Intake] removed {what}", kinds=kinds),
     )
+
+
+def _snapshot_taken(event: events.SnapshotTaken) -> EventMessage:
+    title = f"Snapshot of {count(event.files, 'changed file')}"
+    facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
+    return EventMessage(title=title, facts=facts, in_log=False)
 
 
 def _hosts_requested(hosts: Sequence[HostRequests]) -> EventMessage:

@@ -87,9 +87,7 @@ class Toolbox:
                 # A container ends with its first process, and a job that waits has no time for what goes with it.
                 restore.remove_at_end(private)
             make_private_folder(private, identity)
-            egress = _egress_proxy(chosen)
-            if egress:
-                ending.callback(egress.close)
+            egress = _egress_proxy(chosen, ending)
             programs = tool_programs(root, chosen, identity)
             environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
             config = sandbox_config(
@@ -274,12 +272,14 @@ class Toolbox:
         return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink)
 
 
-def _egress_proxy(options: ToolboxOptions) -> EgressProxy | None:
+def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:
     if options.network is not Network.ALLOW:
         return None
     from stepflow.sandbox.egress.proxy import EgressProxy  # noqa: PLC0415 - asyncio is loaded for this alone
 
-    return EgressProxy(options.allowed_hosts, options.connection_to)
+    egress = EgressProxy(options.allowed_hosts, options.connection_to)
+    ending.callback(egress.close)
+    return egress
 
 
 def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:
