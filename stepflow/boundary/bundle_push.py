@@ -23,8 +23,7 @@ from stepflow.boundary.commit_policy import (
     printable,
     read_trailers,
 )
-from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
-from stepflow.boundary.git_trees import REMOVED, compare_trees, lines_of, sizes_of, tree_of
+from stepflow.boundary.git import REMOVED, Git, GitFailed, Remote, TooMuch, compare_trees, lines_of, sizes_of, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import HEADS, Pushed, moved_on, read_branches

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable, read_trailers
-from stepflow.boundary.git_trees import REMOVED, blobs_of, compare_trees, sizes_of
+from stepflow.boundary.git import REMOVED, blobs_of, compare_trees, sizes_of
 from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, WriteFailed
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import HEADS, Branches, Pushed, moved_on

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.git_trees import MOST_ENTRIES
+from stepflow.boundary.git import MOST_ENTRIES
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import Pushed
