@@ -409,12 +409,11 @@ def choose_labels(
 
 def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
     """True for a label whose putting on would start an agent."""
-    name = label.casefold()
-    if name == (settings.started_by_label or "").casefold():
+    if label.casefold() == (settings.started_by_label or "").casefold():
         return True
     # The bare name of an agent may be any word.
-    patterns = (pattern.casefold() for pattern in settings.trigger_labels if pattern != ANY_NAME)
-    return any(name_in(name, pattern) is not None for pattern in patterns)
+    patterns = (pattern for pattern in settings.trigger_labels if pattern != ANY_NAME)
+    return any(name_in(label, pattern) is not None for pattern in patterns)
 
 
 def _allowed(

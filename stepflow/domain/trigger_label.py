@@ -7,7 +7,9 @@ ANY_NAME = "*"
 
 
 def name_in(label: str, pattern: str) -> str | None:
-    """What a `label` has where the `pattern` has `*`; empty for a pattern without one, None where it does not fit."""
+    """What a `label` has where the `pattern` has `*`, in lower case, as agents are named and because GitHub's labels do
+    not differ by case alone; empty for a pattern without one, None where it does not fit."""
+    label, pattern = label.casefold(), pattern.casefold()
     before, star, after = pattern.partition(ANY_NAME)
     if not star:
         return "" if label == pattern else None

@@ -221,7 +221,7 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     fitting = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
     if not fitting:
         return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
-    if fitting == [ANY_NAME] and label not in agents:
+    if fitting == [ANY_NAME] and name_in(label, ANY_NAME) not in agents:
         return Skip(reason=f'the label "{label}" is no agent\'s name')
     agent = next(filter(None, (name_in(label, pattern) for pattern in fitting)), inputs.agent)
     if not agent:

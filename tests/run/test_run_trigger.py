@@ -111,6 +111,10 @@ def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue
         ("go", {"trigger_labels": "agent:*\ngo", "agent": "fixer"}),
         ("run the fixer now", {"trigger_labels": "run the * now"}),
         ("🐛 直して", {"trigger_labels": "🐛 直して", "agent": "fixer"}),
+        ("Agent:Fixer", {}),
+        ("bot/fixer", {"trigger_labels": "Bot/*"}),
+        ("Fixer", {"trigger_labels": "*", "agents": ("fixer", "writer")}),
+        ("GO", {"trigger_labels": "go", "agent": "fixer"}),
     ],
 )
 def test_a_label_in_any_script_starts_an_agent_by_its_pattern_by_name_or_for_the_input(
