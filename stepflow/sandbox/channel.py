@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 _PROGRAM = Path(__file__).parent / "child" / "__main__.py"
 _PIECE = 65536
-#: How long the program may take to end by itself after its pipe is closed, and then its descendants to be killed.
-_FAREWELL = 1.2
+#: Seconds that the program may take to end by itself after its pipe is closed: on a busy machine it may wait that long
+#: for a processor. One that owes an answer has had its time.
+_FAREWELL = 20.0
+_OVERDUE_FAREWELL = 1.0
 _LAST_WORDS = 2000
 
 
@@ -76,6 +78,7 @@ class ChildChannel:
         os.set_blocking(self._answers, False)
         self._frames = wire.Frames()
         self._broken = ""
+        self._overdue = False
         #: What an answer is waited for in: a signal may interrupt it.
         self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 
@@ -128,13 +131,14 @@ class ChildChannel:
         """End the program and everything that it has started. May be called again."""
         self._broken = "The toolbox is closed."
         self._requests.close()
+        # It may be writing an answer that nobody reads any more.
+        if self._process.stdout:
+            self._process.stdout.close()
         try:
             self._wait_or_kill()
             if self._process.returncode != 0 and self._group is not None:
                 self._killed_all = kill_group(self._group)
         finally:
-            if self._process.stdout:
-                self._process.stdout.close()
             self._errors.close()
 
     def _send(self, frame: bytes, deadline: float, op: str, descriptors: tuple[int, ...] = ()) -> None:
@@ -169,6 +173,7 @@ class ChildChannel:
             while (left := deadline - time.monotonic()) > 0:
                 if selector.select(left):
                     return
+        self._overdue = True
         raise self._failed(f"The toolbox gave no whole answer to `{op}` in time.")
 
     def _ended(self, op: str) -> IsolationError:
@@ -187,7 +192,7 @@ class ChildChannel:
     def _wait_or_kill(self) -> None:
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_FAREWELL)
+                self._process.wait(_OVERDUE_FAREWELL if self._overdue else _FAREWELL)
         finally:
             if self._process.poll() is None:
                 # It is its descendants' subreaper for as long as it lives, so they go first.

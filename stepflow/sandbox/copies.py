@@ -119,17 +119,32 @@ def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...]
     target.mkdir()
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            path, copy = Path(entry.path), target / entry.name
             if entry.name == GIT and not history:
                 continue
-            if entry.is_symlink():
-                copy.symlink_to(_inside_copy(path.readlink(), source, copy, path))
-            elif entry.is_dir():
-                if path not in own and not _is_of_no_use(path, source):
-                    _copy_folder(path, copy, source, own, history)
-            elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(path, source):
-                shutil.copy2(path, copy, follow_symlinks=False)
+            with vanishing_suppressed(Path(entry.path)):
+                _copy_entry(entry, target / entry.name, source, own, history)
     shutil.copystat(folder, target)
+
+
+def _copy_entry(entry: os.DirEntry[str], copy: Path, source: Path, own: tuple[Path, ...], history: bool) -> None:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        copy.symlink_to(_inside_copy(path.readlink(), source, copy, path))
+    elif entry.is_dir():
+        if path not in own and not _is_of_no_use(path, source):
+            _copy_folder(path, copy, source, own, history)
+    elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(path, source):
+        shutil.copy2(path, copy, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def vanishing_suppressed(path: Path) -> Iterator[None]:
+    """What is gone while the block reads it, as editors and git remove files at any moment, counts as never there."""
+    try:
+        yield
+    except FileNotFoundError:
+        if path.is_symlink() or path.exists():
+            raise
 
 
 def _inside_copy(link: Path, source: Path, copy: Path, path: Path) -> Path:

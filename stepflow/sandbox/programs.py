@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
+from stepflow.sandbox.copies import vanishing_suppressed
 from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.identity import closed_folder, closed_interpreter
 
@@ -123,8 +124,13 @@ def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> N
     copy."""
     for folder in _of_checkout(programs, source):
         target = _place(folder.parent, source, copy)
-        shutil.copytree(folder.parent, target, symlinks=True)
+        shutil.copytree(folder.parent, target, symlinks=True, copy_function=_copy_file)
         _rewrite(target, {folder.parent: target, source: copy})
+
+
+def _copy_file(source: str, target: str) -> None:
+    with vanishing_suppressed(Path(source)):
+        shutil.copy2(source, target)
 
 
 def _of_checkout(programs: tuple[Path, ...], source: Path) -> tuple[Path, ...]:

@@ -33,7 +33,7 @@ _ALIVE = (
     "and check the repository out again before a later step needs it."
 )
 #: Seconds in which the tools of a run that was killed end by themselves.
-_FAREWELL = 5.0
+_FAREWELL = 20.0
 _PAUSE = 0.05
 
 

@@ -38,15 +38,21 @@ class _Level:
     def __init__(self, name: bytes, folder: int) -> None:
         info = os.fstat(folder)
         self.name = name
-        self.is_it = (info.st_dev, info.st_ino)
+        self._number = (info.st_dev, info.st_ino)
         self.waiting: list[bytes] = []
+
+    def is_at(self, folder: int) -> bool:
+        """Whether this open folder is it."""
+        info = os.fstat(folder)
+        return (info.st_dev, info.st_ino) == self._number
 
 
 def walk(root: Path, left: list[str], *, closed: Set[bytes] = frozenset()) -> Iterator[Entry]:
     """The folder itself and everything below, each with the open folder that holds it; what cannot be reached is added
     to `left`. Folders with one of the `closed` names are yielded and not entered.
 
-    Goes down and up by descriptor, so that neither depth nor the length of a path is a limit for what tools make.
+    Goes down and up by descriptor, so that neither depth nor the length of a path is a limit for what tools make. What
+    vanishes meanwhile is left out: somebody else may work there.
     """
     top = root.resolve()
     above = os.open(top.parent, FOLDER_FLAGS)
@@ -60,37 +66,43 @@ def walk_at(above: int, top: bytes, left: list[str], *, closed: Set[bytes] = fro
     """The same for what stands at a name in an open folder, which need not be a folder."""
     root = Entry(folder=above, name=top, path=b"")
     yield root
-    if not stat.S_ISDIR(root.info().st_mode):
-        return
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(root.info().st_mode):
+            yield from _walk_folder(above, top, left, closed)
+
+
+def _walk_folder(above: int, top: bytes, left: list[str], closed: Set[bytes]) -> Iterator[Entry]:
     folder = os.open(top, FOLDER_FLAGS, dir_fd=above)
     levels = [_Level(b"", folder)]
     try:
         yield from _visit(folder, levels, left, closed)
         while levels:
-            name = levels[-1].waiting.pop() if levels[-1].waiting else b".."
-            if name == b"..":
-                levels.pop()
-            if not levels:
-                break
-            moved = _move(folder, name, levels, left)
-            if moved is None:
-                continue
-            os.close(folder)
-            folder = moved
-            if name == b"..":
-                _check_return(folder, levels[-1])
-            else:
+            if levels[-1].waiting:
+                name = levels[-1].waiting.pop()
+                inner = _enter_level(folder, name, levels, left)
+                if inner is None:
+                    continue
+                os.close(folder)
+                folder = inner
                 levels.append(_Level(name, folder))
                 yield from _visit(folder, levels, left, closed)
+                continue
+            levels.pop()
+            if levels:
+                outer = _leave(folder, above, top, levels)
+                os.close(folder)
+                folder = outer
     finally:
         os.close(folder)
 
 
 @contextlib.contextmanager
 def noted(path: bytes, left: list[str]) -> Iterator[None]:
-    """What goes wrong with this path is added to `left`, and the walk goes on."""
+    """What goes wrong with this path is added to `left`, and the walk goes on; nothing does where it has vanished."""
     try:
         yield
+    except FileNotFoundError:
+        pass
     except OSError as exc:
         left.append(_problem(path, exc))
 
@@ -107,20 +119,35 @@ def _visit(folder: int, levels: list[_Level], left: list[str], closed: Set[bytes
         yield Entry(folder=folder, name=name, path=prefix + b"/" + name)
 
 
-def _move(folder: int, name: bytes, levels: list[_Level], left: list[str]) -> int | None:
-    try:
-        return os.open(name, FOLDER_FLAGS, dir_fd=folder)
-    except OSError as exc:
-        if name == b"..":
-            raise
-        left.append(_problem(b"/".join([*(level.name for level in levels), name]), exc))
-        return None
+def _enter_level(folder: int, name: bytes, levels: list[_Level], left: list[str]) -> int | None:
+    inner = None
+    with noted(b"/".join([*(level.name for level in levels), name]), left):
+        inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    return inner  # noqa: RET504 - None where that failed
 
 
-def _check_return(folder: int, level: _Level) -> None:
-    info = os.fstat(folder)
-    if (info.st_dev, info.st_ino) != level.is_it:
-        raise OSError(errno.ESTALE, "a folder was moved while it was being walked")
+def _leave(folder: int, above: int, top: bytes, levels: list[_Level]) -> int:
+    """The folder of the last level, open: the one above `folder`, or down from the top where that was moved or removed.
+    Levels that are no longer there are left out."""
+    with contextlib.suppress(FileNotFoundError):
+        outer = os.open("..", FOLDER_FLAGS, dir_fd=folder)
+        if levels[-1].is_at(outer):
+            return outer
+        os.close(outer)
+    here = os.open(top, FOLDER_FLAGS, dir_fd=above)
+    if not levels[0].is_at(here):
+        os.close(here)
+        raise OSError(errno.ESTALE, "the folder was replaced while it was being walked")
+    for depth, level in enumerate(levels[1:], start=1):
+        inner = _enter_level(here, level.name, levels[:depth], [])
+        if inner is None or not level.is_at(inner):
+            if inner is not None:
+                os.close(inner)
+            del levels[depth:]
+            break
+        os.close(here)
+        here = inner
+    return here
 
 
 def _problem(path: bytes, exc: OSError) -> str:
@@ -153,8 +180,10 @@ def remove_tree(folder: int, name: str) -> None:
                 above = os.open("..", FOLDER_FLAGS, dir_fd=here)
                 os.close(here)
                 here = above
-                os.rmdir(opened.pop(), dir_fd=here)
-            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(opened.pop(), dir_fd=here)
+                continue
+            with contextlib.suppress(FileNotFoundError):
                 below = _enter(here, inner)
                 os.close(here)
                 here = below
@@ -169,7 +198,8 @@ def _empty(folder: int) -> str | None:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 return entry.name
-            os.unlink(entry.name, dir_fd=folder)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.name, dir_fd=folder)
     return None
 
 

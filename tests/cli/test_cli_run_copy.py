@@ -73,13 +73,17 @@ def test_a_complete_run_leaves_a_branch_and_nothing_else(checkout: Path, capsys)
     assert f"git merge {BRANCH}" in said
 
 
-def test_a_second_run_takes_another_name(checkout: Path, capsys) -> None:
+def test_each_further_run_takes_another_name(checkout: Path, capsys) -> None:
     assert run(checkout) == 0
     first = git("rev-parse", BRANCH, cwd=checkout)
     assert run(checkout) == 0
     assert git("rev-parse", BRANCH, cwd=checkout) == first
     assert f"git merge {BRANCH}-2" in capsys.readouterr().out
     assert git("log", "--format=%s", f"main..{BRANCH}-2", cwd=checkout) == "Greet the world"
+    assert run(checkout) == 0
+    assert f"git merge {BRANCH}-3" in capsys.readouterr().out
+    assert git("rev-parse", BRANCH, cwd=checkout) == first
+    assert git("log", "--format=%s", f"main..{BRANCH}-3", cwd=checkout) == "Greet the world"
 
 
 def test_a_failed_run_changes_no_byte_and_says_where_its_commits_are(checkout: Path, capsys) -> None:

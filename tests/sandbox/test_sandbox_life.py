@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -282,6 +283,18 @@ def test_nothing_of_the_tools_stays_when_their_supervisor_is_killed(box):
         box.bash("true")
     box.toolbox.close()
     assert not alive(pid)
+    assert box.toolbox.ended_all
+
+
+def test_a_supervisor_that_gets_no_processor_for_a_while_is_waited_for(start, checkout):
+    """Its last word, that nothing is left alive, decides whether a run that is complete counts."""
+    box = start(**stays_root(checkout))
+    supervisor = box.supervisor
+    os.kill(supervisor, signal.SIGSTOP)
+    later = threading.Timer(2.0, os.kill, (supervisor, signal.SIGCONT))
+    later.start()
+    box.toolbox.close()
+    later.join()
     assert box.toolbox.ended_all
 
 

@@ -54,7 +54,7 @@ class Process:
         return self.state in "ZX" and self.threads <= 1
 
 
-def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 5.0) -> tuple[int, ...]:
+def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 20.0) -> tuple[int, ...]:
     """Kill everything below `root` and wait until nothing is left; gives what is still alive after `timeout` seconds.
 
     `root` must be a subreaper for daemons to be among them. `reap` reaps what has ended and says whether `root` has no
@@ -69,7 +69,7 @@ def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 5.
     return () if gone else tuple(sorted(living or {root}))
 
 
-def kill_group(gid: int, *, timeout: float = 2.0) -> bool:
+def kill_group(gid: int, *, timeout: float = 20.0) -> bool:
     """Kill every process of a group that only they have, wherever it hangs in the tree; says whether none is left.
 
     For tools whose supervisor is gone: a process may hide its user from /proc, but not its group from its status.

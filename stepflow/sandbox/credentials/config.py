@@ -124,8 +124,8 @@ def hide(text: str, forms: tuple[str, ...]) -> str:
 
 
 def holds(path: Path, forms: tuple[str, ...]) -> bool:
-    """Whether one of the forms stands in a regular file, however large it is."""
-    if not path.stat().st_size:
+    """Whether one of the forms stands in a regular file, however large it is; in one that has vanished none does."""
+    if not path.exists() or not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return any(content.find(bytes_of(form)) >= 0 for form in forms)

@@ -17,7 +17,7 @@ from stepflow.sandbox.tree_walk import FOLDER_FLAGS, walk_at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.sandbox.tree_walk import Aside
+    from stepflow.sandbox.tree_walk import Aside, Entry
 
 _MIB = 2**20
 #: No index and no list of refs is larger.
@@ -138,26 +138,33 @@ def read_tree(folder: int, name: str, path: Path, budget: Budget) -> Tree:
     nodes: list[Node] = []
     left: list[str] = []
     for entry in walk_at(folder, os.fsencode(name), left):
-        below, info = os.fsdecode(entry.path), entry.info()
-        is_file = stat.S_ISREG(info.st_mode)
-        budget.take(info.st_size if is_file else 0, Path(f"{path}{below}"))
-        if is_file:
-            content = text_of(read_file(entry.folder, entry.name))
-        elif stat.S_ISLNK(info.st_mode):
-            content = text_of(os.readlink(entry.name, dir_fd=entry.folder))
-        elif stat.S_ISDIR(info.st_mode):
-            content = ""
-        else:
-            raise IsolationError(
-                f"{path}{below} is neither file nor folder.", hint="Remove it; git itself makes no such thing."
-            )
-        links = info.st_nlink if is_file else 1
-        nodes.append(
-            Node(path=below, mode=info.st_mode, uid=info.st_uid, gid=info.st_gid, links=links, content=content)
-        )
+        with suppress(FileNotFoundError):
+            nodes.append(_read_node(entry, Path(f"{path}{os.fsdecode(entry.path)}"), budget))
     if left:
         raise OSError(errno.EACCES, left[0])
     return tuple(nodes)
+
+
+def _read_node(entry: Entry, path: Path, budget: Budget) -> Node:
+    info = entry.info()
+    is_file = stat.S_ISREG(info.st_mode)
+    budget.take(info.st_size if is_file else 0, path)
+    if is_file:
+        content = text_of(read_file(entry.folder, entry.name))
+    elif stat.S_ISLNK(info.st_mode):
+        content = text_of(os.readlink(entry.name, dir_fd=entry.folder))
+    elif stat.S_ISDIR(info.st_mode):
+        content = ""
+    else:
+        raise IsolationError(f"{path} is neither file nor folder.", hint="Remove it; git itself makes no such thing.")
+    return Node(
+        path=os.fsdecode(entry.path),
+        mode=info.st_mode,
+        uid=info.st_uid,
+        gid=info.st_gid,
+        links=info.st_nlink if is_file else 1,
+        content=content,
+    )
 
 
 def put_tree(folder: int, name: str, tree: Tree, aside: Aside) -> None:
