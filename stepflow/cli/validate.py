@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import add_flags
 from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
-from stepflow.modes.validate import check_agents, from_above, programs_in, repository_above
+from stepflow.definition.folder import AGENTS, NoAgent
+from stepflow.domain.problem import Inspection
+from stepflow.errors import InputError
+from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.diagnostic import diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
 from stepflow.run.inputs import read_inputs
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stepflow.domain.problem import Problem
-    from stepflow.modes.validate import Checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +45,19 @@ def execute(arguments: argparse.Namespace) -> int:
     """Check, print, and exit 2 on an error."""
     root = Path.cwd()
     inputs = read_inputs({"allow": arguments.allow or ""})
-    checked = check_agents(
-        arguments.agents,
-        root,
-        allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
-        programs=programs_in((*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))),
-        strict=arguments.strict,
-    )
+    try:
+        checked = check_agents(
+            arguments.agents,
+            root,
+            allow_spec_violations=inputs.allow_spec_violations,
+            allow_custom_verdict=inputs.allow_custom_verdict,
+            programs=programs_in((*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))),
+            strict=arguments.strict,
+        )
+    except InputError as missing:
+        if arguments.format not in ("json", "sarif"):
+            raise
+        checked = _without_agents(missing)  # a program reads one document, whatever there is
     match arguments.format:
         case "json":
             print_json(problems_json(checked.inspections, rules()), indent=2)
@@ -65,6 +72,11 @@ def execute(arguments: argparse.Namespace) -> int:
         case _:
             print(*diagnostics(checked.inspections, rules(), theme_for(sys.stdout)), sep="\n")
     return 2 if checked.failed else 0
+
+
+def _without_agents(missing: InputError) -> Checked:
+    problem = NoAgent("SF101", AGENTS, missing.message, missing.hint).problem
+    return Checked(inspections={AGENTS: Inspection(problems=(problem,))})
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:

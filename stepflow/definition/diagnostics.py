@@ -122,14 +122,19 @@ class Diagnostics:
         ]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
-            texts={visible(f"{prefix}/{file}"): known[file] for file in named},
+            texts={visible(file_below(prefix, file)): known[file] for file in named},
         )
+
+
+def file_below(prefix: str, file: str) -> str:
+    """The path of an agent's file as problems name it; `prefix` is `.` for an agent whose own folder is the root."""
+    return file if prefix == "." else f"{prefix}/{file}"
 
 
 def _visible(problem: Problem, prefix: str) -> Problem:
     return replace(
         problem,
-        file=visible(f"{prefix}/{problem.file}"),
+        file=visible(file_below(prefix, problem.file)),
         path=visible(problem.path),
         message=visible(problem.message),
         fix=visible(problem.fix),

@@ -39,7 +39,8 @@ class Located:
 def find_agents(root: Path) -> tuple[str, ...]:
     """The names of the agents of a repository: the folders of `.agent` that hold an `agent.json`."""
     try:
-        return tuple(sorted(file.parent.name for file in (root / AGENTS).glob("*/agent.json")))
+        names = (file.parent.name for file in (root / AGENTS).glob("*/agent.json"))
+        return tuple(sorted(name for name in names if not name.startswith(".")))
     except OSError:
         return ()
 

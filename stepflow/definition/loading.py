@@ -12,7 +12,7 @@ from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import GitHub
-from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.mcp import LockedServers, read_lock
@@ -46,6 +46,12 @@ def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | No
     if not isinstance(steps, dict) or not steps:
         state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
         problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
+        return None
+    if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
+        message = 'the registry is in the form of climpt 1.14 ("address" and "kind" in steps), which is not supported'
+        fix = 'Make the parts of "address" keys of the step itself ("c2", "c3", "edition", "adaptation"; "c1" of the '
+        fix += 'registry), rename "kind" to "stepKind", and give each type in "entryStepMapping" one step id.'
+        problems.add("SF309", newer, message, fix)
         return None
     gate = list(_marks(steps, _GATE_KEYS))
     check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
@@ -169,7 +175,7 @@ def _load(
     guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
     graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, locked=locked, options=options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
-    inspection = replace(inspection, mcp_tools=locked.tools)
+    inspection = replace(inspection, folder=str(folder.path), prefix=folder.prefix, mcp_tools=locked.tools)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
     definition = _define(

@@ -309,7 +309,7 @@ def _check_node(
             message = f'the handoff key "{one.key}" is declared twice'
             problems.report("SF708", at / "handoff" / index / "key", message, "Declare each key once.")
         elif one.key:
-            keys[one.key] = at / "handoff" / len(keys)
+            keys[one.key] = at / "handoff" / index
     low, high = entry.iterations.min, entry.iterations.max
     if low > high and not problems.at(at / "iterations"):
         message = f'"iterations" has min {low}, which is more than max {high}'

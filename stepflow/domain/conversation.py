@@ -96,7 +96,7 @@ class ModelRequest:
 
     `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
     the call may take, None when the run has no deadline. `strategy` is how the schema is asked for; with `insist` the
-    turn must be the answer itself, no work before it. `steady`: how many characters at the beginning of `system` are
+    turn must be the answer itself, no work before it. `cacheable`: how many characters at the beginning of `system` are
     the same in every step, so that the service can keep them.
     """
 

@@ -48,9 +48,13 @@ class Problem:
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
     """The problems of one agent, and the texts of the files that they are in, by the problems' `file`; with the names
-    of the tools of MCP servers that its steps may name."""
+    of the tools of MCP servers that its steps may name.
+
+    `folder` is where the agent was read, None when its folder was refused; problems name its files below `prefix`."""
 
     problems: tuple[Problem, ...]
+    folder: str | None = None
+    prefix: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     mcp_tools: tuple[str, ...] = ()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.definition.folder import AGENTS, find_folders
+from stepflow.definition.folder import find_folders
 from stepflow.definition.loading import inspect_agent
 from stepflow.domain.problem import Inspection, Severity
 from stepflow.errors import InputError
@@ -14,7 +15,6 @@ from stepflow.modes.validate_scenarios import scenario_problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from stepflow.domain.problem import Problem
 
@@ -60,7 +60,7 @@ def check_agents(
         )
         for agent in agents
     }
-    checked = {agent: _with_scenarios(agent, each, root) for agent, each in inspections.items()}
+    checked = {agent: _with_scenarios(each) for agent, each in inspections.items()}
     return Checked(inspections={agent: _strictly(each) for agent, each in checked.items()} if strict else checked)
 
 
@@ -78,11 +78,10 @@ def programs_in(folders: Iterable[Path]) -> frozenset[str]:
     return frozenset(file.name for folder in there for file in folder.iterdir() if os.access(file, os.X_OK))
 
 
-def _with_scenarios(agent: str, inspection: Inspection, root: Path) -> Inspection:
-    folder = root / AGENTS / agent if "/" not in agent else root / agent
-    if not (folder / "scenarios").is_dir():
+def _with_scenarios(inspection: Inspection) -> Inspection:
+    if inspection.folder is None:
         return inspection
-    problems, texts = scenario_problems(folder.resolve(), root.resolve(), inspection.mcp_tools)
+    problems, texts = scenario_problems(Path(inspection.folder), inspection.prefix, inspection.mcp_tools)
     return replace(inspection, problems=(*inspection.problems, *problems), texts={**inspection.texts, **texts})
 
 

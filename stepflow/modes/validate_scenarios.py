@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 from jsonschema import Draft202012Validator
 
-from stepflow.definition.diagnostics import closest_match, did_you_mean, hint, listed
+from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
 from stepflow.definition.files.safe_files import FileRefused, read_below, text_of
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.tools import TOOL_SPECS
@@ -37,19 +37,21 @@ _FIXES = {
 
 
 def scenario_problems(
-    folder: Path, root: Path, mcp_tools: Collection[str]
+    folder: Path, prefix: str, mcp_tools: Collection[str]
 ) -> tuple[tuple[Problem, ...], dict[str, str]]:
-    """Those of all scenarios of an agent's folder, and the texts of their files by the problems' `file`. What arguments
-    one of the `mcp_tools` takes is its server's affair."""
+    """Those of all scenarios of an agent's folder, whose files are named below `prefix`, and the texts of their files
+    by the problems' `file`. What arguments one of the `mcp_tools` takes is its server's affair."""
     problems: list[Problem] = []
     texts: dict[str, str] = {}
     for path in sorted((folder / "scenarios").glob("*.yaml")):
-        file = path.relative_to(root).as_posix()
+        file = file_below(prefix, f"scenarios/{path.name}")
         try:
-            texts[file] = text_of(read_below(root, file, limit=MAX_BYTES))
+            texts[file] = text_of(read_below(folder, f"scenarios/{path.name}", limit=MAX_BYTES))
         except FileRefused as refused:
             fault = ScenarioFault(line=None, place=(), message=refused.message, kind="yaml")
-            problems.append(replace(_problem(file, fault), message=f"the scenario {refused.message}", fix=refused.fix))
+            message = f"the scenario {refused.message}"
+            code = "SF109" if refused.unsafe else "SF104"
+            problems.append(replace(_problem(file, fault), code=code, message=message, fix=refused.fix))
             continue
         problems += (_problem(file, fault) for fault in _faults(texts[file], mcp_tools))
     return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}

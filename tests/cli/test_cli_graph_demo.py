@@ -78,3 +78,21 @@ def test_the_demo_overwrites_nothing(tmp_path: Path, capsys) -> None:
     (tmp_path / "repository").mkdir()
     assert main(["demo", "--keep", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_graph_draws_what_a_run_accepts(checkout: Path, capsys) -> None:
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    written = registry.read_text().replace('"allowedIntents"', '"failFast": false, "allowedIntents"', 1)
+    registry.write_text(written)
+    assert main(["graph", "fixer"]) == 2
+    assert "SF328" in capsys.readouterr().err
+    assert main(["graph", "fixer", "--allow", "spec-violations"]) == 0
+    assert capsys.readouterr().out.startswith("flowchart TD\n")
+
+
+def test_graph_as_json_is_one_object_for_a_broken_definition_too(checkout: Path, capsys) -> None:
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    registry.write_text(registry.read_text().replace('"entryStep"', '"entryStop"', 1))
+    assert main(["graph", "fixer", "--format", "json"]) == 2
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [each["code"] for each in problems if each["severity"] == "error"] == ["SF112"]
