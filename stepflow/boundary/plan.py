@@ -170,9 +170,10 @@ class Planner:
             return replace(self.plan, refusal=refusal)
         closes = self.closes()
         by_merge = closes and self.by_merge(opens)
+        by_hand = self.by_hand() if by_merge and opens else ""
         effects: tuple[Effect, ...] = (
-            *((PushBranch(branch=branch), self.pull_request(branch, by_merge)) if opens else ()),
-            *self.comment(summary, removed),
+            *((PushBranch(branch=branch), self.pull_request(branch, by_merge, by_hand)) if opens else ()),
+            *self.comment(summary, removed, by_hand),
             *self.labels(),
             *self.release(),
             *((CloseIssue(),) if closes and not by_merge else ()),
@@ -238,14 +239,15 @@ class Planner:
         self.warnings.append("The commits of this run stay in the checkout: agent.json allows no pull request.")
         return False
 
-    def pull_request(self, branch: str, by_merge: bool) -> OpenPullRequest:
+    def pull_request(self, branch: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:
         """The pull request; the engine's last line says what it belongs to."""
         requested, issue = self.requested.pull_request, self.facts.issue
         given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.plan.output_filter)
-        reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
-        footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
+        reference = "" if issue is None else f"{'Closes' if by_merge and not by_hand else 'For'} #{issue.number}. "
+        by_hand = f" {by_hand}" if by_hand else ""
+        footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`.{by_hand}"
         text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer)
         return OpenPullRequest(
             branch=branch,
@@ -255,7 +257,7 @@ class Planner:
             draft=next(value for value in given if value is not None),
         )
 
-    def comment(self, summary: str, removed: str) -> tuple[PostComment, ...]:
+    def comment(self, summary: str, removed: str, by_hand: str = "") -> tuple[PostComment, ...]:
         """The text of the one comment; writing adds links and the marker. What was `removed` from the issue's text is
         shown also where the model wrote the comment."""
         if not self.facts.issue:
@@ -269,7 +271,8 @@ class Planner:
         )
         checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
         nothing = self.no_changes()
-        own = (f"> {nothing}" if nothing else "", checked, removed_lines, self._left_out(), self._guard_warnings())
+        said = "\n".join(f"> {line}" for line in (nothing, by_hand) if line)
+        own = (said, checked, removed_lines, self._left_out(), self._guard_warnings())
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
@@ -354,6 +357,16 @@ class Planner:
         if self._github.close_by is CloseBy.MERGE and not opens and not self.no_changes():
             self.warnings.append("The issue stays open: `closeBy` is `merge` and this run opens no pull request.")
         return self._github.close_by is CloseBy.MERGE or (self._github.close_by is CloseBy.AUTO and opens)
+
+    def by_hand(self) -> str:
+        """That the merge will not close the issue; empty where it does, or where the default branch is not known."""
+        default, issue = self.facts.default_branch, self.facts.issue
+        if issue is None or not default or self.base in ("", default):
+            return ""
+        return (
+            f"Close #{issue.number} by hand after the merge: the pull request goes to `{self.base}`, and GitHub closes "
+            f"issues only at a merge into the default branch, `{default}`."
+        )
 
     def _allows(self, effect: AllowedEffect) -> bool:
         return effect in self._github.allowed_effects

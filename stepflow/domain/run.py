@@ -168,6 +168,7 @@ class RunFacts:
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
     with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
     rehearsal `approvals_given` lets every step begin. `images` are those of the context, seen or not.
+    `default_branch` is empty where the event did not say it.
     """
 
     run_id: str
@@ -184,6 +185,7 @@ class RunFacts:
     input_text: str | None = None
     base_commit: str = ""
     base_branch: str = ""
+    default_branch: str = ""
     structured_output: StructuredOutput = StructuredOutput.NATIVE
     approvals_given: bool = False
     follow_up: FollowUp | None = None

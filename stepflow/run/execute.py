@@ -250,6 +250,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         context_text=prepared.context.text,
         images=prepared.images,
         base_branch=_base_branch(request, agent),
+        default_branch=request.trigger.default_branch,
         structured_output=structured_output,
         approvals_given=request.approvals_given,
         follow_up=request.follow_up,
@@ -259,7 +260,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
 def _base_branch(request: RunRequest, agent: AgentDefinition) -> str:
     if request.follow_up:
         return request.follow_up.base
-    return agent.github.pull_request.base or request.trigger.default_branch
+    return agent.github.pull_request.base or request.branch or request.trigger.default_branch
 
 
 def _started(run: Run, sandbox: Sandbox) -> RunStarted:

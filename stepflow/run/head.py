@@ -11,6 +11,7 @@ from stepflow.sandbox.credentials.survey import entry_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 REF = re.compile(r"refs/[\w./+@-]{1,250}")
+HEADS = "refs/heads/"
 LARGEST = 8 * 1024 * 1024
 #: How much of the end of HEAD's log is looked at.
 TAIL = 256 * 1024
@@ -31,7 +32,15 @@ class GitFolders:
         said = _text(self.own / "HEAD").strip()
         if COMMIT.fullmatch(said):
             return said
-        ref = said.removeprefix("ref: ")
+        return self._commit_of(said.removeprefix("ref: "))
+
+    def branch(self) -> str:
+        """The branch that HEAD stands on, where the remote `origin` had one of this name when it was asked last; else
+        empty."""
+        name = _text(self.own / "HEAD").strip().removeprefix(f"ref: {HEADS}")
+        return name if self._commit_of(f"refs/remotes/origin/{name}") else ""
+
+    def _commit_of(self, ref: str) -> str:
         if not REF.fullmatch(ref) or ".." in ref:
             return ""
         for folder in (self.own, self.shared):

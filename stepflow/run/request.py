@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.secrets import Redactor, login_files
+from stepflow.run.head import HEADS, find_git_folders
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.restore import credentials_stripped
@@ -67,6 +68,14 @@ class RunRequest:
     def definition_root(self) -> Path:
         """Where agents and scenarios are read: in the checkout itself, as they stand there."""
         return self.source or self.root
+
+    @cached_property
+    def branch(self) -> str:
+        """The branch that the run's commits build on: the one that is checked out and that the server has too, else the
+        one that the workflow was started on; empty for a tag or where neither is known."""
+        ref = self.environment.get("GITHUB_REF", "")
+        started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
+        return find_git_folders(self.definition_root).branch() or started_on
 
     @property
     def restore_folder(self) -> Path:
