@@ -67,8 +67,9 @@ class CommandRequest:
 class CommandResult:
     """How a process ended. `exit_code` is −1 when it timed out or could not be started (`error` says which).
 
-    The streams hold at most 1 MiB each, head and tail kept. `seconds` is its duration. `restored` names what was not as
-    `setup` left it before a command that checks.
+    The streams hold at most 1 MiB each, head and tail kept. `combined` has the lines of both in the order in which they
+    were written; it is empty where that is not known. `seconds` is the process's duration. `restored` names what was
+    not as `setup` left it before a command that checks.
     """
 
     exit_code: int
@@ -79,6 +80,13 @@ class CommandResult:
     error: str = ""
     seconds: float = 0.0
     restored: tuple[str, ...] = ()
+    combined: str = ""
+
+    @property
+    def output(self) -> str:
+        """What people see of both streams."""
+        streams = (stream for stream in (self.stdout, self.stderr) if stream)
+        return self.combined or "\n".join(streams)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from stepflow.domain.event import (
     StepAnswered,
 )
 from stepflow.domain.json import as_text
+from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy
@@ -242,8 +243,8 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
 
 
 def _failure(step: Step, request: CommandRequest, result: CommandResult) -> str:
-    said = result.error or result.stderr.strip() or result.stdout.strip() or "no output"
-    return f'command step "{step.id}" ({request.argv[0]}) failed with exit code {result.exit_code}: {said[-500:]}'
+    said = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
+    return f'command step "{step.id}" ({request.argv[0]}) failed with exit code {result.exit_code}: {said}'
 
 
 def _answer_of(stdout: str) -> JsonObject:

@@ -11,6 +11,7 @@ from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import guidance_files
 from stepflow.domain.figures import count, usd
+from stepflow.domain.output_excerpt import telling_line
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.tools import effective_tools
@@ -238,7 +239,7 @@ def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:
     name = f"{_BASE}: {check.name}"
     if check.passed:
         return ok(name, "green")
-    said = next((line for line in reversed(check.output_tail.splitlines()) if line.strip()), "no output")
+    said = telling_line(check.output_tail, LINE_SHOWN) or "no output"
     detail = f"red (exit code {check.exit_code}): {said}"
     return failed(name, detail, Outcome.BASE_FAILED) if mode is BaseChecks.REQUIRE else warning(name, detail)
 
@@ -252,6 +253,8 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
 
 
 _BASE = "check before the run"
+#: How many characters of a red check's most telling line a row has.
+LINE_SHOWN = 300
 
 
 def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:

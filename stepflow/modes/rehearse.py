@@ -17,6 +17,7 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.report.log import TerminalLog
+from stepflow.report.safe_text import telling_lines
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
@@ -233,7 +234,7 @@ def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple
     if not ran or ran[-1].passed:
         return ()
     last = ran[-1]
-    output = [line for line in last.output_tail.splitlines() if line.strip()][-RED_LINES:]
+    output = telling_lines(last.output_tail, RED_LINES)
     before = ", as it was before the run" if last.name in red_before else ""
     return (f"the check {last.name} is red (exit code {last.exit_code}){before}: {last.command}", *output)
 

@@ -28,7 +28,7 @@ from stepflow.report.lines import (
     whole_lines,
     whole_part,
 )
-from stepflow.report.safe_text import cut, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import cut, first_lines, last_lines, one_line, seconds_text, telling_lines
 from stepflow.report.wording import (
     describe_canaries,
     describe_changes,
@@ -236,7 +236,7 @@ def _base_checked(event: events.BaseChecked) -> EventMessage:
         tone=Tone.PLAIN if event.passed else Tone.WARNING,
         facts=("" if event.passed or not event.exit_code else f"exit {event.exit_code}", seconds_text(event.seconds)),
         parts=(Part("Command", event.command), Part("Output", event.output_tail)),
-        below=() if event.passed else quoted(last_lines(event.output_tail, TAIL_SHOWN)),
+        below=() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN)),
         logged=entry(
             "info" if event.passed else "warning",
             f"[Base] {event.name}: {state}",
@@ -281,7 +281,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
         ),
         below=(
             *(line(TONE_OF_LEVEL[level], f"guard: {one_line(text, 300)}") for level, text in guarded),
-            *(() if event.passed else quoted(last_lines(event.output_tail, TAIL_SHOWN))),
+            *(() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN))),
         ),
         logged=(
             *entry(level, f"[Validator] {event.name}: {word}", **data),

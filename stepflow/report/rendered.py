@@ -13,7 +13,19 @@ from markupsafe import Markup
 
 from stepflow.domain.figures import usd
 from stepflow.report.lines import mark_of
-from stepflow.report.safe_text import ADDRESS, code, code_span, fence, html_text, link, plain, seconds_text, visible
+from stepflow.report.safe_text import (
+    ADDRESS,
+    code,
+    code_block,
+    code_span,
+    fence,
+    html_text,
+    link,
+    plain,
+    seconds_text,
+    telling_lines,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,6 +49,7 @@ FILTERS = {
     "code_span": _finished(code_span),
     "dollars": _finished(lambda amount: usd(amount).lstrip("$")),
     "fence": _finished(lambda text, lines: fence(text, lines=lines)),
+    "output": _finished(lambda text, lines: code_block(telling_lines(text, lines))),
     "figure": _finished(format),
     "html": _finished(html_text),
     "link": _finished(lambda address, text: link(text, address)),

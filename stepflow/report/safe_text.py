@@ -11,6 +11,7 @@ import html
 import re
 from typing import TYPE_CHECKING
 
+from stepflow.domain.output_excerpt import excerpt
 from stepflow.domain.visible_text import ANSI, is_invisible, spell_out
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ def last_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     lines = [line.rstrip() for line in clean(text[-most * limit * 4 :]).split("\n") if line.strip()]
     left_out = (ELLIPSIS,) if len(lines) > most or len(text) > most * limit * 4 else ()
     return (*left_out, *(cut(line, limit) for line in lines[-most:]))
+
+
+def telling_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
+    """The lines of a command's output that name a failure and its last ones, each cut, none of them blank."""
+    said = "\n".join(line.rstrip() for line in clean(text).split("\n") if line.strip())
+    return tuple(cut(line, limit) for line in excerpt(said, most * limit, lines=most).split("\n") if line)
 
 
 def cut(text: str, limit: int) -> str:
@@ -159,7 +166,12 @@ def link(text: str, address: str) -> str:
 
 def fence(text: str, *, lines: int, width: int = 200) -> str:
     """The last lines of a text as a code block that the text cannot close."""
-    shown = "\n".join(last_lines(text, lines, width))
+    return code_block(last_lines(text, lines, width))
+
+
+def code_block(lines: Iterable[str]) -> str:
+    """Lines as a code block that they cannot close."""
+    shown = "\n".join(lines)
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}text\n{shown}\n{ticks}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.connection import HostRequests, HostsRequested, direct
 from stepflow.domain.event import CanariesTried, Noted
+from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline
 from stepflow.run.proxies import proxy_variables
@@ -208,7 +209,7 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
     )
     if result.exit_code != 0:
         raise InputError(
-            f"apt-get failed with exit code {result.exit_code}: {result.stdout.strip()[-SHOWN_TAIL:]}",
+            f"apt-get failed with exit code {result.exit_code}: {excerpt(result.output, SHOWN_TAIL).strip()}",
             hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
         )
 
@@ -221,7 +222,7 @@ def set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> No
     result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
     journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
     if result.exit_code != 0:
-        said = (result.error or result.stderr or result.stdout).strip().rstrip(".")[-SHOWN_TAIL:]
+        said = result.error or excerpt(readable_output(result.output), SHOWN_TAIL).strip().rstrip(".")
         raise InputError(
             f"The setup commands failed with exit code {result.exit_code}: {said}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",
@@ -230,4 +231,4 @@ def set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> No
 
 def _said(result: CommandResult) -> JsonObject:
     """What a command printed, as data that logs fold away."""
-    return {"output": "\n".join(text.strip() for text in (result.stdout, result.stderr) if text.strip())}
+    return {"output": result.output.strip()}

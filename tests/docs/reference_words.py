@@ -26,7 +26,7 @@ EXTRACTED = {
     "parseStagedFiles": "Files with a change in the index, in the same output.",
     "parseUnstagedFiles": "Files with a change in the working tree, in the same output.",
     "parseTestOutput": "Failed tests as `{name, file?, error}`: pytest, unittest, cargo, Deno, Go.",
-    "errorOutput": "stderr; else stdout from the first line that tells of a failure.",
+    "errorOutput": "Both streams, in the order written; if long, the lines that name a failure and the end.",
     "parseTypeErrors": "Type errors as `{file, line, column?, code?, message}`: mypy, pyright, tsc, Deno.",
     "extractFiles": "Files that are named before a line number.",
     "parseLintErrors": "Findings as `{file, line, column?, rule, message}`: ruff, flake8, eslint, Deno.",

@@ -61,14 +61,19 @@ def test_an_unknown_extractor_gives_null_and_the_others_go_on():
 @pytest.mark.parametrize(
     ("stdout", "stderr", "expected"),
     [
-        ("out", "\x1b[31mbad\x1b[0m\n", "bad\n"),
-        ("1\n2 Failed\n3", " \n", "2 Failed\n3"),
-        ("1\nan ERROR\n3", "", "an ERROR\n3"),
+        ("out", "\x1b[31mbad\x1b[0m\n", "out\nbad\n"),
+        ("", "bad\n", "bad\n"),
         ("all\nfine", "", "all\nfine"),
     ],
 )
-def test_the_error_output_is_stderr_or_the_telling_part_of_stdout(stdout, stderr, expected):
+def test_the_error_output_is_both_streams(stdout, stderr, expected):
     assert run("errorOutput", stdout, stderr) == expected
+
+
+def test_the_error_output_is_in_the_order_in_which_it_was_written():
+    combined = "compiling\nFAILED\nerror: test failed\n"
+    result = CommandResult(exit_code=1, stdout="FAILED\n", stderr="compiling\nerror: test failed\n", combined=combined)
+    assert extract({"value": "errorOutput"}, result, root="/", current_branch=lambda: None) == {"value": combined}
 
 
 @pytest.mark.parametrize(
@@ -276,6 +281,7 @@ def test_without_any_branch_the_name_is_null():
         ("origin/main\nx", "", 0, "origin/main"),
         ("", "warning: old\n", 0, "warning: old"),
         ("ignored", "fatal: no such ref\nmore", 1, "fatal: no such ref"),
+        ("ignored", "warning: old\nfatal: no such ref\n", 1, "fatal: no such ref"),
         ("", "", 1, None),
         ("x", "The current branch has NO UPSTREAM branch.", 0, "no upstream"),
         ("", "You are in 'detached HEAD' state.", 0, "detached HEAD"),
@@ -291,6 +297,7 @@ def test_the_remote_status_says_what_is_wrong_or_what_the_upstream_is(stdout, st
         (" \n", "", 0, "merged"),
         ("a1\n\nb2\n", "", 0, "2 commits not merged"),
         ("a1", "\nfatal: bad revision\n", 128, "fatal: bad revision"),
+        ("", "warning: ignoring x\nfatal: bad revision\n", 128, "fatal: bad revision"),
         ("", "", 1, None),
     ],
 )

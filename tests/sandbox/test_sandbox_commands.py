@@ -75,3 +75,30 @@ def test_the_shell_of_a_step_does_not_outlive_a_command(shared_box):
     shared_box.bash("X=1")
     shared_box.sh("true")
     assert shared_box.bash("echo ${X-unset}").text == "unset\n"
+
+
+def test_both_streams_are_also_kept_in_the_order_in_which_they_were_written(shared_box):
+    result = shared_box.sh("for n in 1 2 3; do echo out $n; sleep 0.2; printf 'err ' >&2; echo $n >&2; sleep 0.2; done")
+    assert result.stdout == "out 1\nout 2\nout 3\n"
+    assert result.combined == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+
+
+def test_a_line_is_whole_although_another_stream_writes_in_between(shared_box):
+    result = shared_box.sh("printf 'one '; sleep 0.2; echo warned >&2; sleep 0.2; echo line; printf end")
+    assert result.combined == "warned\none line\nend\n"
+
+
+def test_of_a_very_long_output_lines_that_may_name_a_failure_are_kept_from_its_middle(shared_box):
+    result = shared_box.sh("yes fine | head -c 3M; echo 'FAILED in the middle' >&2; yes fine | head -c 3M; echo END")
+    assert result.combined.count("FAILED in the middle\n") == 1
+    assert result.combined.endswith("END\n")
+    assert "bytes left out" in result.combined
+    assert len(result.combined) < 3 * 1024 * 1024
+
+
+def test_failures_of_a_very_long_output_do_not_stand_in_it_twice_and_are_bounded(shared_box):
+    result = shared_box.sh("seq -f 'error %.0f' 600000")
+    lines = result.combined.splitlines()
+    assert len(lines) == len(set(lines))
+    assert (lines[0], lines[-1]) == ("error 1", "error 600000")
+    assert len(result.combined) < 3 * 1024 * 1024

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.output_excerpt import names_failure, readable_output
 from stepflow.engine.completion.tool_output import (
     find_failed_tests,
     find_lint_errors,
@@ -26,7 +27,6 @@ CurrentBranch = Callable[[], str | None]
 CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Tools write no longer lines about one finding; output is untrusted and must not slow the patterns down.
 LONGEST_LINE = 1_000
-FAILURE_WORD = re.compile(r"failed|error", re.IGNORECASE)
 FOREIGN = re.compile(r"(?:^|/)(?:node_modules|site-packages)/")
 
 DIFF_START = re.compile(r"^(?:diff --git .*\n(?:[a-z].*\n){0,6})?--- .*\n\+\+\+ ", re.MULTILINE)
@@ -72,12 +72,8 @@ def extract(names: Mapping[str, str], result: CommandResult, *, root: str, curre
 
 
 def error_output(output: Output) -> JsonValue:
-    """stderr, or stdout from the first line that names a failure."""
-    if output.stderr.strip():
-        return output.stderr
-    lines = output.stdout.split("\n")
-    first = next((at for at, line in enumerate(lines) if FAILURE_WORD.search(line)), 0)
-    return "\n".join(lines[first:])
+    """Both streams in the order in which they were written."""
+    return readable_output(output.raw.output)
 
 
 def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
@@ -130,13 +126,13 @@ def remote_status(output: Output) -> JsonValue:
     if any(sign in said for sign in DETACHED):
         return "detached HEAD"
     printed = _first_line(output.stdout) if output.raw.exit_code == 0 else None
-    return printed or _first_line(output.stderr)
+    return printed or _complaint(output)
 
 
 def merge_status(output: Output) -> JsonValue:
     """How many commits are not merged, or git's error."""
     if output.raw.exit_code != 0:
-        return _first_line(output.stderr)
+        return _complaint(output)
     commits = sum(1 for line in _lines_of(output.stdout) if line.strip())
     return f"{commits} commits not merged" if commits else "merged"
 
@@ -185,6 +181,12 @@ def _lines_of(text: str) -> tuple[str, ...]:
 
 def _first_line(text: str) -> str | None:
     return next((line.strip() for line in _lines_of(text) if line.strip()), None)
+
+
+def _complaint(output: Output) -> str | None:
+    """The line of stderr that names a failure, below warnings; else its first."""
+    failures = filter(names_failure, _lines_of(output.stderr))
+    return next((line.strip() for line in failures), None) or _first_line(output.stderr)
 
 
 def _unique(values: Iterable[JsonValue]) -> list[JsonValue]:

@@ -12,6 +12,7 @@ from stepflow.domain.checkout import CommandRequest, CommandResult, named
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
 from stepflow.domain.event import BaseChecked, ValidatorRan
+from stepflow.domain.output_excerpt import excerpt, readable_output, telling_line
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
@@ -31,8 +32,10 @@ NOT_RUNNABLE = {
 }
 NO_PERMISSION = ("EACCES", "Permission denied")
 
-#: How much of a validator's output the journal keeps, in characters from its end.
+#: How many characters of a validator's output the journal keeps.
 TAIL = 4000
+#: How many of its most telling line a reason shows.
+LINE = 300
 
 
 def judge_completion(
@@ -167,7 +170,7 @@ def _reason(run: Run) -> str:
     what = f'validator "{validator.name}" failed ({why})'
     if _is_final(run):
         hint = NOT_RUNNABLE.get(result.exit_code or 0)
-        return f"{what}, and trying again cannot help: {_first_line(error_text(result))}{f'. {hint}' if hint else ''}"
+        return f"{what}, and trying again cannot help: {_telling_line(result)}{f'. {hint}' if hint else ''}"
     if run.entry.action is FailureAction.RETRY:
         return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
     return what
@@ -194,13 +197,14 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
 
 
 def error_text(result: CommandResult) -> str:
-    """What a command said that went wrong: stderr, or stdout where that is empty."""
-    said = result.stderr if result.stderr.strip() else result.stdout
-    return "\n".join(text for text in (result.error, said) if text.strip())
+    """What went wrong, in the engine's words and in the command's."""
+    return "\n".join(text for text in (result.error, readable_output(result.output)) if text.strip())
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")[:300]
+def _telling_line(result: CommandResult) -> str:
+    """The line that says most of what went wrong."""
+    words = result.error.strip().partition("\n")[0] or _missing_program(result)
+    return words[:LINE] or telling_line(readable_output(result.output), LINE) or "no output"
 
 
 def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
@@ -246,9 +250,10 @@ def _event(run: Run, command: str, iteration: int, action: FailureAction | None)
 
 
 def output_tail(result: CommandResult) -> str:
-    """The end of what a command printed, for people."""
+    """What a command printed, shortened for people."""
     # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
-    return f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:]
+    text = f"{readable_output(result.output)}\n{result.error}".strip("\n")
+    return excerpt(text, TAIL)[-TAIL:]
 
 
 PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"
@@ -278,7 +283,8 @@ def _guarded(run: Run, diagnostics: GuardDiagnostics) -> Run:
         warnings.append(f"files were hidden from git: {named(diagnostics.hidden)}")
         faults.append("files are hidden from git")
         words.append(f"{HIDDEN}:")
-        result = replace(result, stdout="".join(f"{line}\n" for line in diagnostics.hidden), stderr="")
+        hidden = "".join(f"{line}\n" for line in diagnostics.hidden)
+        result = replace(result, stdout=hidden, stderr="", combined=hidden)
     result = replace(result, error="\n".join(words))
     return replace(run, result=result, faults=tuple(faults), warnings=tuple(warnings))
 

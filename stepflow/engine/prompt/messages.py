@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import image_block, text_block
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.output_excerpt import excerpt
 from stepflow.domain.words import Intent
 from stepflow.engine.closed_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, render_prompt, substitute
@@ -150,7 +151,8 @@ def first_message_blocks(
     if facts.context_text.strip():
         parts.append(("What the work is about, as it came from outside:", facts.context_text))
     if red := [check for check in state.base_checks.values() if not check.passed]:
-        said = (f"{check.name} (exit code {check.exit_code}):\n{check.output_tail[-BASE_TAIL:]}" for check in red)
+        shown = ((check, excerpt(check.output_tail, BASE_TAIL)) for check in red)
+        said = (f"{check.name} (exit code {check.exit_code}):\n{output}" for check, output in shown)
         parts.append((RED_BEFORE, "\n\n".join(said)))
     if state.retry_prompt is not None:
         usual = render_prompt(agent, step, variables, facts.input_text)

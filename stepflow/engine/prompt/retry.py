@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue, as_text
+from stepflow.domain.output_excerpt import excerpt
 from stepflow.engine.prompt.template import Template, TemplateFault, parse_template, render_template
 
 if TYPE_CHECKING:
@@ -17,20 +17,26 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import SourceText, ValidationEntry
     from stepflow.engine.prompt.variables import Variables
 
-#: A longer text is cut in the middle (prompts.md §9.3).
+#: Of a longer text an excerpt is shown.
 LONGEST_TEXT = 20_000
-CUT_MARK = "\n…[{count} characters cut]…\n"
 MOST_DETAILS = 50
 #: The generic text lists no more items of one parameter.
 MOST_ITEMS = 100
 GENERIC = "generic"
+
+
+def _details(failure: ValidatorFailure) -> list[JsonValue]:
+    said = "\n".join(line for line in failure.error.splitlines() if line.strip())
+    return [*excerpt(said, LONGEST_TEXT, lines=MOST_DETAILS).splitlines()]
+
+
 #: What a retry prompt knows of a failure, with how it is read.
 _OF_FAILURE: dict[str, Callable[[ValidatorFailure], JsonValue]] = {
     "validator": lambda failure: failure.validator,
     "pattern": lambda failure: failure.pattern,
     "description": lambda failure: failure.description,
     "error": lambda failure: failure.error,
-    "details": lambda failure: [*islice(filter(str.strip, failure.error.splitlines()), MOST_DETAILS)],
+    "details": _details,
     "exitCode": lambda failure: failure.exit_code,
     "stdout": lambda failure: failure.stdout,
     "stderr": lambda failure: failure.stderr,
@@ -87,11 +93,7 @@ def _shortened(value: JsonValue) -> JsonValue:
 
 
 def _cut(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
-        return text
-    mark = CUT_MARK.format(count=len(text) - LONGEST_TEXT)
-    half = (LONGEST_TEXT - len(mark)) // 2
-    return f"{text[:half]}{mark}{text[-half:]}"
+    return excerpt(text, LONGEST_TEXT)[:LONGEST_TEXT]
 
 
 def _generic(failure: ValidatorFailure) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -24,6 +25,10 @@ _MARKER_BYTES = 128
 STREAM_LIMIT = 1024 * 1024
 _DRAIN_SECONDS = 2.0
 OUTPUT_LIMIT = 100 * 1024
+#: What lines that may name a failure have in them, and how much of them is kept: in all, and around the word.
+_FAILURE_WORD = re.compile(rb"fail|error|panic|exception|not ok", re.IGNORECASE)
+_FAILURES_LIMIT = 64 * 1024
+_FAILURE_LINE = 500
 _PIECE = 65536
 _WANTED_PIPE = 1024 * 1024
 
@@ -32,7 +37,7 @@ class HeadTail:
     """At most `limit` bytes of a stream: the first half of the limit and the last."""
 
     def __init__(self, limit: int) -> None:
-        self._half = max((limit - _MARKER_BYTES) // 2, 1)
+        self.half = max((limit - _MARKER_BYTES) // 2, 1)
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
@@ -40,26 +45,74 @@ class HeadTail:
     def feed(self, data: bytes) -> None:
         """Take the next piece."""
         self._total += len(data)
-        missing = max(self._half - len(self._head), 0)
+        missing = max(self.half - len(self._head), 0)
         self._head += data[:missing]
         self._tail += data[missing:]
-        if len(self._tail) > 2 * self._half:
-            del self._tail[: -self._half]
+        if len(self._tail) > 2 * self.half:
+            del self._tail[: -self.half]
+
+    @property
+    def dropped(self) -> range:
+        """Where in the stream the bytes were that were dropped."""
+        return range(len(self._head), max(self._total - self.half, len(self._head)))
 
     @property
     def left_out(self) -> int:
         """How many bytes were dropped."""
-        return max(self._total - len(self._head) - self._half, 0)
+        return len(self.dropped)
 
-    def text(self) -> str:
-        """Head and tail as text; bytes that are no UTF-8 are replaced."""
-        tail = self._tail[-self._half :]
+    def text(self, between: bytes = b"") -> str:
+        """Head and tail as text, `between` where bytes were dropped; bytes that are no UTF-8 are replaced."""
+        tail = self._tail[-self.half :]
         if not self.left_out:
             return _decode(self._head + tail)
-        return f"{_decode(self._head)}\n[… {self.left_out} bytes left out here …]\n{_decode(tail)}"
+        mark = f"\n[… {self.left_out} bytes left out here …]\n"
+        return f"{_decode(self._head)}{mark}{_decode(between)}{_decode(tail)}"
 
 
-def _decode(data: bytearray) -> str:
+class Interleaved:
+    """The lines of several streams in the order in which they are read: the first half of `limit` bytes, the last, and
+    of the lines between them the first that may name a failure."""
+
+    def __init__(self, limit: int) -> None:
+        self._ends = HeadTail(limit)
+        self._unfinished: dict[str, bytes] = {}
+        self._failures: list[tuple[int, bytes]] = []
+        self._failure_bytes = 0
+        self._position = 0
+
+    def feed(self, stream: str, data: bytes) -> None:
+        """Take the next piece of a stream. What follows its last line break waits for the rest of the line."""
+        data = self._unfinished.pop(stream, b"") + data
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _PIECE else 0)
+        if end < len(data):
+            self._unfinished[stream] = data[end:]
+        self._take(data[:end])
+
+    def text(self) -> str:
+        """All that is kept."""
+        for rest in self._unfinished.values():
+            self._take(rest + b"\n")
+        self._unfinished.clear()
+        dropped = self._ends.dropped
+        return self._ends.text(b"".join(line for at, line in self._failures if at in dropped))
+
+    def _take(self, data: bytes) -> None:
+        start = 0
+        for match in _FAILURE_WORD.finditer(data) if self._failure_bytes < _FAILURES_LIMIT else ():
+            if match.start() < start:
+                continue
+            begin = data.rfind(b"\n", 0, match.start()) + 1
+            start = data.find(b"\n", match.end()) + 1 or len(data)
+            if self._position + begin >= self._ends.half:
+                line = data[max(begin, match.start() - _FAILURE_LINE) : min(start, match.end() + _FAILURE_LINE)]
+                self._failures.append((self._position + begin, line.rstrip(b"\n") + b"\n"))
+                self._failure_bytes += len(line)
+        self._ends.feed(data)
+        self._position += len(data)
+
+
+def _decode(data: bytes | bytearray) -> str:
     return data.decode("utf-8", "replace")
 
 
@@ -74,6 +127,7 @@ class Ended:
     started: bool = True
     error: str = ""
     seconds: float = 0.0
+    combined: str = ""
 
 
 def run_command(
@@ -101,8 +155,17 @@ def run_command(
         return Ended(started=False, error=f"`{argv[0] if argv else ''}` could not be started: {reason}")
     finally:
         _close(out_end, err_end)
-    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
-    sinks: dict[int, Sink] = {out: stdout or output.feed, err: errors.feed}
+    output, errors, combined = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT), Interleaved(2 * STREAM_LIMIT)
+
+    def take_output(data: bytes) -> None:
+        output.feed(data)
+        combined.feed("stdout", data)
+
+    def take_errors(data: bytes) -> None:
+        errors.feed(data)
+        combined.feed("stderr", data)
+
+    sinks: dict[int, Sink] = {out: stdout or take_output, err: take_errors}
     left: tuple[int, ...] = ()
     try:
         begun = time.monotonic()
@@ -123,6 +186,7 @@ def run_command(
         timed_out=not in_time,
         error=_explain(child.returncode, timeout, in_time=in_time, left=left),
         seconds=seconds,
+        combined=combined.text(),
     )
 
 

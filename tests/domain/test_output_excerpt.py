@@ -1,0 +1,125 @@
+"""Of a long output the lines that name a failure and the end are shown, in their order."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stepflow.domain.output_excerpt import excerpt, names_failure, readable_output, telling_line
+
+
+def noise(count: int, start: int = 0) -> list[str]:
+    return [f"line {number} of the build, which went well" for number in range(start, start + count)]
+
+
+def test_what_fits_is_shown_as_it_is() -> None:
+    assert excerpt("\n a\nfailed\n", 20) == "\n a\nfailed\n"
+
+
+@pytest.mark.parametrize("at", [0, 1, 17, 5_000, 9_999, 10_000])
+def test_a_failure_anywhere_in_ten_thousand_lines_is_shown_with_what_explains_it_and_the_end(at: int) -> None:
+    failure = ["--- FAIL: TestGreet (0.00s)", "    greet_test.go:7: got hi", "    want hello"]
+    text = "\n".join((*noise(at), *failure, *noise(10_000 - at), "exit status 1"))
+    shown = excerpt(text, 4_000)
+    assert len(shown) <= 4_200
+    for line in (*failure, "exit status 1"):
+        assert line in shown.split("\n")
+    assert shown.index("--- FAIL") < shown.index("exit status 1")
+    assert "lines left out]…" in shown
+
+
+def test_of_too_many_failures_the_first_are_shown_and_the_end() -> None:
+    text = "\n".join((*(f"error: number {number}" for number in range(10_000)), *noise(5), "the end"))
+    shown = excerpt(text, 2_000).split("\n")
+    assert "error: number 0" in shown
+    assert shown[-1] == "the end"
+
+
+def test_left_out_lines_are_counted() -> None:
+    text = "\n".join((*noise(100), "fatal: no", *noise(100)))
+    shown = excerpt(text, 10_000, lines=6).split("\n")
+    left = [int(line.strip("…[]").split()[0]) for line in shown if line.endswith("left out]…")]
+    assert sum(left) + len(shown) - len(left) == 201
+    assert len(shown) - len(left) == 6
+
+
+def test_one_endless_line_keeps_both_ends() -> None:
+    shown = excerpt("a" * 50_000 + "b" * 50_000, 2_000)
+    assert (shown[:3], shown[-3:]) == ("aaa", "bbb")
+    assert "characters cut" in shown
+    assert len(shown) <= 2_000
+
+
+def test_an_endless_line_does_not_take_the_room_of_others() -> None:
+    text = "\n".join((*noise(300), "x" * 100_000, "Error: boom", *noise(3)))
+    assert "Error: boom" in excerpt(text, 4_000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FAILED tests/test_a.py::test_b - assert 1 == 2",
+        "E   assert 1 == 2",
+        "--- FAIL: TestA (0.00s)",
+        "FAIL\texample.org/a\t0.01s",
+        "./a.go:3:2: undefined: x",
+        "panic: runtime error: index out of range",
+        "error[E0308]: mismatched types",
+        "thread 'tests::a' panicked at src/lib.rs:3:5:",
+        "test tests::a ... FAILED",
+        "npm ERR! code ELIFECYCLE",
+        "npm error Lifecycle script `test` failed with error:",
+        "  ✕ greets (3 ms)",
+        "not ok 3 - greets",
+        "src/a.ts(1,2): error TS2304: Cannot find name 'x'.",
+        "ValueError: bad",
+        "java.lang.IllegalStateException: no",
+        "Tests run: 3, Failures: 1, Errors: 0, Skipped: 0",
+        "=== 1 failed, 30 passed, 0 errors in 2s ===",
+        "sh: 1: tsc: not found",
+        "make: *** No rule to make target 'tset'.  Stop.",
+        "cp: cannot stat 'x': No such file or directory",
+        "E: Unable to locate package nope",
+    ],
+)
+def test_lines_that_name_a_failure(line: str) -> None:
+    assert names_failure(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tests/test_errors.py::test_fails PASSED [ 10%]",
+        "test error_is_shown ... ok",
+        "ok 12 - fails on error",
+        "✓ throws an error when it is empty",
+        "30 passed, 0 failed",
+        "Found 0 errors.",
+        "Tests run: 3, Failures: 0, Errors: 0",
+        "compiling src/error.rs",
+        "make: *** [Makefile:2: test] Error 1",
+        "make[1]: *** [test] Error 2",
+        "warning: unused variable",
+        "--- PASS: TestError (0.00s)",
+    ],
+)
+def test_lines_that_do_not(line: str) -> None:
+    assert not names_failure(line)
+
+
+def test_colors_and_progress_bars_are_read_as_a_terminal_shows_them() -> None:
+    assert readable_output("10%\r50%\r100%\r\n\x1b[31mred\x1b[0m\r\n") == "100%\nred\n"
+
+
+def test_the_telling_line_is_the_first_failure_else_the_last_line() -> None:
+    assert telling_line("a\nE   assert 1\nmake: *** [test] Error 1\n", 50) == "E   assert 1"
+    assert telling_line("a\n\nb\n \n", 50) == "b"
+    assert telling_line("\n", 50) == ""
+
+
+@pytest.mark.parametrize("line", ["", "error ", " " * 500, "fail" * 100, "no " * 200, "E" * 900])
+def test_no_output_holds_it_up(line: str) -> None:
+    begin = time.process_time()
+    excerpt(f"{line}\n" * (2_000_000 // (len(line) + 1)), 20_000)
+    assert time.process_time() - begin < 20
