@@ -13,6 +13,7 @@ from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import (
+    BaseChecked,
     CheckJudged,
     CommandRan,
     CompletionJudged,
@@ -67,13 +68,13 @@ INTERRUPTED = (
 
 def safe_point(events: Iterable[Event]) -> int:
     """How many events stand as they are: the state that they fold to is one from which the flow can go on. It lies
-    before the last iteration that began, or between two."""
+    before the last iteration that began, between two, or after a check before the first."""
     safe = 0
     for number, event in enumerate(events):
         match event:
             case IterationStarted():
                 safe = number
-            case RunStarted() | ApprovalAnswered() | CompletionJudged(done=False):
+            case RunStarted() | BaseChecked() | ApprovalAnswered() | CompletionJudged(done=False):
                 safe = number + 1
             case Routed() if event.to is not None:
                 safe = number + 1

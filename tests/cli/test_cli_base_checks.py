@@ -85,6 +85,51 @@ def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:
     assert (work["name"], work["passed"]) == ("git-clean", True)
 
 
+def add_check(checkout: Path, name: str, command: str) -> None:
+    """One more check at the end of the list, not committed."""
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    document = json.loads(registry.read_text())
+    document["validators"][name] = {**document["validators"]["greeting"], "command": command}
+    document["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": name})
+    registry.write_text(json.dumps(document))
+
+
+def test_each_check_sees_the_tree_as_the_run_begins_whatever_the_ones_before_it_did(checkout: Path) -> None:
+    add_check(checkout, "unspoiled", "test ! -e left.txt && grep -x hello greeting.txt")
+    change_check(checkout, "touch left.txt; echo changed > greeting.txt; git commit -qam spoiled; false")
+    run(checkout)
+    checks = {event["name"]: event["passed"] for event in events(checkout, "base_checked")}
+    assert checks == {"git-clean": True, "greeting": False, "unspoiled": True}
+
+
+def test_where_the_tree_could_not_be_put_back_no_check_runs_before(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_check(checkout, "echo changed > greeting.txt; grep 'hello, world' greeting.txt")
+    # Where the snapshots belong a file is in the way, so that none can be taken.
+    (checkout.parent / "run").mkdir()
+    (checkout.parent / "run/snapshots").touch()
+    run(checkout)
+    assert events(checkout, "snapshot_failed")
+    assert events(checkout, "base_checked") == []
+    assert "the tree could not be put back" in capsys.readouterr().out
+    first, *_ = [event for event in events(checkout, "tool_call") if event["name"] == "bash"]
+    assert first["exit_code"] == 0
+
+
+@pytest.mark.parametrize("last", ["base_checked", "iteration_started", "model_turn"])
+def test_a_run_that_goes_on_runs_only_the_checks_that_it_does_not_know_yet(checkout: Path, last: str) -> None:
+    assert run(checkout) == 0
+    journal = checkout.parent / "run/journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    end = next(at for at, line in enumerate(lines) if json.loads(line)["event"] == last)
+    # As if the process had been killed after the first event of this kind.
+    journal.write_text("".join(lines[: end + 1]))
+    assert main(["resume", str(checkout.parent / "run")]) == 0
+    assert [event["name"] for event in events(checkout, "base_checked")] == ["git-clean", "greeting"]
+    assert events(checkout, "run_resumed")
+
+
 def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(checkout, "--base-checks", "require") == 1
     out = capsys.readouterr().out
