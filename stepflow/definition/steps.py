@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from pydantic.alias_generators import to_snake
@@ -316,10 +316,10 @@ def _check_node(
         problems.report("SF705", at / "iterations", message, "Make min at most max.")
     written = entry.check or CheckEntry()
     outcomes = {"onPass": written.on_pass, "onFail": written.on_fail}
-    rules = {key: tuple(_outcome_rules(outcome)) if outcome else () for key, outcome in outcomes.items()}
+    rules = {key: tuple(_outcome_rules(outcome, high)) if outcome else () for key, outcome in outcomes.items()}
     if entry.check:
         _check_outcomes(at / "check", outcomes, rules, problems, steps=steps, high=high)
-    on_pass, on_fail = rules["onPass"], rules["onFail"]
+    on_pass, on_fail = (tuple(_within(high, rule, step_id) for rule in rules[key]) for key in ("onPass", "onFail"))
     if low > 1:
         on_pass = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low), *on_pass)
     if high > 1 and not on_fail:
@@ -359,7 +359,7 @@ def _check_outcomes(
             if target is not None and target not in steps:
                 message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
                 problems.report("SF703", at / key / name, message, f"Name a step; there are {listed(steps)}.")
-        for name, why in _unreached(entry) if entry else ():
+        for name, why in _unreached(entry, high) if entry else ():
             message = f'"{name}" of "{key}" is never reached, because {why}'
             problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
         if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
@@ -368,8 +368,9 @@ def _check_outcomes(
             problems.report("SF706", at / key if entry else at, message, fix)
 
 
-def _outcome_rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:
-    """What follows, in the order of reading (registry.md §6.2)."""
+def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRule]:
+    """What follows, in the order of reading (registry.md §6.2). The step runs at most `most_runs` times in one visit;
+    1, the default, only says that it does not repeat by itself: then `maxRetries` alone limits `retry`."""
     if entry.complete:
         yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
     elif entry.next is not None:
@@ -378,11 +379,17 @@ def _outcome_rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:
         if entry.retry:
             most = entry.max_retries or None
             yield OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
-        if entry.fallback is not None and not (entry.retry and not entry.max_retries):
+        if entry.fallback is not None and (entry.max_retries or not entry.retry or most_runs > 1):
             yield OutcomeRule(intent=Intent.JUMP, transition="fallback", target=entry.fallback)
 
 
-def _unreached(entry: TransitionEntry) -> Iterator[tuple[str, str]]:
+def _within(most_runs: int, rule: OutcomeRule, step_id: str) -> OutcomeRule:
+    """The rule, which leads back to the step only while it may run once more in this visit."""
+    leads_back = rule.intent is Intent.REPEAT or rule.target == step_id
+    return replace(rule, runs_below=most_runs) if leads_back and most_runs > 1 else rule
+
+
+def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
     """The written keys that the order of reading never comes to, each with the reason."""
     given = {
         "next": entry.next is not None,
@@ -395,7 +402,7 @@ def _unreached(entry: TransitionEntry) -> Iterator[tuple[str, str]]:
         yield from ((name, f'"{first}" comes first') for name in given if given[name] and name != first)
     elif not entry.retry and given["maxRetries"]:
         yield "maxRetries", 'there is no "retry": true'
-    elif entry.retry and not given["maxRetries"] and given["fallback"]:
+    elif entry.retry and not given["maxRetries"] and given["fallback"] and most_runs == 1:
         yield "fallback", '"retry" has no limit of its own'
 
 
