@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 REASON_FIELDS = ("next_action.reason", "reason", "message")
 
 
-def read_gate(gate: Gate, answer: JsonObject) -> Decision:
-    """The intent that the answer declares, with its target, handoff and reason; or why there is none."""
-    value = value_at(answer, gate.intent_field)
+def read_gate(gate: Gate, answer: JsonObject | None) -> Decision:
+    """The intent that the answer declares, with its target, handoff and reason; or why there is none. An answer without
+    a JSON object is None."""
+    value = value_at(answer or {}, gate.intent_field)
     intent = _allowed_intent(gate, value)
     if intent is not None:
-        return _decide(gate, answer, intent, violation=None)
-    problem = f"{gate.intent_field} is {_shown(value)}, which is none of the allowed intents: {', '.join(gate.allowed)}"
+        return _decide(gate, answer or {}, intent, violation=None)
+    found = "the answer holds no JSON object" if answer is None else f"{gate.intent_field} is {_shown(value)}"
+    problem = f"{found}, which is none of the allowed intents: {', '.join(gate.allowed)}"
     if gate.fail_fast or gate.fallback_intent is None:
         return Undecided(reason=problem)
-    return _decide(gate, answer, gate.fallback_intent, violation=problem)
+    return _decide(gate, answer or {}, gate.fallback_intent, violation=problem)
 
 
 def canonical_answer(gate: Gate, answer: JsonObject, intent: Intent) -> JsonObject:

@@ -65,7 +65,8 @@ def read_answer(conversation: Conversation, step: Step, schema: JsonObject | Non
 
 
 def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: JsonObject | None) -> Reading | None:
-    """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2).
+    """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2),
+    unless the gate has a fallback.
 
     Where the service's own structured output is not what asks, no object is a format error: the next try asks harder.
     """
@@ -73,10 +74,10 @@ def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: Jso
     parsed = parse_answer(conversation, step)
     if parsed.answer is not None or (schema is not None and conversation.request.strategy is not Strategy.NATIVE):
         parsed = correct_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
-    if parsed.answer is None:
+    if parsed.answer is None and gate.fail_fast:
         _no_object(context, step)
         return None
-    return Reading(answer=parsed.answer, decision=decide(context, step, gate, parsed.answer, parsed.errors))
+    return Reading(answer=parsed.answer or {}, decision=decide(context, step, gate, parsed.answer, parsed.errors))
 
 
 def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
@@ -157,7 +158,7 @@ def format_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject
 
 
 def decide(
-    context: FlowContext, step: Step, gate: Gate, answer: JsonObject, errors: tuple[FormatError, ...]
+    context: FlowContext, step: Step, gate: Gate, answer: JsonObject | None, errors: tuple[FormatError, ...]
 ) -> Decision:
     """The gate's decision; a closing that does not fit its schema becomes a repeat (flow.md §4.4)."""
     decision = read_gate(gate, answer)
