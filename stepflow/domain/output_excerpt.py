@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: The words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
 #: `errors.py` or `test_error`, they name no failure.
 _FAILURE = re.compile(
-    r"(?<![\w./-])(?:fail(?:ed|s|ure|ures|ing)?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
+    r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
     r"|exceptions?|unhandled|undefined|cannot|denied|not found|no such|no rule)(?![\w/-]|\.\w)"
     r"|(?-i:[a-z](?:Error|Exception|Failure|Failed))\b|\berror\[|^E:? |^\s*[✕✖✗×●] ",
     re.IGNORECASE,
@@ -24,8 +24,8 @@ _NO_FAILURE = re.compile(
     r"^\s*[✓√✔] |(?-i:\bPASS(?:ED)?\b)|^\s*ok\b|\.\.\. ok$|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error", re.IGNORECASE
 )
 _NONE_FAILED = re.compile(
-    r"\b(?:0|no|without(?: any)?) (?:fail(?:ed|ures?|ing)|errors?|exceptions?)\b"
-    r"|\b(?:fail(?:ed|ures?|ing|s)?|errors?)\b[:=]? *0\b",
+    r"\b(?:0|no|without(?: any)?) (?:failed|failing|failures?|errors?|exceptions?)\b"
+    r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
     re.IGNORECASE,
 )
 #: How many lines before and after one that names a failure explain it.
