@@ -50,6 +50,7 @@ from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import proxy_config_of, restore_folder
 from stepflow.run.resume import completed_report, waiting_request
 from stepflow.run.subject.follow_up import find_follow_up
+from stepflow.run.subject.issue import skip_stranger
 from stepflow.run.trigger import Skip, Trigger
 from stepflow.sandbox.restore import mend_checkouts
 
@@ -163,6 +164,8 @@ def run_mode(
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     request = make_request(runner, trigger, job)
+    if stranger := skip_stranger(request):
+        return without_run(Outcome.SKIPPED, stranger.reason)
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.run.inputs import Inputs
 
-#: Who may start a run with a comment, or by labeling an issue of their own.
+#: Who may start a run with a comment, or by labeling an issue of their own, as far as the event knows: to it somebody who
+#: keeps their membership of the organization private is a contributor or nobody.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 #: Of these only an owner's always means write access: members and collaborators may have less.
 OWNER = "OWNER"
@@ -136,7 +137,8 @@ class Trigger:
 
     `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
     when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
-    access. A `reply` is for a run that waits for one; which agent that is of its folder says. What follows up on a
+    access. `unproven` says why the event alone speaks against the actor, and GitHub is to be asked; empty where it does
+    not. A `reply` is for a run that waits for one; which agent that is of its folder says. What follows up on a
     `pull_request` says whose work that is: `agent` is empty where nobody names one.
     """
 
@@ -149,6 +151,7 @@ class Trigger:
     default_branch: str = ""
     private: bool | None = None
     by_writer: bool = False
+    unproven: str = ""
     reply: ApprovalReply | None = None
     pull_request: PullRequestEvent | None = None
 
@@ -188,11 +191,22 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         ) from None
 
 
-def find_trigger(  # noqa: PLR0911 - one return per event is the table
+def find_trigger(
     event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
 ) -> Trigger | Skip:
     """The run that this event asks for. `actor` is who started a workflow whose event names no sender; for a
     label that is the bare name of an agent, these are the `agents`."""
+    found = _find(event_name, event, inputs, actor, agents)
+    can_ask = inputs.read_token is not None or inputs.github_token is not None
+    # GitHub is asked about people; what bots say may be what strangers told them.
+    if isinstance(found, Trigger) and found.unproven and (found.actor_is_bot or not can_ask):
+        return Skip(reason=found.unproven)
+    return found
+
+
+def _find(  # noqa: PLR0911 - one return per event is the table
+    event_name: str, event: EventPayload, inputs: Inputs, actor: str, agents: tuple[str, ...]
+) -> Trigger | Skip:
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
     if sender.type == "Bot" and not is_named(sender.login, inputs.allow_bots):
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
@@ -227,10 +241,11 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
     own_issue = issue.user is not None and issue.user.login == sender.login
-    if own_issue and issue.author_association not in TRUSTED_ASSOCIATIONS:
-        return Skip(reason=_untrusted(sender, issue.author_association, "label an issue of their own"))
     by_owner = own_issue and issue.author_association == OWNER
-    return _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
+    trigger = _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
+    if own_issue:
+        trigger = _mark_unproven(trigger, issue.author_association, "label an issue of their own")
+    return trigger
 
 
 def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
@@ -247,14 +262,13 @@ def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
         return Skip(reason="a plan is approved or rejected on the issue, where it is shown")
     if reply and sender.type == "Bot":
         return Skip(reason=f"{sender.login} is a bot, and only people approve")
-    if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
-        return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
+    association, what = event.comment.author_association, "start an agent by a comment"
     agent = "" if reply else "".join(words[2:])
     if number:
         asked = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
-        return _follow_up(event, sender, asked, agent=agent)
-    by_owner = event.comment.author_association == OWNER
-    return replace(_trigger(agent, event, sender, event.issue, by_writer=by_owner), reply=reply)
+        return _mark_unproven(_follow_up(event, sender, asked, agent=agent), association, what)
+    trigger = _trigger(agent, event, sender, event.issue, by_writer=association == OWNER)
+    return _mark_unproven(replace(trigger, reply=reply), association, what)
 
 
 def _pull_request_number(event: EventPayload) -> int | None:
@@ -269,12 +283,13 @@ def _reviewed(event: EventPayload, sender: User) -> Trigger | Skip:
         raise InputError("The review event carries no review.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if event.review.state == "approved":
         return Skip(reason="the review approves, so there is nothing to follow up")
-    if event.review.author_association not in TRUSTED_ASSOCIATIONS and sender.type != "Bot":
-        return Skip(reason=_untrusted(sender, event.review.author_association, "start an agent by a review"))
     reviewed = PullRequestEvent(
         kind=FollowUpKind.REVIEW, number=event.pull_request.number, remark=event.review.body.strip()
     )
-    return _follow_up(event, sender, reviewed)
+    trigger = _follow_up(event, sender, reviewed)
+    if sender.type == "Bot":
+        return trigger
+    return _mark_unproven(trigger, event.review.author_association, "start an agent by a review")
 
 
 def _checked(event: EventPayload, sender: User) -> Trigger | Skip:
@@ -342,6 +357,9 @@ def issue_of(payload: IssuePayload) -> Issue:
     )
 
 
-def _untrusted(sender: User, association: str, what: str) -> str:
+def _mark_unproven(trigger: Trigger, association: str, what: str) -> Trigger:
+    """The trigger, with the reason why the event's `association` does not let its actor do that, if it does not."""
+    if association in TRUSTED_ASSOCIATIONS:
+        return trigger
     trusted = ", ".join(sorted(TRUSTED_ASSOCIATIONS))
-    return f"{sender.login} ({association}) may not {what}; that takes {trusted}"
+    return replace(trigger, unproven=f"{trigger.actor} ({association}) may not {what}; that takes {trusted}")

@@ -16,6 +16,7 @@ from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError
 from stepflow.run.parts import boundary_settings
+from stepflow.run.trigger import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,6 +92,18 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         _demand_write_access(reader, request, approver)
         return Subject(issue=issue, spent=_spent(reader, request, issue))
+
+
+def skip_stranger(request: RunRequest) -> Skip | None:
+    """Why whoever the event does not know as a member starts nothing, by what GitHub says; None where they may."""
+    unproven, token = request.trigger.unproven, request.inputs.read_token or request.inputs.github_token
+    if not unproven:
+        return None
+    if token is None:
+        return Skip(reason=unproven)
+    with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
+        refusal = check_actor(reader, boundary_settings(request))
+    return Skip(reason=f"{unproven.partition(';')[0]}. {refusal}") if refusal else None
 
 
 def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
