@@ -47,7 +47,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import proxy_config_of, restore_folder
+from stepflow.run.request import proxy_config_of, restore_folder, with_retries
 from stepflow.run.resume import completed_report, waiting_request
 from stepflow.run.subject.follow_up import find_follow_up
 from stepflow.run.subject.issue import skip_stranger
@@ -163,7 +163,8 @@ def run_mode(
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
-    request = make_request(runner, trigger, job)
+    services = clock_of_services(clock, cancellation)
+    request = with_retries(make_request(runner, trigger, job), services, lambda line: _warn_of_wait(job, line))
     if stranger := skip_stranger(request):
         return without_run(Outcome.SKIPPED, stranger.reason)
     if complete := completed_report(request):
@@ -189,11 +190,15 @@ def run_mode(
             return ActionResult(report=write_unbegun(request, cancelled, clock))
         except StepflowError as error:
             unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-            commented = report_unprepared(request, unbegun.report, clock_of_services(clock, cancellation))
+            commented = report_unprepared(request, unbegun.report, services)
             if commented and commented.detail not in str(error):
                 job.say(annotation("notice", commented.detail))
             raise
         return _drive(prepared, runner, job, cancellation, clock)
+
+
+def _warn_of_wait(job: Job, line: str) -> None:
+    job.say(annotation("warning", line))
 
 
 @contextmanager
@@ -289,7 +294,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
         clock=clock,
         proxy_config=proxy_config_of(runner.inputs, runner.environment, runner.workspace),
         redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
-        note=lambda line: job.say(annotation("warning", line)),
+        note=lambda line: _warn_of_wait(job, line),
     )
     reason = describe_page(page)
     job.say(reason)

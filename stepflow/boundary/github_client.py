@@ -62,6 +62,8 @@ _GRAPHQL_STATUS = {
     "STALE_DATA": CONFLICT,
     "RATE_LIMIT": TOO_MANY,
     "RATE_LIMITED": TOO_MANY,
+    "INTERNAL": SERVER_ERRORS,
+    "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
 #: Words of GitHub's that say more than the status.
 _SAID_HINTS = {
@@ -101,6 +103,14 @@ class _ErrorAnswer(pydantic.BaseModel):
 class _GraphQLError(pydantic.BaseModel):
     message: str = "no message"
     type: str = ""
+    extensions: dict[str, Any] | None = None
+
+    @property
+    def status(self) -> int:
+        """What the status would be in REST. An error that names no kind is one of the server's own."""
+        if not self.type and not self.extensions:
+            return SERVER_ERRORS
+        return _GRAPHQL_STATUS.get(self.type, ERRORS)
 
 
 class _GraphQLErrors(pydantic.BaseModel):
@@ -177,7 +187,8 @@ class GitHubClient(Requester):
         if not isinstance(data, dict):
             raise NotGitHub("the answer is not GraphQL")
         if errors := _GraphQLErrors.model_validate(data).errors:
-            status = next((_GRAPHQL_STATUS[error.type] for error in errors if error.type in _GRAPHQL_STATUS), ERRORS)
+            known = (error.status for error in errors if error.status != ERRORS)
+            status = TOO_MANY if "retry-after" in headers else next(known, ERRORS)
             raise self._failure(status, headers, {"message": "; ".join(error.message for error in errors)})
         return data.get("data")
 

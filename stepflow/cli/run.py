@@ -18,12 +18,12 @@ from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
-from stepflow.run.clock import Cancellation
+from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
 from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import RunRequest, login_files_in, restore_folder
+from stepflow.run.request import RunRequest, login_files_in, restore_folder, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -136,7 +136,7 @@ def run_request(request: RunRequest, console: Console) -> AgentResult:
     cancellation = Cancellation()
     clock = clock_for(request.inputs)
     with cancellation.listening():
-        prepared = prepare_run(request, now=clock.now())
+        prepared = prepare_run(_patient(request, console, clock, cancellation), now=clock.now())
         return _drive(prepared, console, clock, cancellation)
 
 
@@ -146,7 +146,7 @@ def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
     cancellation = Cancellation()
     clock = clock_for(request.inputs)
     with cancellation.listening(), repository_copy(request) as copied:
-        prepared = prepare_run(copied.request, now=clock.now())
+        prepared = prepare_run(_patient(copied.request, console, clock, cancellation), now=clock.now())
         left_behind = copied.fill(prepared, cancellation)
         show_lines(console, copy_began(copied.repository, left_behind))
         report = _drive(prepared, console, clock, cancellation).report
@@ -156,6 +156,12 @@ def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
             console, branch_ready(copied.fetch(prepared)) if is_complete else commits_saved(copied.bundle_of(prepared))
         )
     return report
+
+
+def _patient(request: RunRequest, console: Console, clock: Clock, cancellation: Cancellation) -> RunRequest:
+    """The request, whose waits for GitHub are shown."""
+    services = clock_of_services(clock, cancellation)
+    return with_retries(request, services, lambda line: show_lines(console, (line,)))
 
 
 def _drive(prepared: Prepared, console: Console, clock: Clock, cancellation: Cancellation) -> AgentResult:

@@ -97,7 +97,9 @@ def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> 
         connection=request.proxy_config.connection_to(server),
     )
     branch = f"+refs/heads/{base}:refs/remotes/origin/{base}"
-    git.run_remote("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
+    request.retry_policy.repeat(
+        lambda: git.run_remote("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
+    )
     git.run("update-ref", "--no-deref", "HEAD", commit)
     git.run("config", "core.bare", "false")
     # The folder is for tools, who may be somebody else.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.run.head import HEADS, find_git_folders
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
@@ -16,10 +17,11 @@ from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from stepflow.domain.run import FollowUp
+    from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.trigger import Trigger
     from stepflow.sandbox.restore import CheckoutRestore
@@ -42,7 +44,7 @@ class RunRequest:
     `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
     checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
     that only when no file there is uncommitted. With `approvals_given` no step waits for approval. A `follow_up`
-    begins at the head of a pull request of ours."""
+    begins at the head of a pull request of ours. What GitHub is asked before the run has a `retry_policy`."""
 
     run_id: str
     inputs: Inputs
@@ -63,6 +65,7 @@ class RunRequest:
     demand_clean: bool = False
     approvals_given: bool = False
     follow_up: FollowUp | None = None
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def definition_root(self) -> Path:
@@ -110,6 +113,12 @@ class RunRequest:
     def redactor(self) -> Redactor:
         """The one redactor of this run, for every sink."""
         return Redactor(self.secrets())
+
+
+def with_retries(request: RunRequest, clock: Clock, note: Callable[[str], None]) -> RunRequest:
+    """The request of a run that begins now, whose questions to GitHub are asked again until its deadline."""
+    deadline = clock.now() + request.inputs.timeout_minutes * 60
+    return replace(request, retry_policy=RetryPolicy.of(clock, deadline, note))
 
 
 def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> ProxyConfig:

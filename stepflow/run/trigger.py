@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.run.inputs import Inputs
 
-#: Who may start a run with a comment, or by labeling an issue of their own, as far as the event knows: to it somebody who
-#: keeps their membership of the organization private is a contributor or nobody.
+#: Who may start a run with a comment, or by labeling an issue of their own, as far as the event knows: somebody whose
+#: membership of the organization is private is a contributor or nobody to it.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 #: Of these only an owner's always means write access: members and collaborators may have less.
 OWNER = "OWNER"

@@ -1,5 +1,5 @@
-"""Whoever keeps their membership of an organization private is a contributor or nobody in GitHub's events. Where a token
-can ask, what GitHub says of their permission decides."""
+"""Whoever keeps their membership of an organization private is a contributor or nobody in GitHub's events. Where a
+token can ask, what GitHub says of their permission decides."""
 
 from __future__ import annotations
 

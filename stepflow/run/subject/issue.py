@@ -127,6 +127,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
         repository=request.repository,
         token=token,
         redactor=request.redactor,
+        retry_policy=request.retry_policy,
         connection=request.proxy_config.connection_to(request.inputs.github_api_url),
     )
 
