@@ -67,11 +67,12 @@ _FORBIDDEN_REASON = (
 @dataclass(frozen=True, kw_only=True)
 class ApplyResult:
     """What became of a plan. `outcome` is completed, boundary_failed or refused; `spent` is what all runs on the issue
-    have cost, None when nobody looked."""
+    have cost, None when nobody looked. `is_pushed`: the run's commits are on their branch."""
 
     outcome: Outcome
     reason: str = ""
     spent: Spent | None = None
+    is_pushed: bool = False
 
 
 def apply_effects(
@@ -161,7 +162,9 @@ class EffectWriter:
 
     def result(self, outcome: Outcome, reason: str = "") -> ApplyResult:
         """The result, with what is known of the cost by now."""
-        return ApplyResult(outcome=outcome, reason=reason, spent=self.spent)
+        pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
+        is_pushed = pushed is not None and pushed.status in _WRITTEN
+        return ApplyResult(outcome=outcome, reason=reason, spent=self.spent, is_pushed=is_pushed)
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -195,11 +198,11 @@ class EffectWriter:
         self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
         return own
 
-    def push(self, pusher: BundlePush, effect: PushBranch, own: OwnComment | None) -> Pushed:
+    def push(self, pusher: BundlePush, effect: PushBranch) -> Pushed:
         """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
-        author, replaces = self._writer.viewer(), own.pushed_commit if own else None
+        author = self._writer.viewer()
         return self._retry_policy.repeat(
-            lambda: pusher.push(effect.branch, author=author, replaces=replaces, fast_forward=effect.fast_forward)
+            lambda: pusher.push(effect.branch, author=author, fast_forward=effect.fast_forward)
         )
 
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
@@ -222,15 +225,15 @@ class EffectWriter:
         return self._retry_policy.repeat(lambda: self._writer.update_comment(own.id, body))
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
-        """The receipt's detail begins with the branch that the commits are on."""
         if self._pusher is None:
             raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
-        pushed = self.push(self._pusher, effect, self.own_comment())
+        pushed = self.push(self._pusher, effect)
         return Receipt(
             kind=effect.kind,
             status=EffectStatus.APPLIED,
             detail=f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
             url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
+            branch=pushed.branch,
             commit=pushed.commit,
         )
 

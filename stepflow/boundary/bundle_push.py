@@ -21,12 +21,20 @@ from stepflow.boundary.commit_policy import (
     judge_changes,
     name_some,
     printable,
-    read_trailers,
 )
 from stepflow.boundary.git import REMOVED, Git, GitFailed, Remote, TooMuch, compare_trees, lines_of, sizes_of, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
-from stepflow.boundary.target_branch import HEADS, Pushed, moved_on, read_branches
+from stepflow.boundary.target_branch import (
+    HEADS,
+    RUN_TRAILER,
+    Branches,
+    Pushed,
+    has_marks,
+    moved_on,
+    read_branches,
+    read_own_commits,
+)
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
@@ -75,23 +83,22 @@ class BundlePush:
     #: Where GitHub is to write and sign the commits; without it git pushes them.
     signer: GitHubWriter | None = None
 
-    def push(self, branch: str, *, author: Account, replaces: str | None = None, fast_forward: bool = False) -> Pushed:
-        """Check and rewrite the bundle's commits, and push them to `branch`, or to `<branch>-2` and so on if that is
-        somebody else's. To `fast_forward` is to put them on top of this very branch, which must stand at the base.
+    def push(self, branch: str, *, author: Account, fast_forward: bool = False) -> Pushed:
+        """Check and rewrite the bundle's commits, and push them to `branch`, or to `<branch>-2` and so on if that has
+        a commit of somebody else's. To `fast_forward` is to put them on top of this very branch, which must stand at
+        the base.
 
-        `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
-        ours by itself, is ever overwritten.
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
         try:
-            return self._push(self.remote_url, branch, author, replaces, fast_forward)
+            return self._push(self.remote_url, branch, author, fast_forward)
         except GitFailed as exc:
             # Git is to follow no redirect with a credential: where the repository is now, GitHub's API tells.
             if not exc.moved or self.present_url is None or (url := self.present_url()) == self.remote_url:
                 raise
-        return self._push(url, branch, author, replaces, fast_forward)
+        return self._push(url, branch, author, fast_forward)
 
-    def _push(self, url: str, branch: str, author: Account, replaces: str | None, fast_forward: bool) -> Pushed:
+    def _push(self, url: str, branch: str, author: Account, fast_forward: bool) -> Pushed:
         remote = Remote(url=url, token=self.token)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
             object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
@@ -110,13 +117,17 @@ class BundlePush:
             if self.signer:
                 return self._plan_verified(git, url, commits, author, self.signer).push(branch, fast_forward)
             written = self._rewrite(git, commits, author)
+            history = git.make_sibling("history.git")
 
             def pushed() -> Pushed:
+                branches = read_branches(git, url, branch)
                 if fast_forward:
-                    return _push_on_top(git, url, branch, written, self.base_commit)
-                return _push_commit(
-                    git, url, branch, written[-1], lambda tip: self._is_ours(git, url, tip, author, replaces)
-                )
+                    return _push_on_top(git, url, branches, branch, commits=written, base=self.base_commit)
+
+                def is_ours(tip: str) -> bool:
+                    return self._is_ours(history, url, tip, branches, author)
+
+                return _push_commit(git, url, branches, branch, commit=written[-1], is_ours=is_ours)
 
             try:
                 return pushed()
@@ -202,20 +213,21 @@ class BundlePush:
             plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
             for commit, parent_tree, message in zip(commits, trees, self._messages(commits), strict=False)
         ]
-        marks = {"Stepflow-Agent": self.agent, **(self._issue_trailer or {"Stepflow-Run": self.run_id})}
+        history = git.make_sibling("history.git")
         return VerifiedPush(
             git=git,
             writer=signer,
             author=author,
             base=self.base_commit,
-            marks=marks,
+            marks=self._marks,
             commits=planned,
             look=lambda branch: read_branches(git, url, branch),
+            list_commits=lambda tip, branches: read_own_commits(history, url, tip, branches, self.base_commit),
         )
 
     def _messages(self, commits: tuple[_Commit, ...]) -> list[str]:
         """The messages that the commits leave with."""
-        trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id, **self._issue_trailer}
+        trailers = {"Stepflow-Agent": self.agent, RUN_TRAILER: self.run_id, **self._issue_trailer}
         output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
         return [clean_message(commit.message, trailers, output_filter) for commit in commits]
 
@@ -238,24 +250,29 @@ class BundlePush:
             for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
         }
 
-    def _is_ours(self, git: Git, url: str, tip: str, author: Account, replaces: str | None) -> bool:
-        """Whether a branch with this tip may be overwritten.
+    def _is_ours(self, history: Git, url: str, tip: str, branches: Branches, author: Account) -> bool:
+        """Whether a branch with this tip may be overwritten: every commit that only it has is one that a run for the
+        same issue has pushed, and nobody has changed since.
 
-        Without an issue every run has a branch of its own, which must stand at `replaces`. With one the commit itself
-        says so: whoever changes or adds a commit becomes its committer, and what our comment says may come from a
-        receipt in a forged run folder. An earlier run may also have been cut off between its push and its comment.
+        The commits themselves say so: a run may have been cut off between its push and its comment, and what a comment
+        says may come from a receipt in a forged run folder.
         """
-        if self.issue is None:
-            return tip == replaces
-        git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
-        committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
-        ours = {"Stepflow-Agent": self.agent, **self._issue_trailer}
-        is_signed = ours.items() <= read_trailers(message).items()
-        return committer == self._address(author) and is_signed
+        address = self._address(author)
+        return all(
+            commit.author == commit.committer == address
+            and commit.is_original
+            and has_marks(commit.message, self._marks)
+            for commit in read_own_commits(history, url, tip, branches, self.base_commit)
+        )
 
     def _address(self, author: Account) -> str:
         """The address that GitHub gives the bot."""
         return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote_url).hostname or ''}"
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        """The trailers of the commits that runs for the same issue have pushed, or without an issue this run alone."""
+        return {"Stepflow-Agent": self.agent, **(self._issue_trailer or {RUN_TRAILER: self.run_id})}
 
     @property
     def _issue_trailer(self) -> dict[str, str]:
@@ -317,9 +334,10 @@ def _target(git: Git, oid: str, size: int) -> str:
     return git.run("cat-file", "blob", oid).decode(errors="surrogateescape") if size <= LONGEST_TARGET else "/"
 
 
-def _push_commit(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
+def _push_commit(
+    git: Git, url: str, branches: Branches, branch: str, *, commit: str, is_ours: Callable[[str], bool]
+) -> Pushed:
     """Push to the branch that has the commit already, else to the one that is ours, else to the first free name."""
-    branches = read_branches(git, url, branch)
     for name in branches.names(branch):
         if branches.tips.get(name) == commit:
             return Pushed(branch=name, commit=commit)
@@ -327,9 +345,8 @@ def _push_commit(git: Git, url: str, branch: str, commit: str, is_ours: Callable
     return _push_over(git, url, chosen, commit, branches.tips.get(chosen, ""))
 
 
-def _push_on_top(git: Git, url: str, branch: str, commits: tuple[str, ...], base: str) -> Pushed:
+def _push_on_top(git: Git, url: str, branches: Branches, branch: str, *, commits: tuple[str, ...], base: str) -> Pushed:
     """Put the commits, which descend from the base, on top of the branch, as far as they are not there already."""
-    branches = read_branches(git, url, branch)
     branches.demand_other_than_default(branch)
     tip, last = branches.tips.get(branch, ""), commits[-1]
     if tip == last:

@@ -68,11 +68,6 @@ class OwnComment:
     body: str
     marker: Marker
 
-    @property
-    def pushed_commit(self) -> str | None:
-        """The commit that we pushed for this agent and issue."""
-        return None if self.marker.commit == NO_COMMIT else self.marker.commit
-
 
 def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
     """What a run has cost: `cost`, or what our comment said before, if the run goes on from an older folder."""

@@ -108,14 +108,14 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     try:
         if refusal := check_actor(writer, settings):
             return FailureReport(detail=refusal)
-        own = effects.own_comment()
         if pusher:
             try:
-                pushed = effects.push(pusher, PushBranch(branch=run.branch), own)
+                pushed = effects.push(pusher, PushBranch(branch=run.branch))
                 work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
             except BoundaryError as exc:
                 work_note = f"The unfinished work could not be kept on a branch: {exc}"
         detail = work_note
+        own = effects.own_comment()
         if comments:
             is_ours = own is not None and own.marker.run == marker_word(run.run_id)
             adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
@@ -123,7 +123,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:
-        return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")
+        detail = " ".join(filter(None, (work_note, f"The failure could not be reported on the issue: {exc}")))
     branch, commit = (pushed.branch, pushed.commit) if pushed else ("", "")
     return FailureReport(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
 

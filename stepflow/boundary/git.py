@@ -160,12 +160,22 @@ class Git:
         local_seconds: float = LOCAL_SECONDS,
         most_output: int = MOST_OUTPUT,
     ) -> None:
-        self._folder, self._remote = folder, remote
+        self._folder, self._remote, self._object_format = folder, remote, object_format
         self._local_seconds, self._most_output = local_seconds, most_output
         self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
         self._connection = connection
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
+
+    def make_sibling(self, name: str) -> Git:
+        """A new repository beside this one, with the same server."""
+        return Git(
+            self._folder.with_name(name),
+            self._remote,
+            object_format=self._object_format,
+            redactor=self._redactor,
+            connection=self._connection,
+        )
 
     def run(
         self,

@@ -110,8 +110,10 @@ def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
 
 
 def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
-    """Where the work of a run that did not complete may be kept; never the branch of a pull request that others see."""
-    return branch_of(agent, f"run-{facts.run_id}") if facts.follow_up else branch_name(agent, facts)
+    """Where the work of a run that did not complete may be kept. No pull request shows it, since one is opened from
+    `branch_name` alone: what a pull request shows was validated."""
+    branch = branch_of(agent, f"run-{facts.run_id}")
+    return branch if facts.issue or facts.follow_up else f"{branch}-unfinished"
 
 
 def branch_of(agent: AgentDefinition, last: str) -> str:

@@ -10,11 +10,11 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable, read_trailers
+from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable
 from stepflow.boundary.git import REMOVED, blobs_of, compare_trees, sizes_of
 from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, WriteFailed
 from stepflow.boundary.settings import Refused
-from stepflow.boundary.target_branch import HEADS, Branches, Pushed, moved_on
+from stepflow.boundary.target_branch import HEADS, RUN_TRAILER, BranchCommit, Branches, Pushed, has_marks, moved_on
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_types import Account, CommitNow
 
 PLAIN, EXECUTABLE = "100644", "100755"
-RUN_TRAILER = "Stepflow-Run: "
 #: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them; one that is gone is
 #: not found.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
@@ -84,7 +83,8 @@ def _not_carried(change: Change) -> str:
 @dataclass(frozen=True, kw_only=True)
 class VerifiedPush:
     """Writes planned commits, parents first, on top of `base`. `marks` are the trailers that say whose work a commit
-    is; `author` is whose token writes; `look` reads the branches of the server."""
+    is; `author` is whose token writes; `look` reads the branches of the server, and `list_commits` the commits that
+    only a branch with this tip has."""
 
     git: Git
     writer: GitHubWriter
@@ -93,6 +93,7 @@ class VerifiedPush:
     marks: Mapping[str, str]
     commits: Sequence[PlannedCommit]
     look: Callable[[str], Branches]
+    list_commits: Callable[[str, Branches], tuple[BranchCommit, ...]]
 
     def push(self, branch: str, fast_forward: bool = False) -> Pushed:
         """Write what is not there yet; to `fast_forward`, on this very branch and on top of the base. A branch that
@@ -116,21 +117,33 @@ class VerifiedPush:
 
     def _push(self, branch: str) -> Pushed:
         branches = self.look(branch)
-        chosen = branches.choose(branch, self._may_write)
+
+        def may_write(tip: str) -> bool:
+            return self._may_write(tip, branches)
+
+        chosen = branches.choose(branch, may_write)
         tip = branches.tips.get(chosen, "")
         if not tip or self._standing(tip) is not None:
             return self._pushed(chosen, self._fill(chosen, tip))
-        beside = branches.choose(f"{branch}-signing", self._may_write)
+        beside = branches.choose(f"{branch}-signing", may_write)
         pushed = self._pushed(beside, self._fill(beside, branches.tips.get(beside, "")))
         self.writer.update_refs((HEADS + chosen, tip, pushed.commit), (HEADS + beside, pushed.commit, ""))
         return replace(pushed, branch=chosen)
 
-    def _may_write(self, tip: str) -> bool:
-        """Whether we may write to a branch with this tip: it has no commits of its own, or they are ours."""
-        return tip == self.base or self._is_ours(self.writer.commit(tip))
+    def _may_write(self, tip: str, branches: Branches) -> bool:
+        """Whether we may write to a branch with this tip: it has no commits of its own, or all of them are ours."""
+        return tip == self.base or all(
+            has_marks(commit.message, self.marks) and self._is_unchanged(commit)
+            for commit in self.list_commits(tip, branches)
+        )
+
+    def _is_unchanged(self, commit: BranchCommit) -> bool:
+        """Whether we made the commit. One that GitHub did not sign was pushed by git, which anybody can be."""
+        now = self.writer.commit(commit.oid)
+        return self._is_ours(now) and (bool(now.signature) or commit.is_original)
 
     def _is_ours(self, commit: CommitNow) -> bool:
-        return commit.is_by(self.author) and self.marks.items() <= read_trailers(commit.message).items()
+        return commit.is_by(self.author) and has_marks(commit.message, self.marks)
 
     def _standing(self, tip: str) -> int | None:
         """How many of the commits are there below this tip, signed; None when anything else is."""
@@ -185,4 +198,4 @@ class VerifiedPush:
 
 def _without_run(message: str) -> str:
     """A commit's message without the run that wrote it."""
-    return "\n".join(line for line in message.strip().splitlines() if not line.startswith(RUN_TRAILER))
+    return "\n".join(line for line in message.strip().splitlines() if not line.startswith(f"{RUN_TRAILER}: "))

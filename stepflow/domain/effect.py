@@ -136,7 +136,7 @@ Effect = (
 class Receipt:
     """What became of one effect. `detail` is for people, `url` leads to the result; both may be empty.
 
-    `number` is a pull request's or comment's id, `commit` the commit that was pushed.
+    `number` is a pull request's or comment's id, `commit` the commit that was pushed, and `branch` where to.
     """
 
     kind: EffectKind
@@ -144,12 +144,8 @@ class Receipt:
     detail: str = ""
     url: str = ""
     number: int | None = None
+    branch: str = ""
     commit: str = ""
-
-    @property
-    def branch(self) -> str:
-        """The branch of a push: its detail begins with it."""
-        return self.detail.partition(" ")[0]
 
 
 def text_of(effect: Effect) -> str:

@@ -28,7 +28,7 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-
 ROOT = "%SRCROOT%"
 #: Fields of the report's lists, by type, that are not published.
 UNPUBLISHED = {
-    "effects": ("Receipt", frozenset({"number", "commit"})),
+    "effects": ("Receipt", frozenset({"number", "branch", "commit"})),
     "problems": ("Problem", frozenset({"column", "end_column"})),
     "images": ("IssueImage", frozenset({"data"})),
 }

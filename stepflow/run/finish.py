@@ -116,6 +116,8 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
     else:
         is_checked = True
     path = run.request.folder / "work.bundle"
+    # What an earlier part of the run has left is not the work of this one.
+    path.unlink(missing_ok=True)
     bundle = None
     problem = ""
     base_commit = run.facts.base_commit
@@ -203,19 +205,23 @@ def _report_issue_cost(run: Run, spent: Spent | None) -> None:
 def finish_run(run: Run, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
     ending = Ending(outcome=result.outcome, reason=result.reason)
-    writes = run.request.inputs.boundary is BoundaryMode.GITHUB
+    writes, is_pushed = run.request.inputs.boundary is BoundaryMode.GITHUB, False
     if result.outcome is Outcome.COMPLETED and run.work.problem:
         ending = Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
     elif result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
         if plan.no_changes:
             ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {plan.no_changes}")
-        ending = _refusal(run, plan) or (_apply(run, plan, ending) if writes else ending)
-    return report_run_failure(run, ending)
+        if refusal := _refusal(run, plan):
+            ending = refusal
+        elif writes:
+            ending, is_pushed = _apply(run, plan, ending)
+    return report_run_failure(run, ending, is_pushed=is_pushed)
 
 
-def report_run_failure(run: Run, ending: Ending) -> Ending:
-    """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
+def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> Ending:
+    """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is. Work
+    that `is_pushed` is not kept once more."""
     if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome in SILENT_OUTCOMES:
         return ending
     agent, so_far = run.prepared.agent, collect_run(run.prepared)
@@ -233,7 +239,7 @@ def report_run_failure(run: Run, ending: Ending) -> Ending:
         cost=run.cost,
     )
     with closing(_writer(run.request, run.retry_policy)) as writer:
-        report = report_failure(failed, writer, pusher=_pusher(run, writer))
+        report = report_failure(failed, writer, pusher=None if is_pushed else _pusher(run, writer))
     if report is not None:
         _report_issue_cost(run, report.spent)
         if report.branch:
@@ -326,7 +332,9 @@ def _refusal(run: Run, plan: Plan) -> Ending | None:
     return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
 
 
-def _apply(run: Run, plan: Plan, completed: Ending) -> Ending:
+def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
+    """The end of the run, and whether its commits are on their branch."""
+
     def record(receipt: Receipt) -> None:
         run.journal.append(EffectApplied(**vars(receipt)))
         # This effect is through and written down, and the next has not begun: the moment to obey a signal.
@@ -343,9 +351,9 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> Ending:
     _report_issue_cost(run, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
         _note(run, "info", "applied")
-        return completed
+        return completed, applied.is_pushed
     _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
-    return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}")
+    return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}"), applied.is_pushed
 
 
 def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:

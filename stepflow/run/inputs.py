@@ -296,7 +296,7 @@ class Inputs(BaseModel):
     """Comma-separated logins of bots that may trigger a run."""
     on_failure: OnFailure = OnFailure.COMMENT
     """What a run that did not complete leaves behind: `comment` says on the issue why and how to continue,
-    `push-branch` also keeps the work on a branch, `nothing` leaves no trace."""
+    `push-branch` also keeps the work on a branch of its own, which no pull request shows, `nothing` leaves no trace."""
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""

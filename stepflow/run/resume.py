@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.comment import has_same_text
 from stepflow.boundary.settings import Refused
 from stepflow.domain.conversation import StopReason
-from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
     EffectApplied,
@@ -338,8 +337,7 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
 
 
 def _is_receipt(event: EffectApplied) -> bool:
-    names_branch = event.kind is EffectKind.PUSH_BRANCH and event.status is not EffectStatus.FAILED
-    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.branch if names_branch else "", BRANCH))
+    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.branch, BRANCH))
     return all(not text or shape.fullmatch(text) for text, shape in fits)
 
 

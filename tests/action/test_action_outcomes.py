@@ -263,11 +263,38 @@ def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
     script = [understood(), bash(f"echo hullo > greeting.txt && {COMMIT}"), *[WORK_ON] * 9]
     done = world.run(script, max_iterations="2", on_failure="push-branch")
     assert_ended(world, done, "limit_reached")
-    assert git("show", f"{BRANCH}:greeting.txt", cwd=world.served) == "hullo\n"
-    assert f"kept on the branch `{BRANCH}`" in world.comments()[0]
+    branch = done.outputs["branch"]
+    assert branch.startswith("stepflow/fixer/run-1001-1")
+    assert git("show", f"{branch}:greeting.txt", cwd=world.served) == "hullo\n"
+    assert f"kept on the branch `{branch}`" in world.comments()[0]
     assert (world.pulls(), world.labels()) == ([], {"agent:fixer", "bug"})
-    assert f"the unfinished work is kept on the branch {BRANCH}" in done.log
-    assert (done.outputs["branch"], done.outputs["commit"]) == (BRANCH, world.branches()[BRANCH])
+    assert f"the unfinished work is kept on the branch {branch}" in done.log
+    assert done.outputs["commit"] == world.branches()[branch]
+
+
+@pytest.mark.parametrize("commits", ["git", "verified"])
+def test_unfinished_work_moves_no_branch_that_a_pull_request_shows(world: World, commits: str) -> None:
+    given = {"on_failure": "push-branch", "commits": commits}
+    assert world.run(solve(), **given).outputs["outcome"] == "completed"
+    validated = world.branches()[BRANCH]
+    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    script = [understood(), bash(f"echo hullo > greeting.txt && {COMMIT}"), answer("continuation.issue", "abort")]
+    done = world.run(script, **given)
+    assert_ended(world, done, "aborted")
+    assert world.branches() == {
+        "main": world.branches()["main"],
+        BRANCH: validated,
+        done.outputs["branch"]: done.outputs["commit"],
+    }
+    assert f"The unfinished work is kept on the branch `{done.outputs['branch']}`." in world.comments()[0]
+
+
+def test_validated_work_that_was_pushed_is_not_kept_once_more(world: World) -> None:
+    world.github.fail("POST", "/repos/o/r/pulls$", 403, "GitHub Actions is not permitted to create pull requests")
+    done = world.run(solve(), on_failure="push-branch")
+    assert_ended(world, done, "boundary_failed")
+    assert world.branches().keys() == {"main", BRANCH}
+    assert done.outputs["branch"] == BRANCH
 
 
 def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:

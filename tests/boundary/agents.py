@@ -133,13 +133,13 @@ class RecordingPusher:
 
     def __init__(self, commit: str = "a" * 40, *, refusal: str = "", occupied: tuple[str, ...] = ()) -> None:
         self.commit, self._refusal, self._occupied = commit, refusal, occupied
-        self.pushes: list[tuple[str, str | None]] = []
+        self.pushes: list[str] = []
         self.on_top = False
 
-    def push(self, branch: str, *, author: Account, replaces: str | None, fast_forward: bool) -> Pushed:
+    def push(self, branch: str, *, author: Account, fast_forward: bool) -> Pushed:
         if self._refusal:
             raise Refused(self._refusal)
-        self.pushes.append((branch, replaces))
+        self.pushes.append(branch)
         self.on_top = fast_forward
         return Pushed(branch=f"{branch}-2" if branch in self._occupied else branch, commit=self.commit)
 

@@ -133,11 +133,9 @@ def test_somebody_elses_comment_with_our_marker_is_not_ours(
 ) -> None:
     """Nor is that of another agent of ours."""
     foreign = marked("Done.", Marker(run="x", agent=name, issue=7, commit="b" * 40))
-    pusher = RecordingPusher()
     github.state.add_comment(7, foreign, author)
-    apply(plan_everything(), writer, pusher)
+    apply(plan_everything(), writer)
     assert [comment["body"] == foreign for comment in github.state.comments] == [True, False]
-    assert pusher.pushes[0][1] is None
 
 
 def test_a_run_that_pushes_nothing_keeps_the_commit_of_the_run_before(
@@ -223,7 +221,7 @@ def test_without_an_issue_the_branch_and_the_pull_request_are_all(github: GitHub
     pusher = RecordingPusher()
     applied, _ = apply(plan_everything({}, issue=None), writer, pusher)
     assert applied.outcome is Outcome.COMPLETED
-    assert (github.writes(), pusher.pushes) == ([PULLS], [("stepflow/fixer/run-run-1", None)])
+    assert (github.writes(), pusher.pushes) == ([PULLS], ["stepflow/fixer/run-run-1"])
 
 
 @pytest.mark.parametrize(("vanishes", "outcome"), [(True, Outcome.COMPLETED), (False, Outcome.BOUNDARY_FAILED)])

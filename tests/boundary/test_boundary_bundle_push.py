@@ -42,7 +42,6 @@ class Pushing:
     def __call__(
         self,
         *,
-        replaces: str | None = None,
         bundle: Path | None = None,
         branch: str = BRANCH,
         fast_forward: bool = False,
@@ -61,7 +60,7 @@ class Pushing:
         }
         try:
             pusher = BundlePush(**given)  # type: ignore[arg-type]
-            return pusher.push(branch, author=BOT, replaces=replaces, fast_forward=fast_forward)
+            return pusher.push(branch, author=BOT, fast_forward=fast_forward)
         finally:
             assert list(self._private.iterdir()) == []
 
@@ -141,9 +140,8 @@ def test_pushing_again_changes_nothing(push: Pushing, checkout: Checkout, origin
     assert branches(origin) == {"main": checkout.base, BRANCH: first.commit}
 
 
-@pytest.mark.parametrize("commented", [True, False], ids=["named by our comment", "known by its commit alone"])
 def test_our_own_branch_is_replaced_when_it_stands_where_we_left_it(
-    push: Pushing, checkout: Checkout, origin: Path, commented: bool
+    push: Pushing, checkout: Checkout, origin: Path
 ) -> None:
     """A run that was cut off has pushed its branch and not yet written its comment."""
     checkout.write("a.txt", "first\n")
@@ -152,7 +150,7 @@ def test_our_own_branch_is_replaced_when_it_stands_where_we_left_it(
     checkout.git("reset", "--quiet", "--hard", checkout.base)
     checkout.write("a.txt", "second\n")
     checkout.commit()
-    second = push(replaces=first.commit if commented else None, run_id="run-2")
+    second = push(run_id="run-2")
     assert (second.branch, second.commit != first.commit) == (BRANCH, True)
     assert branches(origin) == {"main": checkout.base, BRANCH: second.commit}
 
@@ -160,13 +158,13 @@ def test_our_own_branch_is_replaced_when_it_stands_where_we_left_it(
 def test_a_branch_that_somebody_else_pushed_to_is_left_alone(push: Pushing, checkout: Checkout, origin: Path) -> None:
     checkout.write("a.txt", "first\n")
     checkout.commit()
-    first = push()
+    push()
     checkout.write("human.txt", "human\n")
     human = checkout.commit("Review by a human")
     checkout.git("push", "--quiet", "--force", str(origin), f"HEAD:{BRANCH}")
-    second = push(replaces=first.commit, run_id="run-2")
+    second = push(run_id="run-2")
     assert second.branch == f"{BRANCH}-2"
-    third = push(replaces=second.commit, run_id="run-3")
+    third = push(run_id="run-3")
     assert third.branch == f"{BRANCH}-2"
     assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": third.commit}
 
@@ -184,15 +182,9 @@ NOT_OURS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("address", "trailers", "commented"),
-    [
-        *(pytest.param(*facts, False, id=name) for name, facts in NOT_OURS.items()),
-        pytest.param("human@x.org", "", True, id="a human's, named by our comment"),
-    ],
-)
+@pytest.mark.parametrize(("address", "trailers"), NOT_OURS.values(), ids=NOT_OURS)
 def test_a_commit_that_is_not_all_ours_is_never_overwritten(
-    push: Pushing, checkout: Checkout, origin: Path, address: str, trailers: str, commented: bool
+    push: Pushing, checkout: Checkout, origin: Path, address: str, trailers: str
 ) -> None:
     """Whoever amends or rebases our commit becomes its committer, also where the message stays."""
     checkout.write("a.txt", "human\n")
@@ -201,7 +193,7 @@ def test_a_commit_that_is_not_all_ours_is_never_overwritten(
     checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
     checkout.write("a.txt", "ours\n")
     checkout.commit()
-    pushed = push(replaces=human if commented else None)
+    pushed = push()
     assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": pushed.commit}
 
 
@@ -210,7 +202,7 @@ def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path,
     served(origin, "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
     checkout.commit()
     with pytest.raises(Refused, match="default branch"):
-        push(replaces=checkout.base)
+        push()
 
 
 def test_nothing_planted_in_the_checkout_or_in_home_ever_runs(

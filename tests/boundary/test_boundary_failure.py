@@ -134,8 +134,6 @@ def test_unfinished_work_goes_to_a_branch_on_request(github: GitHubServer, write
     marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert marker.commit == "c" * 40
-    report(writer, pusher=pusher, given=PUSHES)
-    assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "c" * 40)
 
 
 def test_work_that_may_not_leave_is_said_to_stay(github: GitHubServer, writer: GitHubWriter) -> None:

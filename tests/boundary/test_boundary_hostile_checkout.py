@@ -58,7 +58,7 @@ class Run:
             agent="fixer",
             tree=info.tree,
         )
-        return push.push(BRANCH, author=BOT, replaces=None)
+        return push.push(BRANCH, author=BOT)
 
     def branches(self) -> set[str]:
         lines = served(self.checkout.origin, "for-each-ref", "--format=%(refname:short)", "refs/heads")

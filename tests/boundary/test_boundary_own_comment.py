@@ -71,7 +71,7 @@ def test_a_comment_of_our_account_that_quotes_a_marker_is_not_ours(
     applied, _ = run(writer, pusher)
     assert (github.state.comments[0]["body"], len(github.state.comments)) == (body, 2)
     assert applied.spent == Spent(usd=2)
-    assert pusher.pushes == [("stepflow/fixer/issue-7", None)]
+    assert pusher.pushes == ["stepflow/fixer/issue-7"]
 
 
 def test_a_marker_in_our_own_text_counts_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
@@ -79,7 +79,6 @@ def test_a_marker_in_our_own_text_counts_nothing(github: GitHubServer, writer: G
     run(writer, pusher, comment=f"```\n<!-- stepflow -->\nDone.\n\n{MARKER}\n```")
     again, _ = run(writer, pusher, run_id="run-2")
     assert (len(github.state.comments), again.spent) == (1, Spent(usd=4))
-    assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "a" * 40)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +106,7 @@ def test_agents_of_similar_names_on_one_issue_keep_their_own_comment_branch_and_
     assert [comment["body"].splitlines()[1] for comment in github.state.comments] == [
         f"Done by {name}." for name in NAMES
     ]
-    assert [pusher.pushes for pusher in pushers.values()] == [
-        [(f"stepflow/{name}/issue-7", None), (f"stepflow/{name}/issue-7", pushers[name].commit)] for name in NAMES
-    ]
+    assert [pusher.pushes for pusher in pushers.values()] == [[f"stepflow/{name}/issue-7"] * 2 for name in NAMES]
     assert [pull["head"] for pull in github.state.pulls] == [f"stepflow/{name}/issue-7" for name in NAMES]
 
 

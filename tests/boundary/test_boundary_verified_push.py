@@ -64,7 +64,7 @@ class Writing:
         push = BundlePush(**given)  # type: ignore[arg-type]
         # As a run does: what may pass is waited out.
         policy = RetryPolicy(clock=FastClock(), until=float("inf"))
-        return policy.repeat(lambda: push.push(BRANCH, author=BOT, replaces=None))
+        return policy.repeat(lambda: push.push(BRANCH, author=BOT))
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_the_same_event_twice_writes_everything_once(github: GitHubServer, write
     again, _ = apply(plan(github, "run-2"), writer, pusher)
     assert again.outcome is Outcome.COMPLETED
     assert_written_once(github)
-    assert pusher.pushes == [(BRANCH, None), (BRANCH, "a" * 40)]
+    assert pusher.pushes == [BRANCH, BRANCH]
     marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert (marker.run, marker.agent, marker.issue, marker.commit) == ("run-2", "fixer", 7, "a" * 40)
