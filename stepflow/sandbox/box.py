@@ -275,9 +275,9 @@ class Toolbox:
 def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:
     if options.network is not Network.ALLOW:
         return None
-    from stepflow.sandbox.egress.proxy import EgressProxy  # noqa: PLC0415 - asyncio is loaded for this alone
+    from stepflow.sandbox.egress.proxy import EgressProxy, Internet  # noqa: PLC0415 - asyncio is loaded for this alone
 
-    egress = EgressProxy(options.allowed_hosts, options.connection_to)
+    egress = EgressProxy(options.allowed_hosts, options.connection_to, options.internet or Internet())
     ending.callback(egress.close)
     return egress
 

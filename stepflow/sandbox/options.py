@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.sandbox.egress.allowed_hosts import AllowedHost
+    from stepflow.sandbox.egress.proxy import Internet
 
 _MIB = 1024 * 1024
 #: The layers that keep the tools away from the rest, as the report names them, in the order of security.md's table.
@@ -37,7 +38,8 @@ class ToolboxOptions:
 
     `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
     not die, and reading what is left, on a machine under load.
-    `allowed_hosts` are those of `network: allow`, and `connection_to` is the parent's way to them.
+    `allowed_hosts` are those of `network: allow`, `connection_to` is the parent's way to them, `internet` looks them
+    up; None means the real one.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
@@ -49,6 +51,7 @@ class ToolboxOptions:
     network: Network = Network.FULL
     allowed_hosts: tuple[AllowedHost, ...] = ()
     connection_to: ConnectionTo = direct
+    internet: Internet | None = None
     pass_env: Mapping[str, str] = field(default_factory=dict)
     home_programs: bool = False
     limits: ProcessLimits = field(default_factory=ProcessLimits)

@@ -80,10 +80,12 @@ def listening():
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield server.getsockname()[1], came
-    server.shutdown(socket.SHUT_RDWR)
-    server.close()
-    thread.join()
+    try:
+        yield server.getsockname()[1], came
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
 
 
 @pytest.fixture(scope="module")

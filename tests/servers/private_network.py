@@ -49,11 +49,14 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class TlsFront(_Serving):
-    """TLS with a certificate for `names`; the path of a connection's first request chooses the backend behind it."""
+    """TLS with a certificate for `names`; the path of a connection's first request chooses the backend behind it. With
+    a `curve`, a client that guesses another one is asked to begin again."""
 
-    def __init__(self, authority: trustme.CA, *names: str, to: Callable[[str], Address]) -> None:
+    def __init__(self, authority: trustme.CA, *names: str, to: Callable[[str], Address], curve: str = "") -> None:
         super().__init__()
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        if curve:
+            self._context.set_ecdh_curve(curve)
         authority.issue_cert(*names).configure_cert(self._context)
         self._to = to
 
@@ -64,6 +67,22 @@ class TlsFront(_Serving):
             with socket.create_connection(self._to(path)) as backend:
                 backend.sendall(first)
                 _pump(wrapped, backend)
+
+
+class Recorder(_Serving):
+    """Keeps what each connection brings, and answers the first bytes with `answer`."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        super().__init__()
+        self.answer, self.came = answer, list[bytes]()
+
+    def serve(self, client: socket.socket) -> None:
+        number, answer = len(self.came), self.answer
+        self.came.append(b"")
+        while piece := client.recv(_PIECE):
+            self.came[number] += piece
+            client.sendall(answer)
+            answer = b""
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,7 @@ _AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
 
 @dataclass(frozen=True, kw_only=True)
 class SyscallRule:
-    """Refuse a call with `error`: always, or when one of its arguments, masked, fits. Without an error the call is
-    skipped, and reported to have gone well.
+    """Refuse a call with `error`: always, or when one of its arguments, masked, fits.
 
     `bits`: only when one of them is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
     `high` looks at the upper 32 bits of the argument. `notify`: whoever holds the filter's listener answers instead.
@@ -136,14 +135,15 @@ NO_NETWORK = (
     *(SyscallRule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
 )
 #: `network: allow`: the parent answers every call for a socket that is not of this machine, and gives TCP sockets that
-#: are connected to its proxy already. So there is nothing left to connect; an address of another size goes to the
-#: kernel, where Landlock refuses. A dissolved connection could be made again with the first bytes that are sent, past
-#: Landlock; programs take the error for a kernel without that.
+#: are connected to its proxy already. So there is nothing left to connect: the parent says so for an address as long as
+#: one of the internet, unless it is a socket file's; one of another size goes to the kernel, where Landlock refuses. A
+#: dissolved connection could be made again with the first bytes that are sent, past Landlock; programs take the error
+#: for a kernel without that.
 SOCKETS_FROM_PARENT = (
     *_IO_URING,
     SyscallRule(call="socketpair", error=errno.EACCES, is_none_of=(_AF_UNIX,)),
     SyscallRule(call="socket", notify=True, is_none_of=(_AF_UNIX,)),
-    SyscallRule(call="connect", error=0, argument=2, is_one_of=_INTERNET_ADDRESSES),
+    SyscallRule(call="connect", notify=True, argument=2, is_one_of=_INTERNET_ADDRESSES),
     *(
         SyscallRule(call=call, error=errno.EOPNOTSUPP, argument=flags, bits=_MSG_FASTOPEN)
         for call, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3))

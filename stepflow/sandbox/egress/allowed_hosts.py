@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,8 +20,17 @@ _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _LONGEST_NAME = 253
 _ANY = "*."
-#: IPv4 addresses written as IPv6 ones for a gateway (RFC 6052).
-_NAT64 = IPv6Network("64:ff9b::/96")
+#: IPv4 addresses written as IPv6 ones for a gateway (RFC 6052), and all that the internet's own are taken from (IANA).
+_NAT64, _GLOBAL_UNICAST = IPv6Network("64:ff9b::/96"), IPv6Network("2000::/3")
+#: Addresses of the internet's ranges at which a machine meets the platform that it runs on.
+_PLATFORMS = (
+    # Azure's agent, name server and DHCP: learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16.
+    IPv4Network("168.63.129.16/32"),
+    # IBM Cloud's service endpoints: cloud.ibm.com/docs/vpc?topic=vpc-service-endpoints-for-vpc.
+    *(IPv4Network("161.26.0.0/16"), IPv4Network("166.8.0.0/14")),
+    # Protocol assignments (RFC 6890), with Oracle's 192.0.0.192; older versions of Python count them as public.
+    IPv4Network("192.0.0.0/24"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,8 @@ class AllowedHost:
 
     def covers(self, host: str, port: int) -> bool:
         """Whether it is this host that is asked for."""
-        is_named = host.endswith(self.name[1:]) if self.name.startswith(_ANY) else host == self.name
+        is_suffix = self.name.startswith(_ANY)
+        is_named = host.endswith(self.name[1:]) and not is_address(host) if is_suffix else host == self.name
         return is_named and (port == self.port if self.port else port in DEFAULT_PORTS)
 
 
@@ -105,10 +115,21 @@ def describe_host(host: str, port: int, *, usual: tuple[int, ...] = DEFAULT_PORT
     return shown if port in usual else f"{shown}:{port}"
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an address and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_public(address: str) -> bool:
-    """Whether an address is one of the internet: not this machine, its network, or the metadata of a cloud."""
+    """Whether an address is one of the internet: not this machine, its network, or the platform of a cloud."""
     ip: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         inner = IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.ipv4_mapped or ip.sixtofour
-        ip = inner or ip
-    return ip.is_global and not ip.is_multicast
+        if not inner:
+            return ip.is_global and ip in _GLOBAL_UNICAST
+        ip = inner
+    return ip.is_global and not ip.is_multicast and not any(ip in platform for platform in _PLATFORMS)

@@ -1,40 +1,67 @@
-"""Reads the first message of TLS, in which a program names the host that it wants (RFC 8446, RFC 6066)."""
+"""Reads how a connection of TLS begins, where a program names the host that it wants (RFC 8446, RFC 6066)."""
 
 from __future__ import annotations
 
+import hashlib
+from asyncio import IncompleteReadError
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio import StreamReader
 
-#: The first byte of a record that holds a handshake message.
+#: The first byte of a record that holds a handshake message, and of those that may stand before a second ClientHello:
+#: change_cipher_spec, an alert, and early data that the server passes over.
 HANDSHAKE = b"\x16"
+_BETWEEN_HELLOS = (b"\x14", b"\x15", b"\x17")
 #: A fatal alert: unrecognized_name.
 ALERT = b"\x15\x03\x01\x00\x02\x02\x70"
-_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 1, 0, 0
-_LONGEST = 64 * 1024
-_LONGEST_RECORD = 1 << 14
+_CLIENT_HELLO, _SERVER_HELLO, _SERVER_NAME, _HOST_NAME = 1, 2, 0, 0
+_HEADER, _MESSAGE_HEADER = 5, 4
+#: Of a record that is not encrypted, and of any.
+_LONGEST_PLAIN, _LONGEST = 1 << 14, (1 << 14) + 256
+#: What stands for the random bytes of a ServerHello that asks for another ClientHello, a HelloRetryRequest.
+_RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
 
 
 async def read_client_hello(reader: StreamReader) -> tuple[bytes, str]:
-    """The records that hold the message, whose first byte was read already, and the name in it, empty without one.
-    Raises `ValueError` for anything else."""
-    raw, message = b"", b""
-    while True:
-        header = await reader.readexactly(5 if raw else 4)
-        record = header if raw else HANDSHAKE + header
-        size = int.from_bytes(record[3:5])
-        if record[:1] != HANDSHAKE or not 0 < size <= _LONGEST_RECORD:
-            raise ValueError("no handshake of TLS")
-        fragment = await reader.readexactly(size)
-        raw, message = raw + record + fragment, message + fragment
-        if len(message) < 4:
-            continue
-        length = int.from_bytes(message[1:4])
-        if message[0] != _CLIENT_HELLO or length > _LONGEST:
-            raise ValueError("no ClientHello")
-        if len(message) >= 4 + length:
-            return raw, _server_name(_Bytes(message[4 : 4 + length]))
+    """The record that holds the message and nothing else, whose first byte was read already, and the name in it, empty
+    without one. Raises `ValueError` for anything else."""
+    record = HANDSHAKE + await reader.readexactly(_HEADER - 1)
+    size = int.from_bytes(record[3:])
+    if record[1] != 3 or not _MESSAGE_HEADER <= size <= _LONGEST_PLAIN:
+        raise ValueError("no handshake of TLS")
+    message = await reader.readexactly(size)
+    if message[0] != _CLIENT_HELLO or int.from_bytes(message[1:_MESSAGE_HEADER]) != size - _MESSAGE_HEADER:
+        raise ValueError("not one ClientHello alone")
+    return record + message, _server_name(_Bytes(message[_MESSAGE_HEADER:]))
+
+
+async def read_before_second_hello(reader: StreamReader) -> bytes:
+    """The next record before a second ClientHello, empty where that comes next: its first byte is read then. Raises
+    `ValueError` for anything else."""
+    kind = await reader.readexactly(1)
+    if kind == HANDSHAKE:
+        return b""
+    record = kind + await reader.readexactly(_HEADER - 1)
+    size = int.from_bytes(record[3:])
+    if kind not in _BETWEEN_HELLOS or size > _LONGEST:
+        raise ValueError("no record that may stand before a ClientHello")
+    return record + await reader.readexactly(size)
+
+
+async def read_server_answer(reader: StreamReader) -> tuple[bytes, bool]:
+    """The server's first record, or the first bytes of what is none, and whether it asks for another ClientHello."""
+    record = b""
+    try:
+        record = await reader.readexactly(_HEADER)
+        size = int.from_bytes(record[3:])
+        if record[:1] != HANDSHAKE or size > _LONGEST_PLAIN:
+            return record, False
+        message = await reader.readexactly(size)
+    except IncompleteReadError as exc:
+        return record + exc.partial, False
+    is_retry = message[:1] == bytes([_SERVER_HELLO]) and message[6 : 6 + len(_RETRY)] == _RETRY
+    return record + message, is_retry
 
 
 class _Bytes:
@@ -58,6 +85,11 @@ class _Bytes:
         """What follows its own length, which has so many bytes."""
         return _Bytes(self.take(self.number(size)))
 
+    def expect_end(self) -> None:
+        """Raise where anything is left."""
+        if self.data:
+            raise ValueError("a message of TLS goes on after its end")
+
 
 def _server_name(hello: _Bytes) -> str:
     hello.take(2 + 32)
@@ -74,6 +106,8 @@ def _server_name(hello: _Bytes) -> str:
                 if entries.number(1) != _HOST_NAME:
                     raise ValueError("a server name of an unknown kind")
                 names.append(entries.vector(2).data.decode("ascii"))
+            content.expect_end()
+    hello.expect_end()
     if len(names) > 1:
         raise ValueError("more than one server name")
     return names[0] if names else ""

@@ -9,16 +9,23 @@ import os
 import socket
 import threading
 from base64 import b64encode
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from stepflow.domain.connection import HostRequests
 from stepflow.errors import IsolationError
-from stepflow.sandbox.egress.allowed_hosts import describe_host, is_public, normalize_host
-from stepflow.sandbox.egress.client_hello import ALERT, HANDSHAKE, read_client_hello
+from stepflow.sandbox.egress.allowed_hosts import describe_host, is_address, is_public, normalize_host
+from stepflow.sandbox.egress.client_hello import (
+    ALERT,
+    HANDSHAKE,
+    read_before_second_hello,
+    read_client_hello,
+    read_server_answer,
+)
 from stepflow.sandbox.egress.request_head import read_destination
 from stepflow.sandbox.egress.socket_calls import (
+    ConnectCall,
+    answer_connect,
     connected_pair,
     give_socket,
     is_over,
@@ -39,7 +46,8 @@ _MOST_CONNECTIONS = 256
 _MOST_NAMES = 200
 _HEAD_BYTES = 64 * 1024
 _PIECE = 64 * 1024
-#: Until a program has said where it wants to go, until a host has answered, and without a byte in either direction.
+#: Until a program has said where it wants to go and TLS has begun, until a host has answered, and without a byte in
+#: either direction.
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 60.0, 20.0, 300.0
 _FLUSH_SECONDS = 5.0
 _NO_NAME = "(no name)"
@@ -50,12 +58,25 @@ class NotAllowed(Exception):
     """The host is not one that the sandbox may reach."""
 
 
+class Internet:
+    """Where listed hosts are, beside a company's proxy."""
+
+    async def look_up(self, host: str, port: int) -> list[str]:
+        """The addresses of a name. Raises `OSError`."""
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+
+    async def connect(self, address: str, port: int) -> tuple[StreamReader, StreamWriter]:
+        """A connection. Raises `OSError`."""
+        return await asyncio.open_connection(address, port, limit=_HEAD_BYTES)
+
+
 class EgressProxy:
     """Gives the sandbox its sockets and serves them, in a thread of its own. `child_end` goes to the sandbox's program,
     which sends its listener there. Made before the program, closed after it."""
 
-    def __init__(self, hosts: Sequence[AllowedHost], connection_to: ConnectionTo) -> None:
-        self._hosts, self._connection_to = hosts, connection_to
+    def __init__(self, hosts: Sequence[AllowedHost], connection_to: ConnectionTo, internet: Internet) -> None:
+        self._hosts, self._connection_to, self._internet = hosts, connection_to, internet
         self._parent_end, self.child_end = socket.socketpair()
         self._listener: int | None = None
         self._thread: threading.Thread | None = None
@@ -127,7 +148,9 @@ class EgressProxy:
         # A process that is gone is owed nothing.
         with contextlib.suppress(OSError):
             call = receive_call(listener)
-            if not call.is_tcp:
+            if isinstance(call, ConnectCall):
+                answer_connect(listener, call)
+            elif not call.is_tcp:
                 if call.description:
                     self._count(call.description, is_allowed=False, counting=self._counting)
                 refuse_call(listener, call, errno.EACCES)
@@ -191,6 +214,8 @@ class EgressProxy:
                 await _relay((reader, writer), upstream, wanted)
             except NotAllowed as fronted:
                 self._count(str(fronted), is_allowed=False, counting=counting)
+                is_named = str(fronted) != _NO_NAME
+                writer.write(ALERT if is_named else _refusal(wanted, 403, f"a tunnel to {shown} carries TLS alone"))
             except (OSError, EOFError):
                 # Either side may go away at any moment.
                 return
@@ -206,15 +231,14 @@ class EgressProxy:
         async with asyncio.timeout(_CONNECT_SECONDS):
             if connection.proxy:
                 return await _connect_through(connection.proxy, f"{host}:{wanted.port}")
-            found = await asyncio.get_running_loop().getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)
-            addresses = [str(address[0]) for *_, address in found]
+            addresses = await self._internet.look_up(wanted.host, wanted.port)
             reachable = [address for address in addresses if may_be_private or is_public(address)]
             if not reachable:
                 raise NotAllowed
             problem = OSError("no address")
             for address in reachable:
                 try:
-                    return await asyncio.open_connection(address, wanted.port, limit=_HEAD_BYTES)
+                    return await self._internet.connect(address, wanted.port)
                 except OSError as exc:
                     problem = exc
             raise problem
@@ -238,7 +262,7 @@ async def _connect_through(proxy: str, target: str) -> tuple[StreamReader, Strea
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{login}\r\n".encode())
         status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1:2]
         if not status or not status[0].startswith(b"2"):
-            raise OSError(0, f"the proxy answered {b' '.join(status).decode('ascii', 'replace')}")
+            raise OSError(f"the proxy answered {b' '.join(status).decode('ascii', 'replace')}")
     except BaseException:
         writer.close()
         raise
@@ -258,7 +282,7 @@ async def _relay(
     program: tuple[StreamReader, StreamWriter], upstream: tuple[StreamReader, StreamWriter], wanted: Destination
 ) -> None:
     """Carry bytes in both directions until both ends are done or silent. Raises `NotAllowed` with the name for which
-    the tunnel to another host was to be used."""
+    the connection to another host was to be used."""
     loop = asyncio.get_running_loop()
 
     async def carry(reader: StreamReader, writer: StreamWriter, left: int | None = None) -> None:
@@ -270,41 +294,45 @@ async def _relay(
         if left is None:
             writer.write_eof()
 
-    async def carry_requests() -> None:
-        reader, writer = program[0], upstream[1]
-        writer.write(wanted.data)
-        if wanted.is_tunnel:
-            writer.write(await _tunnel_begin(reader, wanted.host))
-        await carry(reader, writer, wanted.body)
-
     async with asyncio.timeout(_IDLE_SECONDS) as idle:
-        both = asyncio.gather(carry_requests(), carry(upstream[0], program[1]))
+        if wanted.is_tunnel or wanted.is_tls:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                await _begin_tls(program, upstream, wanted)
+        else:
+            upstream[1].write(wanted.data)
+        both = asyncio.gather(carry(program[0], upstream[1], wanted.body), carry(upstream[0], program[1]))
         try:
             await both
         finally:
             both.cancel()
 
 
-async def _tunnel_begin(reader: StreamReader, host: str) -> bytes:
-    """The first bytes in a tunnel: a ClientHello there must not name another host."""
-    first = await reader.read(1)
-    if first != HANDSHAKE:
-        return first
+async def _begin_tls(
+    program: tuple[StreamReader, StreamWriter], upstream: tuple[StreamReader, StreamWriter], wanted: Destination
+) -> None:
+    """Carry each ClientHello and what the server answers. No other byte of the program comes before that answer: the
+    server would take whatever it is for the beginning. Raises `NotAllowed` for what is no TLS or names another host."""
+    (reader, writer), (answers, server) = program, upstream
     try:
-        hello, name = await read_client_hello(reader)
+        if wanted.is_tunnel and await reader.readexactly(1) != HANDSHAKE:
+            raise NotAllowed(_NO_NAME)
+        server.write(await _read_hello(reader, wanted.host) if wanted.is_tunnel else wanted.data)
+        answer, is_retry = await read_server_answer(answers)
+        writer.write(answer)
+        if is_retry:
+            while record := await read_before_second_hello(reader):
+                server.write(record)
+                await server.drain()
+            server.write(await _read_hello(reader, wanted.host))
     except ValueError:
         raise NotAllowed(_NO_NAME) from None
-    if name and _is_name(host) and normalize_host(name) != host:
+
+
+async def _read_hello(reader: StreamReader, host: str) -> bytes:
+    hello, name = await read_client_hello(reader)
+    if name and not is_address(host) and normalize_host(name) != host:
         raise NotAllowed(normalize_host(name) or _NO_NAME)
     return hello
-
-
-def _is_name(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return True
-    return False
 
 
 async def _close(writer: StreamWriter) -> None:

@@ -1,23 +1,41 @@
-"""Answers the sandbox's calls for sockets, which the kernel hands to the parent (seccomp_unotify(2))."""
+"""Answers the sandbox's calls for sockets and connections, which the kernel hands to the parent (seccomp_unotify)."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import fcntl
+import os
 import select
 import socket
 import struct
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.sandbox.child.seccomp import NUMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # linux/seccomp.h: struct seccomp_notif with its seccomp_data, seccomp_notif_resp, seccomp_notif_addfd.
 _CALL = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
 _DESCRIPTOR = struct.Struct("=QIIII")
 _RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
-_AND_ANSWER = 1 << 1
+_AND_ANSWER, _CONTINUE = 1 << 1, 1 << 0
+_FAMILY = struct.Struct("=H")
+# asm-generic/socket.h and linux/filter.h, a struct sock_filter and a struct sock_fprog.
+_ATTACH_FILTER, _LOCK_FILTER = 26, 44
+_INSTRUCTION, _PROGRAM = struct.Struct("=HBBI"), struct.Struct("HP")
+_LOAD_HALF, _LOAD_BYTE, _EQUAL, _HAS_BIT, _RETURN = 0x28, 0x30, 0x15, 0x45, 0x06
+#: Of a TCP header: where the sender's port and the flags stand, and the flag of a connection that begins.
+_SOURCE_PORT, _FLAGS, _SYN = 0, 13, 0x02
 _TYPE_BITS = 0xF
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 #: For one connection on this machine.
 _CONNECT_SECONDS = 10.0
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +61,15 @@ class SocketCall:
         return "(UDP)" if self.kind & _TYPE_BITS == socket.SOCK_DGRAM else "(raw IP)"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConnectCall:
+    """A process of the sandbox waits in `connect`, whose address is as long as one of the internet."""
+
+    id: int
+    pid: int
+    address: int
+
+
 def is_over(listener: int) -> bool:
     """Whether no process is left that could call."""
     poll = select.poll()
@@ -50,13 +77,48 @@ def is_over(listener: int) -> bool:
     return any(event & (select.POLLHUP | select.POLLERR) and not event & select.POLLIN for _, event in poll.poll(0))
 
 
-def receive_call(listener: int) -> SocketCall:
+def receive_call(listener: int) -> SocketCall | ConnectCall:
     """The next call. Raises `OSError` when its process was killed meanwhile."""
     # The kernel wants the buffer to be empty.
     buffer = bytearray(_CALL.size)
     fcntl.ioctl(listener, _RECEIVE, buffer)
-    call_id, _pid, _flags, _number, _machine, _pointer, family, kind, *_ = _CALL.unpack(buffer)
-    return SocketCall(id=call_id, family=family & 0xFFFFFFFF, kind=kind & 0xFFFFFFFF)
+    call_id, pid, _flags, number, _machine, _pointer, first, second, *_ = _CALL.unpack(buffer)
+    if number == NUMBERS[os.uname().machine]["connect"]:
+        return ConnectCall(id=call_id, pid=pid, address=second)
+    return SocketCall(id=call_id, family=first & 0xFFFFFFFF, kind=second & 0xFFFFFFFF)
+
+
+def answer_connect(listener: int, call: ConnectCall) -> None:
+    """Leave a connection to a socket file to the kernel; any other stands already. The process may change the address
+    after it was read: a connection that the kernel then makes is one that Landlock decides about. Raises `OSError`
+    when nobody waits any more."""
+    flags = _CONTINUE if _family_of(call) == socket.AF_UNIX else 0
+    fcntl.ioctl(listener, _SEND, _ANSWER.pack(call.id, 0, 0, flags))
+
+
+def _family_of(call: ConnectCall) -> int | None:
+    """None where the process does not let it be read, or has given no address."""
+    process = Path(f"/proc/{call.pid}")
+    try:
+        with _as_user_of(process):
+            memory = (process / "mem").open("rb", buffering=0)
+        with memory:
+            return int(_FAMILY.unpack(os.pread(memory.fileno(), _FAMILY.size, call.address))[0])
+    except (OSError, OverflowError, struct.error):
+        return None
+
+
+@contextlib.contextmanager
+def _as_user_of(process: Path) -> Iterator[None]:
+    """Let this thread alone open what is open to that process: a root user without CAP_SYS_PTRACE, as in a container,
+    may not read the memory of others (ptrace(2), setfsuid(2))."""
+    owner = process.stat()
+    group, user = _LIBC.setfsgid(owner.st_gid), _LIBC.setfsuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        _LIBC.setfsuid(user)
+        _LIBC.setfsgid(group)
 
 
 def refuse_call(listener: int, call: SocketCall, error: int) -> None:
@@ -73,7 +135,10 @@ def give_socket(listener: int, call: SocketCall, given: socket.socket) -> None:
 
 def connected_pair() -> tuple[socket.socket, socket.socket]:
     """A socket for the sandbox and its other end. For as long as the first one lives it can reach this machine alone:
-    the kernel lets nobody without CAP_NET_RAW take it off the loopback device. Raises `OSError`."""
+    the kernel lets nobody without CAP_NET_RAW take it off the loopback device. Raises `OSError`.
+
+    A process can dissolve the connection and let the socket listen, or connect it anew. It never has another one: all
+    that it receives goes through a filter, which nobody can remove and which lets no connection begin."""
     ours = socket.socket()
     try:
         ours.settimeout(_CONNECT_SECONDS)
@@ -84,9 +149,27 @@ def connected_pair() -> tuple[socket.socket, socket.socket]:
             while True:
                 other, address = server.accept()
                 if address == ours.getsockname():
+                    _receive_only_from(ours, other.getsockname()[1])
                     return ours, other
                 # Somebody else on this machine was quicker.
                 other.close()
     except BaseException:
         ours.close()
         raise
+
+
+def _receive_only_from(end: socket.socket, port: int) -> None:
+    """Let the socket receive from this port alone, and nothing with which a connection begins (socket(7))."""
+    instructions = (
+        (_LOAD_HALF, 0, 0, _SOURCE_PORT),
+        (_EQUAL, 0, 3, port),
+        (_LOAD_BYTE, 0, 0, _FLAGS),
+        (_HAS_BIT, 1, 0, _SYN),
+        (_RETURN, 0, 0, 0xFFFFFFFF),
+        (_RETURN, 0, 0, 0),
+    )
+    code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = _PROGRAM.pack(len(instructions), ctypes.addressof(buffer))
+    end.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+    end.setsockopt(socket.SOL_SOCKET, _LOCK_FILTER, 1)
