@@ -5,6 +5,7 @@ Each write looks first, so that doing it again changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -21,8 +22,10 @@ from stepflow.boundary.comment import (
     spent_on_issue,
     whole_cost,
 )
+from stepflow.boundary.pull_request_text import mark_body, update_text
 from stepflow.boundary.retry_policy import WriteFailed
 from stepflow.boundary.settings import Refused, check_actor
+from stepflow.boundary.target_branch import WORK_IS_KEPT
 from stepflow.domain.effect import (
     AddLabels,
     AnswerThreads,
@@ -97,7 +100,7 @@ def apply_effects(
         if refusal := check_actor(writer, plan.settings):
             return effects.result(Outcome.REFUSED, refusal)
         # An issue that somebody closed before we wrote is no failure of ours.
-        was_closed = plan.reads_back and plan.expects == "open" and effects.is_closed()
+        was_closed = plan.reads_back and plan.expects == "open" and effects.is_known_closed()
         for effect in plan.effects:
             if not effects.is_due(effect):
                 continue
@@ -147,6 +150,13 @@ class EffectWriter:
     def is_closed(self) -> bool:
         """Whether the issue is closed now."""
         return self._writer.issue(self.issue).state == "closed"
+
+    def is_known_closed(self) -> bool:
+        """The same, false where GitHub does not tell: an issue that is gone keeps no commit from its branch."""
+        try:
+            return self.is_closed()
+        except BoundaryError:
+            return False
 
     def read_back(self, expected: str | None) -> ApplyResult:
         """The end of a plan that was written: is the issue in the `expected` state?"""
@@ -227,6 +237,8 @@ class EffectWriter:
     def _push_branch(self, effect: PushBranch) -> Receipt:
         if self._pusher is None:
             raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
+        if self._plan.follow_up:
+            self._demand_open(self._plan.follow_up)
         pushed = self.push(self._pusher, effect)
         return Receipt(
             kind=effect.kind,
@@ -236,6 +248,23 @@ class EffectWriter:
             branch=pushed.branch,
             commit=pushed.commit,
         )
+
+    def _demand_open(self, follow_up: FollowUp) -> None:
+        """Nothing is pushed to a pull request that was merged or closed while the run worked. Where the token may not
+        read it, the branch alone is looked at."""
+        try:
+            pull = self._writer.pull_request(follow_up.pull_request)
+        except WriteFailed as exc:
+            if exc.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+            return
+        if pull.state != "open":
+            raise Refused(
+                f"refused: pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run "
+                f"worked on it, so nothing was pushed. {WORK_IS_KEPT}",
+                hint="Reopen it and start the run again with a comment `/stepflow run`, or put the label on the issue "
+                "again for a new pull request.",
+            )
 
     def _answer_threads(self, effect: AnswerThreads) -> Receipt:
         """Reply once in each thread, and resolve those that were applied. A thread that was deleted is left out, and
@@ -286,13 +315,23 @@ class EffectWriter:
         if self._plan.follow_up:
             lines += (f"Pull request: #{self._plan.follow_up.pull_request}",)
         if self._plan.issue and self._plan.settings.issue_text_from_event:
-            lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
+            with suppress(BoundaryError):
+                lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
         return lines
 
     def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
-        """Open the pull request, or update ours that is open; somebody else's is left alone."""
+        """Open the pull request, or update ours that is open; somebody else's is left alone. Of a private repository
+        GitHub answers 404 where a permission is missing."""
         branch, base = self.receipts[EffectKind.PUSH_BRANCH].branch, self._base
+        try:
+            return self._write_pull_request(effect, branch, base)
+        except WriteFailed as exc:
+            if exc.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+            url = compare_url(self._plan.settings.repository_url, base, branch)
+            return Receipt(kind=effect.kind, status=EffectStatus.FORBIDDEN, detail=exc.message, url=url)
 
+    def _write_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> Receipt:
         def existing() -> PullRequest | None:
             return next((pull for pull in self._writer.open_pull_requests(branch) if pull.base == base), None)
 
@@ -310,23 +349,23 @@ class EffectWriter:
             if exc.status == UNPROCESSABLE and (pull := existing()):
                 # Somebody opened it after we looked.
                 return self._update_pull_request(effect, pull)
-            if exc.status != FORBIDDEN:
-                raise
-            url = compare_url(self._plan.settings.repository_url, base, branch)
-            return Receipt(kind=effect.kind, status=EffectStatus.FORBIDDEN, detail=exc.message, url=url)
+            raise
         return _pull_request_receipt(EffectStatus.APPLIED, f"opened #{created.number}", created)
 
     def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
         """Once more without draft where the plan of the account has no drafts."""
+        body = mark_body(effect.title, effect.body)
 
         def create(draft: bool) -> PullRequest:
             return self._writer.create_pull_request(
-                branch=branch, base=base, title=effect.title, body=effect.body, draft=draft
+                branch=branch, base=base, title=effect.title, body=body, draft=draft
             )
 
         try:
             return create(effect.draft)
         except WriteFailed as exc:
+            # What was pushed a moment ago may not be known there yet.
+            exc.passes |= "head" in exc.invalid_fields
             if not (effect.draft and exc.status == UNPROCESSABLE and "draft" in exc.message.lower()):
                 raise
         return create(draft=False)
@@ -334,9 +373,8 @@ class EffectWriter:
     def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
         if pull.author_id != self._writer.viewer().id:
             return _pull_request_receipt(EffectStatus.SKIPPED, f"#{pull.number} is open already, by others", pull)
-        self._retry_policy.repeat(
-            lambda: self._writer.update_pull_request(pull.number, title=effect.title, body=effect.body)
-        )
+        title, body = update_text(effect.title, effect.body, pull)
+        self._retry_policy.repeat(lambda: self._writer.update_pull_request(pull.number, title=title, body=body))
         return _pull_request_receipt(EffectStatus.APPLIED, f"updated #{pull.number}", pull)
 
     def _add_labels(self, effect: AddLabels) -> Receipt:

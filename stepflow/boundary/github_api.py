@@ -192,6 +192,11 @@ class GitHub:
         # GitHub looks for the branch of this owner, which a transfer has changed.
         return self._read_pulls(self._read_repository().full_name, branch)
 
+    @_reading
+    def pull_request(self, number: int) -> PullRequest:
+        """The pull request now."""
+        return PullRequest.model_validate(self._client.ask("GET", f"/pulls/{number}")[1])
+
     def _read_issue(self, number: int) -> IssueNow:
         return IssueNow.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
 
@@ -292,11 +297,6 @@ class GitHubReader(GitHub):
     def image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
         """The image at the address of an attachment, read without the token, or why there is none."""
         return self._client.stored_image(address, hosts=hosts)
-
-    @_reading
-    def pull_request(self, number: int) -> PullRequest:
-        """The pull request now."""
-        return PullRequest.model_validate(self._client.ask("GET", f"/pulls/{number}")[1])
 
     @_reading
     def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:

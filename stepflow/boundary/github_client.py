@@ -370,6 +370,7 @@ def write_failed(
     hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
     message = redactor(f"{failure}: it answered {exc.status} ({said}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
+    failed.invalid_fields = _invalid_fields(exc)
     failed.retry_after = _number(headers.get("retry-after"))
     if headers.get("x-ratelimit-remaining") == "0":
         failed.resets_at = _number(headers.get("x-ratelimit-reset"))
@@ -401,6 +402,12 @@ def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
 def _number(text: str | None) -> float | None:
     """The seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _invalid_fields(exc: github.GithubException) -> frozenset[str]:
+    errors = exc.data.get("errors") if isinstance(exc.data, dict) else None
+    listed = errors if isinstance(errors, list) else []
+    return frozenset(str(e.get("field")) for e in listed if isinstance(e, dict) and e.get("code") == "invalid")
 
 
 def _said(exc: github.GithubException) -> str:

@@ -142,11 +142,13 @@ class Remark(_Answer):
 
 
 class PullRequest(_Answer):
-    """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`. `head_commit` is the
-    newest commit, and `head_repository` the full name of where it is, empty when that was deleted."""
+    """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`, and `merged_at` empty
+    unless it was merged. `head_commit` is the newest commit, and `head_repository` the full name of where it is, empty
+    when that was deleted."""
 
     number: int
     state: str
+    merged_at: _Text = ""
     title: str
     body: _Text = ""
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))

@@ -43,7 +43,9 @@ class GitHubFailed(BoundaryError):
 
 class WriteFailed(GitHubFailed):
     """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
-    rate limit."""
+    rate limit. `invalid_fields` are those of the request that it does not take."""
+
+    invalid_fields: frozenset[str] = frozenset()
 
     def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)

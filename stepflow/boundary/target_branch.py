@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MOST_BRANCHES = 20
 HEADS = "refs/heads/"
 RUN_TRAILER = "Stepflow-Run"
+WORK_IS_KEPT = (
+    "The commits are kept in work.bundle in the run folder, and with `on-failure: push-branch` on a branch as well."
+)
 #: How far below its tip a branch is followed. Commits of the base that lie deeper count as the branch's own, so that
 #: the branch is left alone.
 DEPTH = 1000
@@ -125,7 +128,7 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
     now = f"now stands at {tip[:12]}" if tip else "is gone"
     return Refused(
         f"refused: somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
-        f"{base[:12]}. Nothing was pushed.",
+        f"{base[:12]}. Nothing was pushed to it. {WORK_IS_KEPT}",
         hint="Start the run again with a comment `/stepflow run` on the pull request.",
     )
 

@@ -144,6 +144,26 @@ def test_a_branch_that_was_deleted_meanwhile_is_not_made_again(opened: World) ->
     assert opened.branches().keys() == {"main"}
 
 
+@pytest.mark.parametrize("on_failure", ["comment", "push-branch"])
+def test_a_pull_request_that_was_merged_meanwhile_gets_no_commit_and_the_comment_says_so(
+    opened: World, on_failure: str
+) -> None:
+    def merge(world: World) -> None:
+        world.pulls()[0].update(state="closed", merged_at="2026-01-02T03:04:05Z")
+
+    before = opened.branches()[BRANCH]
+    script = before_last(opened, improve(threads=ANSWERS), merge)
+    done = follow_up(opened, script, on_failure=on_failure)
+    assert done.outputs["outcome"] == "refused", done.log
+    assert opened.branches()[BRANCH] == before
+    assert "pull request #8 was merged while the run worked on it" in done.outputs["reason"]
+    assert "was merged while the run worked on it" in opened.comments()[0]
+    assert [len(each["comments"]) for each in opened.github.state.threads] == [1, 1, 1]
+    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
+    kept = opened.branches().keys() - {"main", BRANCH}
+    assert len(kept) == (on_failure == "push-branch")
+
+
 @pytest.mark.parametrize("commits", ["git", "verified"])
 def test_signed_commits_go_on_top_as_well(opened: World, commits: str) -> None:
     before = opened.branches()[BRANCH]

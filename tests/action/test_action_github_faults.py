@@ -204,8 +204,8 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, show: Callable[[
 @pytest.mark.parametrize(
     ("state", "effect", "says"),
     [
-        ("deleted", "push_branch", "The issue was deleted"),
-        ("moved", "push_branch", "The repository or issue does not exist (any more)"),
+        ("deleted", "post_comment", "The issue was deleted"),
+        ("moved", "post_comment", "The repository or issue does not exist (any more)"),
         ("locked", "post_comment", "The issue is locked: unlock it"),
     ],
 )
@@ -217,6 +217,7 @@ def test_an_issue_that_is_gone_or_closed_to_comments(
     assert_honest(door, done)
     assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
     assert effects(done)[effect] == "failed"
+    assert (effects(done)["push_branch"], done.outputs["branch"]) == ("applied", BRANCH)
     assert says in done.outputs["reason"]
     assert not any("/repositories/" in request.path for request in door.github.requests)
     getattr(door.github.state, state).clear()

@@ -87,6 +87,7 @@ def pull_request(repo: Json, number: int, given: Json, user: Json, shas: tuple[s
         "html_url": f"{repo['html_url']}/pull/{number}",
         "number": number,
         "state": given["state"],
+        "merged_at": given.get("merged_at"),
         "draft": bool(given.get("draft", False)),
         "title": given.get("title", ""),
         "body": given.get("body"),
