@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stepflow.action.main import act
 from stepflow.engine import model_call
 from stepflow.run import clock
 from tests.action.entry_process import EntryProcess, sleepers
@@ -79,6 +81,30 @@ def test_between_two_effects_nothing_is_left_half_done(world: World) -> None:
     assert {kind: bool(is_there) for kind, is_there in written.items()} == {
         kind: kind in {line["kind"] for line in effects} for kind in written
     }
+
+
+class StrikingLog(io.StringIO):
+    """A job log that a signal meets in the middle of what it is about."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__()
+        self._line: str | None = line
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self._line and self._line in text:
+            self._line = None
+            signal.raise_signal(signal.SIGTERM)
+        return written
+
+
+def test_while_the_sandbox_closes(world: World) -> None:
+    """The work is collected then, and nothing is written to GitHub yet."""
+    world.play(solve())
+    environ, log = world.runner.prepare(label_event()), StrikingLog("commits of this run: 1")
+    code = act(environ, log, clock=world.clock)
+    done = world.runner.collect(environ, code, log.getvalue())
+    assert_cancelled(world, done, where="Completion loop")
 
 
 def assert_cancelled(world: World, done: Invocation, number: signal.Signals = signal.SIGTERM, *, where: str) -> None:

@@ -115,17 +115,39 @@ def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> No
     assert "A new run begins" in again.log
 
 
-def test_a_forged_receipt_is_not_believed(world: World, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "address",
+    ["https://evil.example/pull/1", "{server}/o/r-evil.example/pull/1", "{server}.evil.example/o/r/pull/1"],
+    ids=["another server", "a repository of a longer name", "a server of a longer name"],
+)
+def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str) -> None:
     fail_boundary(world, folder)
     events = journal(folder)
     push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
-    elsewhere = {**push, "kind": "open_pull_request", "url": "https://evil.example/pull/1", "number": 1, "detail": "x"}
-    push["detail"] = "main"
+    url = address.format(server=world.git_server.url)
+    elsewhere = {**push, "kind": "open_pull_request", "url": url, "number": 1, "detail": "x"}
+    push["branch"] = "main"
     rewrite(folder, [*events[:-1], {**elsewhere, "status": "applied"}, events[-1]])
     done = world.run([], run_folder=str(folder))
     assert done.outputs["outcome"] == "completed"
     assert [pull["head"] for pull in world.pulls()] == [BRANCH]
     assert "evil.example" not in json.dumps(world.comments())
+
+
+@pytest.mark.parametrize("label", ["important", "agent:other", "Agent:*"])
+def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: World, folder: Path, label: str) -> None:
+    fail_boundary(world, folder)
+    events = journal(folder)
+    events[0]["started_by"]["label"] = label
+    rewrite(folder, events)
+    world.github.state.issues[7]["labels"].append(label)
+    world.play([])
+    given = {"inputs": {}, "repository": {"full_name": "o/r", "default_branch": "main"}}
+    inputs = {"agent": "fixer", "issue": "7", "run_folder": str(folder)}
+    done = world.runner.run(given, name="workflow_dispatch", **inputs)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "The run is resumed after" in done.log
+    assert label in world.labels()
 
 
 def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:

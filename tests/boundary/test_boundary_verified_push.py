@@ -130,6 +130,32 @@ def test_writing_again_writes_nothing(write: Writing, checkout: Checkout, github
     assert github.mutations() == []
 
 
+def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_signed(
+    write: Writing, checkout: Checkout, origin: Path
+) -> None:
+    """The first of the two is on the branch already, with the same tree and message, and nobody has signed it."""
+    two_commits(checkout)
+    first = checkout.git("rev-parse", "HEAD^")
+    tree, message = checkout.git("rev-parse", "HEAD^^{tree}"), messages_of(write, origin)[-1]
+    bot = f"{BOT.login} <{BOT.id}+{BOT.login}@users.noreply.github.com> 1767323045 +0000"
+    text = f"tree {tree}\nparent {checkout.base}\nauthor {bot}\ncommitter {bot}\n\n{message}\n"
+    unsigned = checkout.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode())
+    assert unsigned != first
+    checkout.git("push", "--quiet", "--force", str(origin), f"{unsigned}:refs/heads/{BRANCH}")
+    done = write()
+    assert done.branch == BRANCH
+    for commit in served(origin, "rev-list", f"main..{BRANCH}").split():
+        assert "gpgsig" in served(origin, "cat-file", "commit", commit)
+
+
+def messages_of(write: Writing, origin: Path) -> list[str]:
+    """The messages that the commits leave with, newest first; the branch is not there afterwards."""
+    write()
+    written = messages(origin)
+    served(origin, "update-ref", "-d", f"refs/heads/{BRANCH}")
+    return written
+
+
 def executable(checkout: Checkout) -> None:
     checkout.write("tools/run.sh", "#!/bin/sh\n")
     (checkout.folder / "tools/run.sh").chmod(0o755)
