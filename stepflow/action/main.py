@@ -5,26 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
-from stepflow.action.modes import ActionResult, RequestedRun, execute_mode, without_run
+from stepflow.action.modes import ActionResult, RequestedRun, execute_mode
 from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
-from stepflow.domain.words import Outcome, exit_code
-from stepflow.errors import DefinitionError, RunCancelled, StepflowError
+from stepflow.domain.words import exit_code
+from stepflow.errors import RunCancelled, StepflowError
 from stepflow.report.diagnostic import problem_annotations
 from stepflow.report.log import folded_traceback
 from stepflow.report.summary import job_summary, outcome_annotation
-from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation
-from stepflow.run.ending import outcome_of
+from stepflow.run.ending import report_error
 from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
 from stepflow.sandbox.environment import close_process, wipe_variables
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
 
-    from stepflow.domain.problem import Problem
     from stepflow.ports import Clock
 
 
@@ -71,14 +69,8 @@ def _execute(
         # Outside of this block a signal waits: whatever comes of the work, its end is reported in full.
         with cancellation.obeyed():
             return execute_mode(read_runner(environ), job, cancellation, requested, clock=clock)
-    except RunCancelled as cancelled:
-        return without_run(Outcome.CANCELLED, str(cancelled), requested=requested)
-    except DefinitionError as error:
-        # `errors` stands below `domain` on the map and cannot name the type of its problems.
-        problems = cast("tuple[Problem, ...]", error.problems)
-        return without_run(Outcome.INVALID_DEFINITION, error.message, requested=requested, problems=problems)
-    except StepflowError as error:
-        return without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-    except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
-        job.say(*folded_traceback(traceback.format_exc()))
-        return without_run(Outcome.INTERNAL_ERROR, f"{BUG}: {type(bug).__name__}: {bug}", requested=requested)
+    except (RunCancelled, Exception) as error:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome
+        if not isinstance(error, RunCancelled | StepflowError):
+            job.say(*folded_traceback(traceback.format_exc()))
+        report = report_error(error, agent=requested.agent, issue=requested.issue)
+        return ActionResult(report=report, problems=report.problems)

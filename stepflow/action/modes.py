@@ -25,7 +25,6 @@ from stepflow.report.batch import (
     gathered_summary,
     page_summary,
 )
-from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import Theme, annotation, diagnostics
 from stepflow.report.log import ActionLog
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
@@ -39,7 +38,7 @@ from stepflow.report.rehearsal import (
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 from stepflow.run.clock import SystemClock, clock_of_services
-from stepflow.run.ending import outcome_of
+from stepflow.run.ending import outcome_of, report_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared
 from stepflow.run.inputs import Mode
@@ -141,17 +140,9 @@ def without_run(
 ) -> ActionResult:
     """The result where no run began. `folders` are where its files lie, inside the container and outside."""
     known = requested or RequestedRun()
-    facts = ReportFacts(
-        agent=known.agent,
-        issue=known.issue,
-        outcome=outcome,
-        reason=f"Before the run: {reason}",
-        problems=problems,
-        code=code,
-        run_folder=folders[0],
-        host_run_folder=folders[1],
+    report = report_unbegun(
+        outcome, reason, agent=known.agent, issue=known.issue, problems=problems, code=code, folders=folders
     )
-    report = replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
     return ActionResult(report=report, problems=problems)
 
 

@@ -6,12 +6,16 @@ import argparse
 import importlib
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from stepflow.errors import RunCancelled, StepflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from stepflow.domain.secrets import Redactor
 
 #: Command → its line in the help. The command's module in this package has `add_arguments` and `execute`.
 COMMANDS = {
@@ -46,22 +50,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None and arguments.command in HOLD_SECRETS:
             importlib.import_module("stepflow.cli.options").close_process_to_others(arguments)
-        code = int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
+        code = _execute(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         # Whoever read our output, such as `head`, has seen enough; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    """The command's exit code. With JSON asked for, an error is an object on stdout as well: there is always one."""
+    command = importlib.import_module(f"stepflow.cli.{arguments.command}")
+    cause: BaseException
+    try:
+        with _cancellable(arguments):
+            return int(command.execute(arguments))
+    except BrokenPipeError:
+        raise
     except StepflowError as error:
-        print(_safe_text(f"stepflow: {error}"), file=sys.stderr)
-        return error.exit_code
-    except (RunCancelled, KeyboardInterrupt) as cancelled:
-        print(f"stepflow: cancelled. {cancelled}".rstrip(), file=sys.stderr)
-        return 130
-    except Exception:  # noqa: BLE001 - the terminal's own top handler: a bug before or after a run (house.md "Errors")
-        print(_describe_bug(), file=sys.stderr)
-        return 3
+        code, message, cause = error.exit_code, _safe_text(f"stepflow: {error}"), error
+    except (RunCancelled, KeyboardInterrupt) as error:
+        code, message, cause = 130, f"stepflow: cancelled. {error}".rstrip(), error
+    except Exception as error:  # noqa: BLE001 - the terminal's own top handler: a bug before or after a run
+        code, message, cause = 3, _describe_bug(), error
+    print(message, file=sys.stderr)
+    if _prints_json(arguments):
+        _print_error(arguments, cause)
+    return code
+
+
+def _prints_json(arguments: argparse.Namespace) -> bool:
+    return getattr(arguments, "json", False) or getattr(arguments, "format", "") == "json"
+
+
+def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Where a signal shall be reported as JSON, also one that comes before the run listens itself."""
+    if arguments.command not in HOLD_SECRETS or not _prints_json(arguments):
+        return nullcontext()
+    from stepflow.run.clock import Cancellation  # noqa: PLC0415 - as the command itself
+
+    return Cancellation().listening()
+
+
+def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
+    """Print the report of a run that did not begin, or what became of another command."""
+    from stepflow.cli.output import print_json  # noqa: PLC0415 - these cost time that only an error may take
+    from stepflow.domain.secrets import redact_value  # noqa: PLC0415
+    from stepflow.report.document import error_json, report_json  # noqa: PLC0415
+    from stepflow.run.ending import describe_error, report_error  # noqa: PLC0415
+
+    report = report_error(error, agent=getattr(arguments, "agent", ""))
+    is_run = arguments.command in ("run", "resume")
+    document = report_json(report) if is_run else error_json(report, describe_error(error))
+    redacted = redact_value(document, _redactor())
+    assert isinstance(redacted, dict)  # noqa: S101 - a redactor changes only strings
+    print_json(redacted)
 
 
 def _describe_bug() -> str:
@@ -77,13 +121,18 @@ def _describe_bug() -> str:
 def _safe_text(text: str) -> str:
     """The text as a job's runner shows and does not obey it, and without the secrets of the environment, where those
     of the command line stand by now too."""
+    from stepflow.report.safe_text import harmless  # noqa: PLC0415 - costs time that only an error may take
+
+    return harmless(_redactor()(text))
+
+
+def _redactor() -> Redactor:
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.secrets import Redactor  # noqa: PLC0415
-    from stepflow.report.safe_text import harmless  # noqa: PLC0415
     from stepflow.run.inputs import secret_values  # noqa: PLC0415
 
     given = ((name, os.environ.get(variable, "")) for name, variable in SECRETS.items())
-    return harmless(Redactor(value for name, text_of in given for value in secret_values(name, text_of))(text))
+    return Redactor(value for name, text_of in given for value in secret_values(name, text_of))
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

@@ -71,13 +71,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print_json(rehearsal_json(rehearsal))
     if arguments.junit:
         try:
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
         except OSError as exc:
             raise _unwritable(arguments.junit, exc.strerror) from exc
+    # Last: an error would print an object of its own.
+    if arguments.json:
+        print_json(rehearsal_json(rehearsal))
 
 
 def _check_junit(file: Path) -> None:

@@ -15,10 +15,12 @@ from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
-from stepflow.errors import InputError
+from stepflow.errors import InputError, StepflowError
 from stepflow.report.document import report_json
+from stepflow.report.safe_text import harmless
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation, clock_of_services
+from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.prepare import Prepared
+    from stepflow.run.repository_copy import RepositoryCopy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,10 +154,22 @@ def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
         show_lines(console, copy_began(copied.repository, left_behind))
         report = _drive(prepared, console, clock, cancellation).report
         show_lines(console, final_words(report))
-        is_complete = report.outcome is Outcome.COMPLETED
-        show_lines(
-            console, branch_ready(copied.fetch(prepared)) if is_complete else commits_saved(copied.bundle_of(prepared))
-        )
+        return _bring_back(copied, prepared, report, console)
+
+
+def _bring_back(copied: RepositoryCopy, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
+    """The report, after the commits of a complete run have become a branch in the user's repository."""
+    bundle = copied.bundle_of(prepared)
+    if report.outcome is not Outcome.COMPLETED:
+        show_lines(console, commits_saved(bundle))
+        return report
+    try:
+        show_lines(console, branch_ready(copied.fetch(prepared)))
+    except StepflowError as error:
+        print(harmless(prepared.request.redactor(f"stepflow: {error}")), file=sys.stderr)
+        show_lines(console, commits_saved(bundle))
+        reason = f"Completion loop: {error} The commits are kept in {bundle}."
+        return replace(report, outcome=outcome_of(error), success=False, reason=prepared.request.redactor(reason))
     return report
 
 

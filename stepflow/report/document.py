@@ -50,6 +50,12 @@ def report_json(report: RunReport) -> JsonObject:
     }
 
 
+def error_json(report: RunReport, reason: str) -> JsonObject:
+    """What a command other than a run prints instead of its document when it fails: the same fields as in a report."""
+    document = report_json(report)
+    return {name: document[name] for name in ("schema", "outcome", "success", "code", "problems")} | {"reason": reason}
+
+
 def read_report(document: JsonValue) -> RunReport:
     """The report in a `report.json`. Raises `ValueError` for a document that is none."""
     if not isinstance(document, dict) or document.get("schema") != 1:

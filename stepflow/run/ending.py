@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from stepflow.boundary.settings import Refused
 from stepflow.domain.problem import Problem, Severity
@@ -14,8 +15,14 @@ from stepflow.errors import (
     InputError,
     IsolationError,
     ModelError,
+    RunCancelled,
     StepflowError,
 )
+from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.report.wording import BUG
+
+if TYPE_CHECKING:
+    from stepflow.domain.report import RunReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +61,57 @@ def code_of(error: StepflowError) -> str | None:
     problems = error.problems if isinstance(error, DefinitionError) else ()
     errors = (p.code for p in problems if isinstance(p, Problem) and p.severity is Severity.ERROR)
     return error.code or next(errors, None)
+
+
+def report_unbegun(
+    outcome: Outcome,
+    reason: str,
+    *,
+    agent: str = "",
+    issue: int | None = None,
+    problems: tuple[Problem, ...] = (),
+    code: str | None = None,
+    folders: tuple[str, str] = ("", ""),
+) -> RunReport:
+    """The report where no run began. `folders` are where its files are, inside the container and outside."""
+    facts = ReportFacts(
+        agent=agent,
+        issue=issue,
+        outcome=outcome,
+        reason=f"Before the run: {reason}",
+        problems=problems,
+        code=code,
+        run_folder=folders[0],
+        host_run_folder=folders[1],
+    )
+    return replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
+
+
+def describe_error(error: BaseException) -> str:
+    """What ended a run or a command from outside its logic, in words."""
+    match error:
+        case RunCancelled() | KeyboardInterrupt():
+            return str(error) or "interrupted"
+        case DefinitionError():
+            # Its problems have fields of their own.
+            return error.message
+        case StepflowError():
+            return str(error)
+        case _:
+            return f"{BUG}: {type(error).__name__}: {error}"
+
+
+def report_error(error: BaseException, *, agent: str = "", issue: int | None = None) -> RunReport:
+    """The report of a run that this error ended before it began."""
+    reason = describe_error(error)
+    match error:
+        case RunCancelled() | KeyboardInterrupt():
+            return report_unbegun(Outcome.CANCELLED, reason, agent=agent, issue=issue)
+        case DefinitionError():
+            # `errors` stands below `domain` on the map and cannot name the type of its problems.
+            problems = cast("tuple[Problem, ...]", error.problems)
+            return report_unbegun(Outcome.INVALID_DEFINITION, reason, agent=agent, issue=issue, problems=problems)
+        case StepflowError():
+            return report_unbegun(outcome_of(error), reason, agent=agent, issue=issue, code=error.code)
+        case _:
+            return report_unbegun(Outcome.INTERNAL_ERROR, reason, agent=agent, issue=issue)

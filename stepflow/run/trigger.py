@@ -169,7 +169,7 @@ def read_event_file(path: str, *, named_by: str) -> JsonObject:
         return {}
     try:
         event = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InputError(
             f"The event file {path} cannot be read: {exc}.", hint=f"{named_by} must name a JSON file."
         ) from exc

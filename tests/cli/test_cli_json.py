@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from stepflow.cli import main
+from stepflow.domain.words import Outcome, exit_code
+from stepflow.report.document import report_schema
 from tests.checkout import git
 
 pytestmark = pytest.mark.whole
@@ -86,3 +94,161 @@ def test_a_text_that_no_encoding_knows_is_printed_all_the_same(
     capsysbinary.readouterr()
     assert main(["show", str(folder), "--json"]) == 0
     assert "greeted \ud800" in json.loads(capsysbinary.readouterr().out)["reason"]
+
+
+def only_object(out: str) -> dict[str, object]:
+    """The one JSON object that stdout holds."""
+    document = json.loads(out)
+    assert isinstance(document, dict)
+    assert out.count("\n") == 1
+    return document
+
+
+def broken_agent(checkout: Path) -> None:
+    agent = checkout / ".agent/fixer/agent.json"
+    agent.write_text(agent.read_text().replace('"parameters"', '"parametres"').replace("initial.issue", "nowhere", 1))
+    (checkout / ".agent/fixer/steps_registry.json").write_text('{"steps": ')
+
+
+def nothing(_checkout: Path) -> None:
+    pass
+
+
+#: `HERE` is the folder in which the checkout is.
+SCRIPTED = ("--provider", "scripted", "--scenario", "HERE/scenario.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "plant", "outcome", "message"),
+    [
+        (["fixer", *SCRIPTED, "--issue", "7"], broken_agent, "invalid_definition", "fixer"),
+        (["fixer", *SCRIPTED], nothing, "invalid_definition", "run arguments"),
+        (["nobody", "--issue", "7"], nothing, "invalid_definition", "nobody"),
+        (["fixer", "--issue", "7"], nothing, "misconfigured", "anthropic-api-key"),
+        (["fixer", "--issue", "seven"], nothing, "misconfigured", "input issue"),
+        (["fixer", "--budget-usd", "lots"], nothing, "misconfigured", "budget-usd"),
+        (["fixer", "--event", "/no/such/file"], nothing, "misconfigured", "/no/such/file"),
+        (["fixer", "--repo", "/no/such/folder"], nothing, "misconfigured", "/no/such/folder"),
+        (["fixer", "--provider", "scripted", "--scenario", "gone.yaml"], nothing, "misconfigured", "gone.yaml"),
+        (["fixer", "--resume", "/no/such/run", *SCRIPTED, "--issue", "7"], nothing, "misconfigured", "/no/such/run"),
+        (["fixer", *SCRIPTED, "--issue", "7", "--run-folder", "/dev/null/x"], nothing, "misconfigured", "/dev/null/x"),
+    ],
+)
+def test_a_run_that_cannot_begin_prints_a_report(
+    checkout: Path, capsys: pytest.CaptureFixture[str], words: list[str], plant, outcome: str, message: str
+) -> None:
+    plant(checkout)
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--allow-empty", "--message", "Plant it", cwd=checkout)
+    code = main(["run", *(word.replace("HERE", str(checkout.parent)) for word in words), "--json"])
+    out, err = capsys.readouterr()
+    report = only_object(out)
+    jsonschema.validate(report, report_schema())
+    assert (report["outcome"], report["success"], report["iterations"]) == (outcome, False, 0)
+    assert code == exit_code(Outcome(outcome))
+    assert str(report["reason"]).startswith("Before the run: ")
+    assert message in json.dumps([report["reason"], report["problems"]])
+    assert "stepflow: " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resume", "/no/such/run", "--json"], "/no/such/run"),
+        (["show", "/no/such/run", "--json"], "/no/such/run"),
+        (["rehearse", "nobody", "--json"], "nobody"),
+        (["rehearse", "--json", "--max-iterations", "many"], "max-iterations"),
+        (["rehearse", "--json", "--junit", "/no/such/folder/junit.xml"], "/no/such/folder"),
+        (["gather", "/no/such/folder", "--format", "json"], "/no/such/folder"),
+        (["graph", "fixer", "--format", "json", "--run", "/no/such/run"], "/no/such/run"),
+        (["validate", "--format", "json", "--allow", "everything"], "allow"),
+    ],
+)
+def test_a_command_that_fails_prints_why(
+    checkout: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    document = only_object(out)
+    assert document["schema"] == 1
+    assert document["success"] is False
+    assert document["outcome"] in ("misconfigured", "invalid_definition")
+    assert message in json.dumps(document)
+    assert message in err
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "rehearse", "gather", "graph", "show", "validate"])
+@pytest.mark.parametrize(
+    ("error", "outcome", "code"),
+    [
+        (RuntimeError("a bug"), "internal_error", 3),
+        (KeyboardInterrupt(), "cancelled", 130),
+        (RecursionError("too deep"), "internal_error", 3),
+    ],
+)
+def test_a_bug_and_an_interrupt_are_printed_too(
+    checkout: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    error: BaseException,
+    outcome: str,
+    code: int,
+) -> None:
+    def fail(_arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module(f"stepflow.cli.{command}"), "execute", fail)
+    words = {"gather": ["x", "--format", "json"], "validate": ["--format", "json"]}
+    words |= {"graph": ["fixer", "--format", "json"], "rehearse": ["--json"], "run": ["fixer", "--json"]}
+    assert main([command, *words.get(command, ["x", "--json"])]) == code
+    out, err = capsys.readouterr()
+    assert only_object(out)["outcome"] == outcome
+    assert "stepflow: " in err
+
+
+def test_no_secret_stands_in_the_reason(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-ant-" + "s3cret" * 4
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    assert main(["run", "fixer", "--issue", "7", "--repo", f"/no/{key}", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert "/no/" in str(only_object(out)["reason"])
+    assert key not in out + err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_run_begins_is_a_cancelled_run(checkout: Path, number: signal.Signals) -> None:
+    """It comes while the event is read, which a pipe that nobody writes to keeps waiting."""
+    pipe = checkout.parent / "event.json"
+    os.mkfifo(pipe)
+    words = [sys.executable, "-m", "stepflow", "run", "fixer", *SCRIPTED, "--event", str(pipe), "--json"]
+    with (
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=checkout) as process,
+        # Opening it for writing returns when the program has opened it for reading.
+        pipe.open("w"),
+    ):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    report = only_object(out)
+    assert report["outcome"] == "cancelled"
+    assert number.name in str(report["reason"])
+
+
+def test_a_branch_that_cannot_be_made_is_in_the_report(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run is complete by then, and what it did is named."""
+    folder = checkout.parent / "run"
+    lock = checkout / ".git/refs/heads/stepflow/fixer/issue-7.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert main([*run_words(checkout, folder), "--json"]) == 1
+    out, err = capsys.readouterr()
+    report = only_object(out)
+    jsonschema.validate(report, report_schema())
+    assert (report["outcome"], report["success"], report["iterations"]) == ("boundary_failed", False, 3)
+    assert str(folder / "work.bundle") in str(report["reason"])
+    assert "issue-7.lock" in str(report["reason"])
+    assert err.count("stepflow: ") == 1
+    assert f"git fetch {folder}/work.bundle HEAD" in err
