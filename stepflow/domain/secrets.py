@@ -15,9 +15,10 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 from stepflow.domain.json import JsonValue
+from stepflow.domain.visible_text import ANSI, is_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
@@ -31,7 +32,8 @@ GAP = r"(?>(?:\\[nrt]|[\s:])*)"
 
 
 class Redactor:
-    """Replaces every secret by `***`: raw, JSON-escaped, URL-encoded, as hex, and as base64 at any offset."""
+    """Replaces every secret by `***`: raw, JSON-escaped, URL-encoded, as hex, and as base64 at any offset. Characters
+    that nobody sees may be inside it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
@@ -52,7 +54,43 @@ class Redactor:
             text = text.replace(form, MASK)
         for pattern in self._encoded:
             text = pattern.sub(MASK, text)
-        return text
+        seen, places = _seen(text)
+        if len(seen) == len(text):
+            return text
+        forms = {form for form in (_seen(form)[0] for form in self._exact) if len(form) >= SHORTEST_SECRET}
+        encoded = (match.span() for pattern in self._encoded for match in pattern.finditer(seen))
+        return _masked(text, (*_occurrences(seen, forms), *encoded), places)
+
+
+def _seen(text: str) -> tuple[str, Sequence[int]]:
+    """The part of a text that people see, and the place of each of its characters in the text."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text, range(len(text))
+    unseen = {character for character in set(text) if character not in "\n\t" and is_invisible(character)}
+    if not unseen:
+        return text, range(len(text))
+    commands = {place for match in ANSI.finditer(text) for place in range(*match.span())}
+    places = [place for place, each in enumerate(text) if each not in unseen and place not in commands]
+    return "".join(text[place] for place in places), places
+
+
+def _occurrences(text: str, values: Iterable[str]) -> Iterator[tuple[int, int]]:
+    for value in values:
+        begin = text.find(value)
+        while begin >= 0:
+            yield begin, begin + len(value)
+            begin = text.find(value, begin + len(value))
+
+
+def _masked(text: str, spans: Iterable[tuple[int, int]], places: Sequence[int]) -> str:
+    """The text with `***` for each span of what is seen of it; those that overlap are one."""
+    parts, after, last = list[str](), 0, 0
+    for begin, end in sorted(spans):
+        if begin >= last:
+            parts += (text[after : places[begin]], MASK)
+        last = max(last, end)
+        after = max(after, places[last - 1] + 1)
+    return "".join((*parts, text[after:]))
 
 
 def redact_value(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
@@ -161,12 +199,17 @@ def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 #: The formats of credentials are those of detect-secrets, which names each kind. Text that only looks random, or that
 #: follows the word "password", does not count.
-#: Lines are looked at in pieces that overlap by half: some patterns take time that grows with the square of a line.
+#: It looks at lines in pieces that overlap by half: some patterns take time that grows with the square of a line.
 _PIECE = 2_000
-#: What detect-secrets does not know yet.
-_MORE_PATTERNS = {
+#: What detect-secrets does not know, or does not match to the end. These take time that grows with the line, and match
+#: credentials of any length. A group is the credential, where the match is more.
+_OWN_PATTERNS = {
     "Anthropic key": re.compile(r"sk-ant-[A-Za-z0-9_-]{20,}"),
     "GitHub fine-grained token": re.compile(r"github_pat_[A-Za-z0-9_]{36,}"),
+    # Header and claims are JSON objects in base64: `eyJ` is `{"`, and `ew` is `{` before a line break.
+    "JSON Web Token": re.compile(
+        r"(?<![\w=-])(?>[\w=-]*?(?=eyJ))(eyJ[\w=-]++\.e[wy][\w=-]++(?:\.[\w+/=-]*+)*+)", re.ASCII
+    ),
 }
 #: In what AWS writes in its own documentation.
 _EXAMPLE = "EXAMPLE"
@@ -178,31 +221,29 @@ _PRIVATE_KEY = re.compile(
 
 
 def find_secrets(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The 0-based line and the kind of each credential in a text."""
+    """The 0-based line and the kind of each credential in a text, as people see it."""
     for number, line in enumerate(lines):
-        yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(line)))
+        yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(_seen(line)[0])))
 
 
 def mask_secrets(text: str) -> str:
-    """The text with `***` where a credential stands."""
-    masked = _PRIVATE_KEY.sub(MASK, text)
-    for value in sorted({value for line in masked.split("\n") for _, value in _secrets(line)}, key=len, reverse=True):
-        masked = masked.replace(value, MASK)
-    return masked
+    """The text with `***` where people see a credential."""
+    seen, places = _seen(text)
+    keys = (match.span() for match in _PRIVATE_KEY.finditer(seen))
+    values = {value for line in seen.split("\n") for _, value in _secrets(line)}
+    return _masked(text, (*keys, *_occurrences(seen, values)), places)
 
 
 def _secrets(line: str) -> Iterator[tuple[str, str]]:
+    for kind, pattern in _OWN_PATTERNS.items():
+        yield from ((kind, match[match.lastindex or 0]) for match in pattern.finditer(line))
     for begin in range(0, max(len(line) - _PIECE // 2, 1), _PIECE // 2):
         piece = line[begin : begin + _PIECE]
-        for kind, patterns in _patterns(piece):
+        for each in _detectors():
+            # Some patterns capture only a part of the credential, and some detectors look more closely than theirs do.
+            patterns = each.denylist if any(each.analyze_string(piece)) else ()
             found = (match[0] for pattern in patterns for match in pattern.finditer(piece))
-            yield from ((kind, value) for value in found if _EXAMPLE not in value)
-
-
-def _patterns(piece: str) -> Iterator[tuple[str, Iterable[re.Pattern[str]]]]:
-    yield from ((kind, (pattern,)) for kind, pattern in _MORE_PATTERNS.items())
-    # Some patterns capture only a part of the credential, and one detector looks more closely than its patterns do.
-    yield from ((each.secret_type, each.denylist) for each in _detectors() if any(each.analyze_string(piece)))
+            yield from ((each.secret_type, value) for value in found if _EXAMPLE not in value)
 
 
 @cache
@@ -212,7 +253,7 @@ def _detectors() -> tuple[RegexBasedDetector, ...]:
     from detect_secrets.plugins.base import RegexBasedDetector  # noqa: PLC0415
 
     kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
-    by_pattern = (make for kind, make in kinds.items() if kind not in _VAGUE)
+    by_pattern = (make for kind, make in kinds.items() if kind not in _VAGUE and kind not in _OWN_PATTERNS)
     return tuple(make() for make in by_pattern if issubclass(make, RegexBasedDetector))
 
 
@@ -266,7 +307,7 @@ def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: s
             digest.update(piece)
             seen = tail + piece
             has_secret = has_secret or any(secret in seen for secret in secrets)
-            tail = seen[-longest:]
+            tail = seen[-longest:] if longest else b""
         if size:
             raise UnsearchablePack("an object in it has another size than it says")
         yield PackedObject(kind=kind, name=digest.hexdigest(), has_secret=has_secret)

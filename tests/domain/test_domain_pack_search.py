@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_other_packs_hold_none_and_too_short_a_secret_is_none(repository: Path) 
     (repository / "a").write_text("short\n" * 1_000_000)
     (repository / "empty").touch()
     assert not pack_holds_secret(io.BytesIO(pack(repository, "--depth=0") + b"what follows"), SOUGHT)
+
+
+@pytest.mark.parametrize("sought", [SOUGHT, secrets_to_find([])])
+def test_a_search_holds_no_more_of_a_file_than_a_few_pieces(repository: Path, sought: frozenset[bytes]) -> None:
+    """Also of a run that has no secret at all."""
+    (repository / "a").write_bytes(bytes(48 * 1024 * 1024))
+    file = io.BytesIO(pack(repository, "--depth=0"))
+    tracemalloc.start()
+    try:
+        assert not pack_holds_secret(file, sought)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_cannot_be_looked_at_is_said_to_be_so(repository: Path) -> None:

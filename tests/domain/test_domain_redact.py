@@ -89,3 +89,32 @@ def test_text_without_the_secret_stays_as_it_was(text):
 def test_values_are_redacted_at_any_depth_and_in_keys():
     value = {"a": [PLAIN, 1, None, True, {f"k {PLAIN}": 1.5}]}
     assert redact_value(value, Redactor([PLAIN])) == {"a": [MASK, 1, None, True, {f"k {MASK}": 1.5}]}
+
+
+#: Characters and sequences that no page and no terminal shows.
+UNSEEN = ["\u200b", "\u200d", "\u00ad", "\ufeff", "\x00", "\x1b[31m", "\u3164", "\r"]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+@pytest.mark.parametrize("every", [1, 5, 17])
+def test_what_nobody_sees_hides_no_secret(unseen: str, every: int):
+    encoded = base64.b64encode(f"x-access-token:{PLAIN}".encode()).decode()
+    for form in (PLAIN, encoded, PLAIN.encode().hex()):
+        hidden = unseen.join(form[at : at + every] for at in range(0, len(form), every))
+        redacted = Redactor([PLAIN])(f"a{unseen}b {hidden} c{unseen}d")
+        assert MASK in redacted
+        assert redacted.startswith(f"a{unseen}b ")
+        assert redacted.endswith(f"c{unseen}d")
+        assert form[-12:-4] not in redacted.replace(unseen, "")
+
+
+def test_a_secret_that_holds_what_nobody_sees_is_masked_however_it_is_written():
+    key = "-----BEGIN-----\r\nMIIEvQIBADANBgkqhkiG9w0BAQEF\r\n-----END-----\r\n"
+    for text in (key, key.replace("\r", ""), f"\u200b{key}"):
+        assert "MIIE" not in Redactor([key])(text)
+        assert "MIIE" not in Redactor([key.replace("\r", "")])(text)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40))
+def test_a_text_that_holds_what_nobody_sees_stays_as_it_was(text: str):
+    assert Redactor(["Zq9-Zq9-Zq9-Zq9"])(f"\u200b{text}") == f"\u200b{text}"

@@ -1,5 +1,6 @@
 """What looks like a credential is found by its form; sources of real packages hold next to none."""
 
+import base64
 from importlib.metadata import files
 
 import pytest
@@ -46,6 +47,67 @@ def test_a_credential_across_the_pieces_of_a_long_line_is_found() -> None:
     for before in range(900, 2_200, 7):
         line = "." * before + FORMS["GitHub Token"] + "." * 3_000
         assert list(find_secrets([line])) == [(0, "GitHub Token")]
+
+
+def encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("claims", [1, 1_400, 1_990, 6_000, 200_000])
+def test_a_json_web_token_of_any_length_is_masked_whole(claims: int) -> None:
+    header, body = encoded('{"alg":"RS256"}'), encoded('{"sub":"' + "x" * claims + '"}')
+    token = f"{header}.{body}.{'Sig-_' * 70}"
+    text = f"x\ntoken={token}; and more"
+    assert list(find_secrets(text.split("\n"))) == [(1, "JSON Web Token")]
+    assert mask_secrets(text) == "x\ntoken=***; and more"
+
+
+@pytest.mark.parametrize("kind", ["Anthropic key", "GitHub fine-grained token"])
+def test_a_credential_longer_than_a_piece_is_masked_whole(kind: str) -> None:
+    assert mask_secrets(f"key: {FORMS[kind]}{A36 * 200}.") == "key: ***."
+
+
+def test_a_json_web_token_whose_claims_are_nested_deep_is_masked_too() -> None:
+    """Its claims are read by nobody: a parser would give up on them."""
+    header, body = encoded('{"alg":"none"}'), encoded('{"a":' + "[" * 1_400)
+    assert mask_secrets(f"a {header}.{body} b") == "a *** b"
+
+
+def test_a_line_that_almost_holds_a_token_takes_time_that_grows_with_it() -> None:
+    assert list(find_secrets(["eyJ" * 200_000, "eyJ." * 200_000, "a" * 500_000])) == []
+
+
+def test_a_shorter_match_inside_a_longer_one_leaves_nothing_of_it() -> None:
+    """Both stand alone as well, so that the text is searched for each."""
+    inner, outer = FORMS["GitHub Token"], f"sk-ant-api03-{FORMS['GitHub Token']}-{A36}"
+    for text in (f"{inner}\n{outer}\n", f"{outer}\n{inner}\n"):
+        assert mask_secrets(text) == "***\n***\n"
+
+
+#: Characters and sequences that no page and no terminal shows.
+UNSEEN = [
+    "\u200b",
+    "\u200d",
+    "\u00ad",
+    "\u2060",
+    "\ufeff",
+    "\x00",
+    "\x08",
+    "\x1b[0m",
+    "\x1b]8;;x\x07",
+    "\U000e0041",
+    "\u3164",
+]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+@pytest.mark.parametrize("kind", FORMS)
+def test_what_nobody_sees_hides_no_credential(kind: str, unseen: str) -> None:
+    hidden = unseen.join(FORMS[kind])
+    assert list(find_secrets(["", f"settings = '{hidden}'"])) == [(1, kind)]
+    masked = mask_secrets(f"first{unseen}\nsettings = '{hidden}' {unseen}\n")
+    assert FORMS[kind][12:] not in masked.replace(unseen, "")
+    assert masked.startswith(f"first{unseen}\nsettings = '")
 
 
 def test_what_only_looks_random_or_is_an_example_is_none() -> None:
