@@ -31,11 +31,9 @@ OF_A_STEP = (
     *(events.PromptRendered, events.ModelTurned, events.AnswerLost, events.ToolCalled, events.UserMessage),
     *(events.ContextOverflowed, events.CheckJudged, events.StepAnswered, events.Routed),
 )
-#: What may follow an end, and takes nothing of it back.
-AFTER_AN_END = (
-    *(events.Noted, events.FailureReported, events.IssueCostSummed, events.LayerReported, events.SnapshotFailed),
-    *(HostsRequested, events.WorkCollected),
-)
+#: What shows that a run goes on after an end: nothing of that end holds any more.
+GOES_ON = (events.RunStarted, events.RunResumed, events.IterationStarted, *OF_A_STEP)
+WRITTEN = frozenset({EffectStatus.APPLIED, EffectStatus.SKIPPED})
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
 
@@ -45,12 +43,14 @@ class Reading:
     def __init__(self, entries: Iterable[events.Entry]) -> None:
         self.state = RunState()
         self.seconds = 0.0
-        #: How the flow and the run ended, until something took that back: a resumed run goes on after an end.
+        #: How the flow and the run ended and what belongs to that end, until the run goes on.
         self.flow: events.FlowEnded | None = None
         self.finished: events.RunFinished | None = None
+        self.collected: events.WorkCollected | None = None
+        self.failure: events.FailureReported | None = None
+        self.issue_cost: events.IssueCostSummed | None = None
         #: What the last closing found.
         self.validated = False
-        self.failure: events.FailureReported | None = None
         self.validators: list[ValidatorRun] = []
         #: One per effect in the order of the plan: the latest there is, else the plan's own line.
         self.receipts: dict[EffectKind, Receipt] = {}
@@ -100,12 +100,24 @@ class Reading:
                 self.flow, self.finished = event, None
             case events.RunFinished():
                 self.finished = event
+            case events.WorkCollected():
+                self.collected = event
+            case events.FailureReported():
+                self.failure = event
+            case events.IssueCostSummed():
+                self.issue_cost = event
             case events.EffectPlanned() | events.EffectApplied() | events.ValidatorRan() | events.CompletionJudged():
                 self.finished = None
-            case _ if not isinstance(event, AFTER_AN_END):
-                self.flow = self.finished = None
+            case _ if isinstance(event, GOES_ON):
+                self._forget_end()
             case _:
                 pass
+
+    def _forget_end(self) -> None:
+        """The run goes on: what was written to GitHub stays written, and all else is found out again."""
+        self.flow = self.finished = self.collected = self.failure = self.issue_cost = None
+        self.receipts = {kind: receipt for kind, receipt in self.receipts.items() if receipt.status in WRITTEN}
+        self.texts = {kind: text for kind, text in self.texts.items() if kind in self.receipts}
 
     def _follow_iteration(self, event: events.Event, seconds: float) -> None:
         # After an end these mean that the run was resumed inside the iteration that had been cut short.
@@ -133,13 +145,11 @@ class Reading:
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():
-                # The failure before it is taken back, and before its boundary the validators are judged again.
-                self.validated, self.failure = False, None
+                # Before its boundary the validators are judged again.
+                self.validated = False
             case events.WorkCollected() if event.uncommitted:
                 # What leaves is not what the validators saw (boundary.md "Commits").
                 self.validated = False
-            case events.FailureReported():
-                self.failure = event
             case events.EffectPlanned(kind=kind, detail=detail):
                 self.receipts.setdefault(kind, Receipt(kind=kind, status=EffectStatus.PLANNED, detail=detail))
                 if event.text:
@@ -253,10 +263,9 @@ def collect_report(
     known = facts or ReportFacts()
     read = Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)
-    started, begun, flow = read.last(events.RunStarted), read.last(events.IterationStarted), read.last(events.FlowEnded)
+    started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(events.TextRemoved), read.last(ImagesRead)
-    issue_cost, collected = read.last(events.IssueCostSummed), read.last(events.WorkCollected)
-    answer = flow.answer if flow else None
+    answer = read.flow.answer if read.flow else None
     verdict = answer.get("verdict") if answer else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
@@ -279,7 +288,7 @@ def collect_report(
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
         base_checks=tuple(_copied(event, BaseCheck) for event in run.base_checks.values()),
-        changes=collected.changes if collected else None,
+        changes=read.collected.changes if read.collected else None,
         validated=read.validated,
         effects=tuple(read.receipts.values()),
         texts=read.texts,
@@ -296,7 +305,7 @@ def collect_report(
         failure_report=(failure.url or failure.detail) if failure else None,
         kept_branch=failure.branch if failure else "",
         kept_commit=failure.commit if failure else "",
-        issue_cost=describe_issue_cost(issue_cost) if issue_cost else "",
+        issue_cost=describe_issue_cost(read.issue_cost) if read.issue_cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
         provider=str(started.options.get("provider", "")) if started else "",

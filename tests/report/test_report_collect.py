@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAsked
+from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.report import CheckResult
-from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.domain.report import CheckResult, RunReport
+from stepflow.domain.words import Intent, Outcome, Permission, StepKind
+from stepflow.report.collect import WRITTEN, ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
 from tests.golden import assert_golden
 
@@ -164,6 +166,64 @@ def test_a_resumed_run_forgets_the_failure_that_was_told_and_what_was_validated_
     report = collect_report(entries_of([*TIMED, failure, resumed]))
     assert (report.validated, report.failure_report) == (False, None)
     assert report.seconds == before.seconds
+
+
+#: What an end of a run says, and no longer holds when the run goes on.
+END = (
+    *(events.FlowEnded, events.WorkCollected, events.FailureReported, events.IssueCostSummed, events.RunFinished),
+    *(events.EffectPlanned, events.EffectApplied, ApprovalAsked),
+)
+CHANGED = DiffStat(files=(LineCounts(path="old.py", added=1, removed=1),), count=1, added=1, removed=1)
+#: A whole run whose end said everything that an end can say; at last it waited for an approval.
+FULL = (
+    *TIMED[:-1],
+    (0.1, events.WorkCollected(head_commit="a" * 40, commits=1, uncommitted=["x"], changes=CHANGED)),
+    (0.1, events.IssueCostSummed(usd=7.0, at_least=True, budget_usd=9.0)),
+    (0.1, events.FailureReported(detail="told", url="https://x/o/r", branch="b", commit="c" * 40)),
+    (0.1, events.EffectPlanned(kind=EffectKind.ADD_LABELS, detail="add it", text="words")),
+    (0.1, events.EffectApplied(kind=EffectKind.ADD_LABELS, status=EffectStatus.FAILED, detail="502")),
+    (0.1, ApprovalAsked(step_id="s", by=Permission.WRITE, digest="d", iterations_left=1, usd_left=1, tokens_left=1)),
+    (0.1, events.RunFinished(outcome=Outcome.AWAITING_APPROVAL, reason="Flow loop: waits", success=False)),
+)
+
+
+@pytest.mark.parametrize("length", range(1, len(FULL) + 1))
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_run_that_goes_on_says_nothing_of_the_end_before_it(length: int, ends: bool):
+    """Every field is what a reader says who has never seen the earlier end; its time and its writes count."""
+    resumed = (60.0, events.RunResumed(events=length, from_seq=1, iteration=1, step_id="s"))
+    stopped = (0.0, events.RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: SIGTERM", success=False))
+    after = [resumed, *([stopped] if ends else [])]
+
+    def without_end(event: events.Event) -> events.Event:
+        is_written = isinstance(event, events.EffectApplied) and event.status in WRITTEN
+        return event if is_written or not isinstance(event, END) else events.Noted(level="info", message="m")
+
+    report = collect_report(entries_of([*FULL[:length], *after]), AGENT)
+    never_ended = [(seconds, without_end(event)) for seconds, event in FULL[:length]]
+    expected = collect_report(entries_of([*never_ended, *after]), AGENT)
+    for each in fields(RunReport):
+        came, wanted = getattr(report, each.name), getattr(expected, each.name)
+        if each.name == "effects":
+            # The plan said in which words.
+            came, wanted = ([replace(one, detail="") for one in effects] for effects in (came, wanted))
+        if each.name == "history":
+            # An iteration's time ends with its flow.
+            wanted = collect_report(entries_of(FULL[:length]), AGENT).history
+        if each.name == "texts":
+            came, wanted = came.keys(), came.keys() & {effect.kind for effect in report.effects}
+        assert came == wanted, each.name
+    assert report.outcome is Outcome.CANCELLED
+
+
+def test_what_a_resumed_run_plans_anew_is_told_in_its_new_words():
+    resumed = (60.0, events.RunResumed(events=9, from_seq=1, iteration=1, step_id="s"))
+    again = (1.0, events.EffectPlanned(kind=EffectKind.ADD_LABELS, detail="add two"))
+    report = collect_report(entries_of([*FULL, resumed, again]), AGENT)
+    assert {each.kind: (each.status, each.detail) for each in report.effects}[EffectKind.ADD_LABELS] == (
+        EffectStatus.PLANNED,
+        "add two",
+    )
 
 
 def test_a_resumed_boundary_takes_the_old_end_back():
