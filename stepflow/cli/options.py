@@ -86,7 +86,9 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The name of one agent, which completion knows."""
-    agent = parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    agent = parser.add_argument(
+        "agent", metavar="NAME", help=f"the agent: a folder under .agent/, or a shipped one such as {PREFIX}fix"
+    )
     agent.completer = _agent_names  # type: ignore[attr-defined]
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: US dollars; what costs less is not written with digits that are all zero.
+SMALLEST = 0.0001
+
 
 def usd(amount: float | None) -> str:
     """`$1.24`; amounts below a dollar with four digits, `unknown` where a price is."""
     if amount is None:
         return "unknown"
-    return f"${amount:.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
+    if amount < 0:
+        return f"-{usd(-amount)}"
+    if 0 < amount < SMALLEST:
+        return f"less than ${SMALLEST}"
+    return f"${amount:,.2f}" if amount == 0 or round(amount, 4) >= 1 else f"${amount:.4f}"
+
+
+def minutes(number: float) -> str:
+    """`50`, `2.5`, `0.02`: as exact as a limit is given."""
+    if number >= 10:
+        return f"{number:.0f}"
+    return f"{number:.1f}".removesuffix(".0") if number >= 1 or not number else f"{number:.1g}"
 
 
 def count(number: int, noun: str) -> str:

@@ -68,9 +68,9 @@ def demand_approval(context: FlowContext) -> None:
             step_id=state.step_id,
             by=approver,
             digest=digest,
-            iterations_left=limits.iterations - state.iteration,
-            usd_left=None if limits.usd is None else limits.usd - state.cost_usd,
-            tokens_left=None if limits.tokens is None else limits.tokens - state.usage.total,
+            iterations_left=max(0, limits.iterations - state.iteration),
+            usd_left=None if limits.usd is None else max(0.0, limits.usd - state.cost_usd),
+            tokens_left=None if limits.tokens is None else max(0, limits.tokens - state.usage.total),
         )
     )
     who = f"somebody with the permission {approver}"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from stepflow.domain import event as events
-from stepflow.domain.figures import count, usd
+from stepflow.domain.figures import count, minutes, usd
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
@@ -177,13 +177,16 @@ class RunLog:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
         limits, state = self._limits, self._state
         cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
-        minutes = f"{max(0.0, (now or self._now) - self._began) / 60:.1f}"
-        deadline = (limits.deadline - self._began) / 60 if limits and limits.deadline is not None else None
+        now = now or self._now
+        # Before its first event a run begins now.
+        began = self._began or now
+        passed = f"{max(0.0, now - began) / 60:.1f}"
+        whole = max(0.0, limits.deadline - began) / 60 if began and limits and limits.deadline is not None else None
         parts = (
             _against(f"iteration {state.iteration}", str(self._iterations or "")),
-            _against(cost, usd(limits.usd) if limits and limits.usd is not None else ""),
+            _against(cost, usd(max(0.0, limits.usd)) if limits and limits.usd is not None else ""),
             _against(f"{state.usage.total:,}", f"{limits.tokens:,}" if limits and limits.tokens else "") + " tokens",
-            _against(minutes, f"{deadline:.0f}" if deadline is not None else "") + " min",
+            _against(passed, minutes(whole) if whole is not None else "") + " min",
         )
         return " · ".join(parts)
 

@@ -200,9 +200,8 @@ def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
 def strategy_chosen(event: events.StrategyChosen) -> EventMessage:
     """Another way to ask for structured output."""
     request = f"is asked for structured output {METHODS[event.strategy]} from here on"
-    hint = f"(input structured-output: {event.strategy} begins with it)"
     logged = f'structured output of "{event.model}": {event.strategy} from here on'
-    return _hindrance(f"{one_line(event.model, 80)} {request}: {one_line(event.reason)} {hint}", logged, event.reason)
+    return _hindrance(f"{one_line(event.model, 80)} {request}: {one_line(event.reason)}", logged, event.reason)
 
 
 def _hindrance(sentence: str, logged: str, reason: str, **data: JsonValue) -> EventMessage:

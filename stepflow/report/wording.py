@@ -233,7 +233,7 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
         return answer or advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
-        return f"This was a dry run: nothing was written. Run it with `{setting}` to write the effects above."
+        return f"This was a dry run: nothing was written to GitHub. Run it with `{setting}` to write the effects above."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
         return "Review the pull request. If it is a draft, mark it ready when you are satisfied; merging is up to you."
     if report.follow_up:

@@ -65,7 +65,7 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
         "planned: post_comment",
         "✓ completed: ",
         f"run folder  {folder / 'run'}",
-        "next        This was a dry run: nothing was written.",
+        "next        This was a dry run: nothing was written to GitHub.",
     ]
     places = [out.find(text) for text in expected]
     assert -1 not in places, expected[places.index(-1)]

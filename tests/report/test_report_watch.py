@@ -21,7 +21,7 @@ from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.lines import Tone
-from stepflow.report.log import ActionLog, LogEntry, TerminalLog, folded_traceback, log_entries, log_line
+from stepflow.report.log import ActionLog, LogEntry, RunLog, TerminalLog, folded_traceback, log_entries, log_line
 from stepflow.report.safe_text import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.summary import outcome_annotation
 from tests.golden import assert_golden
@@ -46,6 +46,43 @@ def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where
     assert spent > 0
     assert usd(spent) in log.run_log.progress()
     assert [line.message for line in log_entries(events.Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "limit"), [(50, "50"), (2.5, "2.5"), (5, "5"), (0.5, "0.5"), (0.02, "0.02"), (-3, "0"), (360, "360")]
+)
+def test_before_its_first_event_a_run_has_all_of_its_minutes(minutes: float, limit: str) -> None:
+    """As the last line of a terminal is drawn then; an event changes nothing of the limit."""
+    log = TerminalLog(Limits(iterations=9, usd=5.0, deadline=BEGAN + 60 * minutes))
+    assert log.now(BEGAN)[-1] == (Tone.PROGRESS, f"iteration 0 of 9 · $0.00 of $5.00 · 0 tokens · 0.0 of {limit} min")
+    log.render(entries_of([(0, STARTED)])[0])
+    assert log.now(BEGAN + 60)[-1][1].endswith(f" · 1.0 of {limit} min")
+    assert log.run_log.progress().endswith(f" · 0.0 of {limit} min")
+
+
+def test_where_no_time_is_known_no_limit_of_it_is_told() -> None:
+    assert RunLog(Limits(iterations=9, deadline=BEGAN + 60)).progress().endswith(" · 0.0 min")
+
+
+def test_a_budget_that_other_runs_have_overdrawn_leaves_nothing() -> None:
+    assert " · $0.00 of $0.00 · " in RunLog(Limits(iterations=9, usd=-1.25)).progress()
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (None, "unknown"),
+        (0.0, "$0.00"),
+        (0.00001, "less than $0.0001"),
+        (0.0123, "$0.0123"),
+        (0.99999, "$1.00"),
+        (1.236, "$1.24"),
+        (12345.6, "$12,345.60"),
+        (-0.5, "-$0.5000"),
+    ],
+)
+def test_money_is_never_told_with_digits_that_say_nothing(amount: float | None, text: str) -> None:
+    assert usd(amount) == text
 
 
 def test_the_job_log_of_a_plausible_run_is_the_golden_one():

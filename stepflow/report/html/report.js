@@ -120,7 +120,6 @@
     element.tabIndex = -1;
     const head = make("div", "head", make("h4", "", title));
     if (facts.length) head.append(" ", make("span", "facts", facts.join(" · ")));
-    head.className = "top";
     const top = make("div", "top", head);
     if (seconds !== null) {
       const at = make("a", "at", `+${number(seconds)} s`);
@@ -284,7 +283,7 @@
     if (!element) {
       element = shown(hit.at, hit.nth);
       if (hit.nth < 0) element = element.firstElementChild;
-      else if (hit.part < 0) element = element.querySelector(".top .top");
+      else if (hit.part < 0) element = element.querySelector(".top > .head");
       else {
         const part = element.querySelectorAll(":scope > details")[hit.part];
         part.open = true;
