@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from stepflow.domain.run import IssueImage
 
 
@@ -95,9 +97,10 @@ class ModelRequest:
     """Everything one turn needs. `model` is an alias or id; `schema` is what the final answer must fit, or None.
 
     `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
-    the call may take, None when the run has no deadline. `strategy` is how the schema is asked for; with `insist` the
-    turn must be the answer itself, no work before it. `cacheable`: how many characters at the beginning of `system` are
-    the same in every step, so that the service can keep them.
+    the call may take, None when the run has no deadline. `strategy` is how the schema is asked for. `cacheable`: how
+    many characters at the beginning of `system` are the same in every step, so that the service can keep them.
+    `drop_thinking`: the service shall leave out earlier thinking that it calls bound to a different conversation.
+    `corrects_in_words`: the answer before was not accepted, and is asked for again by its schema in words; not sent.
     """
 
     step_id: str
@@ -109,8 +112,9 @@ class ModelRequest:
     schema: JsonObject | None = None
     seconds: float | None = None
     strategy: Strategy = Strategy.NATIVE
-    insist: bool = False
     cacheable: int = 0
+    drop_thinking: bool = False
+    corrects_in_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,19 +138,30 @@ class ModelTurn:
         return tuple(_tool_use(block) for block in self.content if block.get("type") == "tool_use")
 
 
+class Remedy(StrEnum):
+    """What of a refused request can be changed without changing what the model has answered to."""
+
+    #: The conversation does not fit the model; a new one may.
+    SHORTEN = "shorten"
+    #: The service takes no schema, or not this one: words may do.
+    ASK_IN_WORDS = "ask_in_words"
+    #: The service takes no images, or not those of the last message.
+    LEAVE_OUT_IMAGES = "leave_out_images"
+    #: The service calls earlier thinking bound to a different conversation.
+    DROP_THINKING = "drop_thinking"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelFault:
-    """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds.
-    `overflow`: the conversation does not fit the model, a shorter one may. `no_strategy`: the service does not know the
-    way in which the answer's schema was asked for; another way may do. An answer that had begun is paid for all the
-    same: `usage` is what the service reported until it broke off, `cost_usd` None when its price is unknown."""
+    """A model call that gave no turn. `transient` ones are tried again; `retry_after` in seconds. `remedy`: what of
+    the request to change, where that may help. An answer that had begun is paid for all the same: `usage` is what the
+    service reported until it broke off, `cost_usd` None when its price is unknown."""
 
     reason: str
     hint: str = ""
     transient: bool = False
     retry_after: float | None = None
-    overflow: bool = False
-    no_strategy: bool = False
+    remedy: Remedy | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
 
@@ -178,6 +193,39 @@ def tool_result_block(result: ToolResult) -> JsonObject:
         "content": result.text or "(no output)",
     }
     return block | {"is_error": True} if result.is_error else block
+
+
+IMAGE_LEFT_OUT = "[An image is left out here: the model's service does not take it.]"
+
+
+def has_images(message: Message) -> bool:
+    """Whether a message shows an image, in itself or in the result of a tool."""
+    return any(_is_image(block) for block in _nested_blocks(message.content))
+
+
+def without_images(message: Message) -> Message:
+    """The message with a sentence in the place of each image."""
+    return Message(role=message.role, content=tuple(map(_without_images, message.content)))
+
+
+def _is_image(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") == "image"
+
+
+def _nested_blocks(blocks: Iterable[JsonValue]) -> Iterator[JsonValue]:
+    for block in blocks:
+        yield block
+        if isinstance(block, dict) and isinstance(inner := block.get("content"), list):
+            yield from _nested_blocks(inner)
+
+
+def _without_images(block: JsonObject) -> JsonObject:
+    if _is_image(block):
+        return text_block(IMAGE_LEFT_OUT)
+    inner = block.get("content")
+    if not isinstance(inner, list):
+        return block
+    return {**block, "content": [_without_images(one) if isinstance(one, dict) else one for one in inner]}
 
 
 @dataclass(frozen=True, kw_only=True)

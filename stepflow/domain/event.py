@@ -11,12 +11,12 @@ from typing import Literal
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import Substitution, Usage
+from stepflow.domain.conversation import Remedy, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy
 from stepflow.domain.visible_text import RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,41 +331,30 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContextCompacted:
-    """The conversation did not fit the model: `results` old tool results, `characters` in all, were replaced by notes;
-    `left` characters remain. `by_fault`: the service refused the call, so no turn stands for it."""
-
-    reason: str
-    by_fault: bool
-    results: int
-    characters: int
-    left: int
-    event: Literal["context_compacted"] = "context_compacted"
-
-
-@dataclass(frozen=True, kw_only=True)
 class ContextOverflowed:
-    """The conversation did not fit the model and could not be made shorter: the step is begun again. `retry_prompt` is
-    the one that the attempt began with; it is not used up."""
+    """The conversation did not fit the model: the step begins again, in a new one. `retry_prompt` is the one that the
+    attempt began with; it is not used up. `by_fault`: the service refused the call, so no turn answers it. `work` says
+    what was done in the conversation, for the one that takes its place."""
 
     step_id: str
     reason: str
     by_fault: bool
     retry_prompt: str | None = None
     retry_source: str | None = None
+    work: str = ""
     event: Literal["context_overflowed"] = "context_overflowed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrategyChosen:
-    """From here on this model is asked for structured output in another way, since its service did not heed the one
-    before (input structured-output `auto`). `by_fault`: the service refused the call, so no turn stands for it."""
+class RequestAdapted:
+    """What the service does not take was left out of the request, and stays out of this model's later ones.
+    `by_fault`: the service refused the call, so no turn answers it; else its answer showed that it does not heed it."""
 
     model: str
-    strategy: Strategy
+    remedy: Remedy
     reason: str
     by_fault: bool
-    event: Literal["strategy_chosen"] = "strategy_chosen"
+    event: Literal["request_adapted"] = "request_adapted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,9 +454,8 @@ Event = (
     | ModelTurned
     | AnswerLost
     | ToolStarted
-    | ContextCompacted
     | ContextOverflowed
-    | StrategyChosen
+    | RequestAdapted
     | ToolCalled
     | CommandRan
     | UserMessage

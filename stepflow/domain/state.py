@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepflow.domain.approval import ApprovalAnswered
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import Remedy, Usage
 from stepflow.domain.event import (
     AnswerLost,
     BaseChecked,
@@ -19,18 +19,18 @@ from stepflow.domain.event import (
     IterationStarted,
     ModelTurned,
     PromptRendered,
+    RequestAdapted,
     Routed,
     RunFinished,
     RunResumed,
     RunStarted,
     SchemaFailed,
     StepAnswered,
-    StrategyChosen,
     UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue
-from stepflow.domain.words import FailureAction, Intent, Outcome, Strategy
+from stepflow.domain.words import FailureAction, Intent, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +48,9 @@ class RunState(NamedTuple):
     counts the beginnings of each step, `attempts` the failures of each validation entry; `turns` and `format_retries`
     belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
-    back. `answers` counts the answers of all steps. `strategies` says how each model is asked for structured output by
-    now, where it is no longer asked in the first way. `base_checks` are the validators as they were before the first
+    back. `answers` counts the answers of all steps. `remedies` says what each model's service does not take, as far as
+    that is known; `work_before` what a step did in a conversation that outgrew it, until it begins again.
+    `base_checks` are the validators as they were before the first
     call of the model, by their commands. `source` is the step whose `transition` led to this one, both empty at the
     entry. `approved` are steps that somebody let begin, until an answer leads to them again; `rejection` says who did
     not let one begin, and why.
@@ -74,7 +75,8 @@ class RunState(NamedTuple):
     cost_usd: float = 0.0
     unpriced: bool = False
     violations: int = 0
-    strategies: Mapping[str, Strategy] = _NONE
+    remedies: Mapping[str, frozenset[Remedy]] = _NONE
+    work_before: str = ""
     base_checks: Mapping[str, BaseChecked] = _NONE
     source: str = ""
     transition: str = ""
@@ -98,17 +100,21 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
         case SchemaFailed():
             return state._replace(strikes=event.strikes)
         case PromptRendered():
-            return state._replace(strikes=0, retry_prompt=None, retry_source=None)
+            return state._replace(strikes=0, retry_prompt=None, retry_source=None, work_before="")
         case ModelTurned():
             return _paid(state, event)._replace(turns=state.turns + 1)
         case AnswerLost():
             return _paid(state, event)
         case ContextOverflowed():
             return state._replace(
-                intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
+                intent=Intent.REPEAT,
+                retry_prompt=event.retry_prompt,
+                retry_source=event.retry_source,
+                work_before=event.work,
             )
-        case StrategyChosen():
-            return state._replace(strategies={**state.strategies, event.model: event.strategy})
+        case RequestAdapted():
+            known = state.remedies.get(event.model, frozenset())
+            return state._replace(remedies={**state.remedies, event.model: known | {event.remedy}})
         case UserMessage(format_retry=True):
             return state._replace(format_retries=state.format_retries + 1)
         case StepAnswered():

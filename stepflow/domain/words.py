@@ -152,20 +152,18 @@ class Permission(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How a model service is asked for an answer that fits a schema, in the order in which a run moves on: the API's
-    own structured output, a tool whose input is the answer, the schema in words."""
+    """How a model service is asked for an answer that fits a schema: by the API's own structured output, or, where a
+    service does not heed that, by the schema in words."""
 
     NATIVE = "native"
-    TOOL = "tool"
     PROMPT = "prompt"
 
 
 class StructuredOutput(StrEnum):
-    """Which strategy a run uses; `auto` begins with the first and moves on by what the service does."""
+    """Which strategy a run uses; `auto` begins with the first and moves on when the service does not heed it."""
 
     AUTO = "auto"
     NATIVE = "native"
-    TOOL = "tool"
     PROMPT = "prompt"
 
 

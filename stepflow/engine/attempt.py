@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
-from stepflow.domain.conversation import Message, ModelRequest, text_block
+from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.event import (
     CommandRan,
@@ -22,7 +22,7 @@ from stepflow.domain.json import as_text
 from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.words import Intent, Outcome, Strategy
+from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import check_format
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.conversation import ContextOverflow, Conversation
@@ -36,7 +36,7 @@ from stepflow.engine.intent import (
     read_answer,
     set_step_id,
 )
-from stepflow.engine.model_call import strategy_for
+from stepflow.engine.native_schema import native_schema
 from stepflow.engine.prompt.messages import answer_form, first_message_blocks, image_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.ports import SchemaFailure
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stepflow.engine.prompt.variables import Variables
 
 BEGUN_AGAIN = (
-    "the conversation outgrew the model's context window, so the step begins again; what it did so far is in the "
+    "the conversation outgrew the model's context window, so the step begins again; what it changed so far is in the "
     "working tree"
 )
 
@@ -109,6 +109,7 @@ def _begin_again(
             by_fault=overflow.by_fault,
             retry_prompt=retry_prompt,
             retry_source=retry_source,
+            work=overflow.work,
         )
     )
     return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=BEGUN_AGAIN))
@@ -119,8 +120,11 @@ def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: 
         return _run_command(context, step, step.command, schema)
     request = _open(context, step, schema, model)
     context.ports.tools.begin_step(request.tools)
-    described = schema if request.strategy is Strategy.PROMPT else None
-    return read_answer(Conversation(context=context, request=request, described_schema=described), step, schema)
+    in_words = request.strategy is Strategy.PROMPT
+    conversation = Conversation(
+        context=context, request=request, in_words=in_words, described_schema=schema if in_words else None
+    )
+    return read_answer(conversation, step, schema)
 
 
 def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> ModelRequest:
@@ -133,9 +137,12 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
     blocks = first_message_blocks(
         prompt.text, agent=agent, step=step, facts=facts, state=context.state, variables=variables
     )
-    strategy = strategy_for(context, model)
+    strategy = _choose_strategy(context, model, schema)
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
+    opening = Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images)))
+    if Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(model, ()):
+        opening = without_images(opening)
     system = render_system(agent, step, variables)
     request = ModelRequest(
         step_id=step.id,
@@ -143,13 +150,24 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         model=model,
         system=system.text,
         cacheable=system.cacheable,
-        messages=(Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images))),),
+        messages=(opening,),
         tools=tuple(effective_tools(agent, step).values()),
         schema=schema,
         strategy=strategy,
     )
     _record_opening(context, request, blocks, prompt)
     return request
+
+
+def _choose_strategy(context: FlowContext, model: str, schema: JsonObject | None) -> Strategy:
+    """How this conversation asks for its answer, from its first request to its last: in words where the service is
+    known not to heed a schema, or where structured output cannot express this one."""
+    given = context.facts.structured_output
+    known = context.state.remedies.get(model, frozenset())
+    is_refused = Remedy.ASK_IN_WORDS in known and given is not StructuredOutput.NATIVE
+    if given is StructuredOutput.PROMPT or is_refused or (schema is not None and native_schema(schema) is None):
+        return Strategy.PROMPT
+    return Strategy.NATIVE
 
 
 def _prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:

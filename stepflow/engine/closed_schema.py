@@ -28,8 +28,9 @@ _SAME_VALUE = (*_CHOICES, "not", "if", "then", "else", "dependentSchemas", "depe
 
 
 def close_schema(schema: JsonObject) -> JsonObject:
-    """A copy in which objects that do not say otherwise allow no undeclared key, wherever an answer can still fit
-    (registry.md §8.3): not where another schema that holds for the same object may ask for more keys."""
+    """A copy in which objects that declare keys and do not say otherwise allow no other key, wherever an answer can
+    still fit: not where another schema that holds for the same object may ask for more keys. An object that declares
+    none is free-form and stays open."""
     return _closed(schema, ())
 
 
@@ -76,9 +77,9 @@ def _closed(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
             copy[key] = value
         else:
             copy[key] = _inside(key, value, close_schema)
-    is_object = schema.get("type") == "object" or "properties" in schema
     says = {"additionalProperties", "unevaluatedProperties"} & schema.keys()
-    return copy if not is_object or says or asks_for_more(schema, beside) else {**copy, "additionalProperties": False}
+    stays_open = not schema.get("properties") or says or asks_for_more(schema, beside)
+    return copy if stays_open else {**copy, "additionalProperties": False}
 
 
 def _of_property(name: str, schemas: Iterable[JsonObject]) -> Iterator[JsonObject]:

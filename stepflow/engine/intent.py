@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import Decided, FormatError, Undecided
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Intent, Outcome, StepKind, Strategy
+from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.engine.answer import check_format, find_object, find_objects
 from stepflow.engine.completion.finished import VerdictInput, why_finished
 from stepflow.engine.context import FlowStopped
@@ -68,11 +68,11 @@ def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: Jso
     """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2),
     unless the gate has a fallback.
 
-    Where the service's own structured output is not what asks, no object is a format error: the next try asks harder.
+    Where words describe the answer's form, no object is a format error: the next try says it again.
     """
     context = conversation.context
     parsed = parse_answer(conversation, step)
-    if parsed.answer is not None or (schema is not None and conversation.request.strategy is not Strategy.NATIVE):
+    if parsed.answer is not None or (schema is not None and conversation.in_words):
         parsed = correct_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
     if parsed.answer is None and gate.fail_fast:
         _no_object(context, step)
@@ -85,9 +85,9 @@ def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
 
     Where only words describe the answer's form, the object must be the only one: nothing is guessed.
     """
-    text, request = conversation.listen(), conversation.request
+    text = conversation.listen()
     objects: tuple[JsonObject, ...]
-    if request.schema is None or request.strategy is Strategy.NATIVE:
+    if conversation.request.schema is None or not conversation.in_words:
         first = find_object(text)
         objects = () if first is None else (first,)
     else:

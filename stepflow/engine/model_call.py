@@ -1,21 +1,16 @@
-"""Ask the model for one turn: wait out faults that pass (flow.md §10), and choose how structured output is asked for.
-
-A change of strategy within a conversation costs the cached prefix once; within a run there are two changes per model at
-most, and what stands before the conversation stays the same from then on."""
+"""Ask the model for one turn, and wait out faults that pass."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
-from stepflow.domain.event import AnswerLost, ModelTurned, ModelWaited, StrategyChosen
-from stepflow.domain.words import Outcome, Strategy, StructuredOutput
-from stepflow.engine.answer import has_shape
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, has_images
+from stepflow.domain.event import AnswerLost, ModelTurned, ModelWaited
+from stepflow.domain.words import Outcome, Strategy
 from stepflow.engine.context import FlowStopped
 
 if TYPE_CHECKING:
-    from stepflow.domain.json import JsonObject
     from stepflow.engine.context import FlowContext
 
 #: flow.md §10: five tries in a row at most, waiting 5 s × 2ⁿ and never more than 60 s.
@@ -29,8 +24,8 @@ ANSWER_GRACE = 30.0
 
 
 def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | ModelFault:
-    """Faults that pass are waited out within the run's limits. What comes back is an overflow, or the refusal of a
-    strategy that the run may move on from."""
+    """Faults that pass are waited out within the run's limits. A fault that comes back has a remedy that applies to
+    this request."""
     for attempt in range(1, MAX_TRIES + 1):
         started = context.ports.clock.now()
         left = _seconds_left(context, started)
@@ -40,12 +35,28 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
             return answer
         if answer.usage.total:
             context.record(AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
-        if answer.overflow or (answer.no_strategy and may_change_strategy(context, request)):
+        if answer.remedy is not None and applies(answer.remedy, request):
             return answer
         if not answer.transient or attempt == MAX_TRIES:
             raise model_failed(_describe_fault(answer, f" ({attempt} tries)" if attempt > 1 else ""))
         _wait(context, answer, attempt)
     raise AssertionError("unreachable: the last try returns")
+
+
+def applies(remedy: Remedy, request: ModelRequest) -> bool:
+    """Whether this request can be changed so. What the model has answered to stays as it is: only the last message,
+    which has no answer yet, may lose its images."""
+    match remedy:
+        case Remedy.SHORTEN:
+            return True
+        case Remedy.ASK_IN_WORDS:
+            return request.schema is not None and request.strategy is Strategy.NATIVE
+        case Remedy.LEAVE_OUT_IMAGES:
+            return has_images(request.messages[-1])
+        case Remedy.DROP_THINKING:
+            return not request.drop_thinking
+        case _:
+            assert_never(remedy)
 
 
 def model_failed(reason: str) -> FlowStopped:
@@ -96,42 +107,3 @@ def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> No
             seconds=seconds,
         )
     )
-
-
-_NEXT = {Strategy.NATIVE: Strategy.TOOL, Strategy.TOOL: Strategy.PROMPT}
-
-
-def strategy_for(context: FlowContext, model: str) -> Strategy:
-    """The way in which this model is asked now."""
-    given = context.facts.structured_output
-    if given is StructuredOutput.AUTO:
-        return context.state.strategies.get(model, Strategy.NATIVE)
-    return Strategy(given)
-
-
-def may_change_strategy(context: FlowContext, request: ModelRequest) -> bool:
-    """Whether the answer may be asked for in another way."""
-    automatic = context.facts.structured_output is StructuredOutput.AUTO
-    return automatic and request.schema is not None and request.strategy in _NEXT
-
-
-def next_strategy(context: FlowContext, request: ModelRequest, reason: str, *, by_fault: bool) -> ModelRequest:
-    """The request, asked in the next way from here on, as every later one of this model."""
-    strategy = _NEXT[request.strategy]
-    context.record(StrategyChosen(model=request.model, strategy=strategy, reason=reason, by_fault=by_fault))
-    return replace(request, strategy=strategy)
-
-
-def unheeded(request: ModelRequest, answer: JsonObject | None) -> str:
-    """How an answer shows that the service did not do what it was asked; empty when it does not show that."""
-    if request.schema is None:
-        return ""
-    match request.strategy:
-        case Strategy.NATIVE if answer is None:
-            return "the service answered in prose where output_config asked for JSON"
-        case Strategy.NATIVE if answer is not None and not has_shape(answer, request.schema):
-            return "the answer does not have the shape that output_config asked for"
-        case Strategy.TOOL if answer is None and (request.insist or not request.tools):
-            return "the service answered in prose where tool_choice asked for a call"
-        case _:
-            return ""

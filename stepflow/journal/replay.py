@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
+from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolResult
 from stepflow.domain.event import (
     BaseChecked,
     CheckJudged,
     CommandRan,
     CompletionJudged,
-    ContextCompacted,
     ContextOverflowed,
     IterationStarted,
     ModelTurned,
     Noted,
     PromptRendered,
+    RequestAdapted,
     Routed,
     RunStarted,
     SchemaFailed,
     StepAnswered,
-    StrategyChosen,
     ToolCalled,
     ToolStarted,
     UserMessage,
@@ -49,9 +48,8 @@ PLAYED = (
     IterationStarted,
     PromptRendered,
     ModelTurned,
-    ContextCompacted,
     ContextOverflowed,
-    StrategyChosen,
+    RequestAdapted,
     ToolCalled,
     UserMessage,
     CommandRan,
@@ -119,7 +117,7 @@ class Replay:
     def append(self, event: Event) -> None:
         """Take one event of the flow's."""
         if isinstance(event, PLAYED):
-            if self._left and not self._is_newly_chosen(event):
+            if self._left and not self._is_newly_adapted(event):
                 recorded = self._left.popleft()
                 if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
                     raise _misfit(recorded, event.event)
@@ -131,9 +129,9 @@ class Replay:
             return
         self._ports.journal.append(event)
 
-    def _is_newly_chosen(self, event: Event) -> bool:
-        """The input structured-output may be `auto` now where it was not: what the past shows is then seen now."""
-        return isinstance(event, StrategyChosen) and not isinstance(self._coming, StrategyChosen)
+    def _is_newly_adapted(self, event: Event) -> bool:
+        """The setting structured-output may be `auto` now where it was not: what the past shows is then seen now."""
+        return isinstance(event, RequestAdapted) and not isinstance(self._coming, RequestAdapted)
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """The recorded turn, or a new one."""
@@ -143,10 +141,10 @@ class Replay:
                 return self._ports.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
-            case ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True) as refused:
-                return ModelFault(reason=refused.reason, overflow=True)
-            case StrategyChosen(by_fault=True) as refused:
-                return ModelFault(reason=refused.reason, no_strategy=True)
+            case ContextOverflowed(by_fault=True) as refused:
+                return ModelFault(reason=refused.reason, remedy=Remedy.SHORTEN)
+            case RequestAdapted(by_fault=True) as refused:
+                return ModelFault(reason=refused.reason, remedy=refused.remedy)
             case other:
                 raise _misfit(other, ModelTurned.event)
 
@@ -233,10 +231,10 @@ def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is th
             return (event.tool_use_id, event.name, event.denied)
         case UserMessage():
             return event.format_retry
-        case ContextCompacted() | ContextOverflowed():
+        case ContextOverflowed():
             return event.by_fault
-        case StrategyChosen():
-            return (event.model, event.strategy, event.by_fault)
+        case RequestAdapted():
+            return (event.model, event.remedy, event.by_fault)
         case StepAnswered():
             return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
         case Routed():

@@ -13,7 +13,7 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
-from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
+from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def _status_fault(error: anthropic.APIStatusError, service: Service, *, key_work
         hint=_hint(error, service, key_worked=key_worked),
         transient=transient,
         retry_after=_retry_after(error.response.headers) if transient else None,
-        overflow=is_overflow(error.status_code, said),
+        remedy=find_remedy(error.status_code, said),
     )
 
 

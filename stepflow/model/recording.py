@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.conversation import ModelTurn, StopReason
-from stepflow.domain.words import Strategy
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, Turn, scenario_text
 
 if TYPE_CHECKING:
@@ -61,10 +60,9 @@ class RecordingModel:
         return answer
 
     def _replaces(self, request: ModelRequest) -> bool:
-        """Whether the turn answers what the one before it did not answer in form. A scripted model is never asked in
-        another way than the first, so only the answer that came at last can be played."""
-        in_another_way = request.insist and request.strategy is not Strategy.NATIVE
-        return in_another_way and bool(self._turns) and self._turns[-1].tools in (None, ())
+        """Whether the turn answers what the one before it did not answer in form. A scripted model is never asked
+        again in words, so only the answer that came at last can be played."""
+        return request.corrects_in_words and bool(self._turns) and self._turns[-1].tools in (None, ())
 
     def scenario(self, expect: Expect | None = None) -> Scenario:
         """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""

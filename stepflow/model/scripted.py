@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, text_block
 from stepflow.domain.figures import count
 from stepflow.domain.json import compact
-from stepflow.model.statuses import hint_for, is_overflow, is_transient_status
+from stepflow.model.statuses import find_remedy, hint_for, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,6 +114,6 @@ def _fault(error: ScriptedError) -> ModelFault:
         reason=f"The scenario answers {error.status}{said}",
         hint=hint_for(error.status, error.message),
         transient=transient,
-        overflow=is_overflow(error.status, error.message),
+        remedy=find_remedy(error.status, error.message),
         retry_after=error.retry_after if transient else None,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from stepflow.domain.conversation import Remedy
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,6 +34,8 @@ HINTS = MappingProxyType(
 
 #: Words that say more than the status they come with.
 _OVERFLOW_WORDS = ("prompt is too long", "context window", "context limit", "context length", "context size")
+#: What the API says of a thinking block behind which something has changed ("Preserved thinking").
+_BOUND_ELSEWHERE = "bound to a different conversation"
 _HINTS_OF_WORDS = (
     (_OVERFLOW_WORDS, _TOO_LONG),
     (("credit balance", "billing", "purchase credits", "spend limit", "usage limit", "insufficient_quota"), _PAY),
@@ -49,6 +53,13 @@ def is_overflow(status: int, said: str) -> bool:
     return status == _TOO_LARGE or (
         not is_transient_status(status) and any(words in said.lower() for words in _OVERFLOW_WORDS)
     )
+
+
+def find_remedy(status: int, said: str) -> Remedy | None:
+    """What of the request to change after such a refusal, as far as its words tell."""
+    if is_overflow(status, said):
+        return Remedy.SHORTEN
+    return Remedy.DROP_THINKING if _BOUND_ELSEWHERE in said else None
 
 
 def hint_for(status: int, said: str, own: Mapping[int, str] = MappingProxyType({})) -> str:

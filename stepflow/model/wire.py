@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
+from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, price_of, resolve_model
-from stepflow.model.request import IMAGES, has_images, name_part, request_body, take_answer
-from stepflow.model.statuses import is_overflow
+from stepflow.model.request import betas_of, request_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,24 +33,10 @@ _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 #: The events in which the service says what an answer has used so far.
 _TELL_USAGE = frozenset({"message_start", "message_delta"})
 _LONGEST_LOOK_UP = 60.0
-#: By which words a service refuses a part that it does not support.
-_REFUSAL_WORDS = {
-    "cache_control": ("cache_control",),
-    # The second is what the API says of models that think: they may not be made to call a tool.
-    "tool_choice": ("tool_choice", "thinking may not be enabled"),
-    "output_config": (
-        "output_config",
-        "output_format",
-        "structured output",
-        "grammar",
-        "optional parameters",
-        "schema",
-    ),
-}
+#: By which words a service refuses a schema: the API, one that makes too large a grammar; others, any.
+_SCHEMA_WORDS = ("output_config", "output_format", "structured output", "grammar", "optional parameters", "schema")
 #: The same for images, of which one may be broken behind its head, too.
 _IMAGE_WORDS = ("image", "multimodal")
-#: A refusal with one of these is about this one schema; without them the service has no structured output at all.
-_SCHEMA_WORDS = ("grammar", "optional parameters", "schema")
 #: How the SDK stumbles over events that are JSON but not the API's.
 _STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
 
@@ -81,10 +66,7 @@ class Wire:
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
                 return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
-        turn = _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
-        if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
-            return take_answer(turn, request.schema)
-        return turn
+        return _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
 
     def look_up(self, model: str) -> ModelFault | None:
         """Ask for the model's entry."""
@@ -122,12 +104,14 @@ class Wire:
 
     def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
         fault = fault_of(error, self._service, key_worked=self._key_worked)
-        return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
+        if request is None or fault.remedy is not None or not isinstance(error, anthropic.APIStatusError):
+            return fault
+        return replace(fault, remedy=_find_remedy(error, request))
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
         """The finished message; `begun` keeps what is known of one that breaks off."""
         # Streamed, so that a long answer never looks like a dead connection.
-        with self._client.messages.stream(**cast("Any", body)) as stream:
+        with self._open_stream(body) as stream:
             kind = stream.response.headers.get("content-type", "no content type")
             if not kind.startswith(self._service.stream_type):
                 raise BrokenAnswer(f"{kind} came back instead of an event stream")
@@ -139,25 +123,23 @@ class Wire:
             raise BrokenAnswer("the stream ended before the message did")
         return answer
 
-    def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
-        """Leave out, from the next call on, an optional part that this service or schema cannot have.
+    def _open_stream(self, body: JsonObject) -> Any:  # noqa: ANN401 - the SDK's two managers share no type
+        """The stream of the answer; parts of the API that are in beta are asked for by name."""
+        if betas := betas_of(body):
+            return self._client.beta.messages.stream(**cast("Any", body), betas=betas)
+        return self._client.messages.stream(**cast("Any", body))
 
-        A server that only resembles the API may not know it, and the API refuses schemas that make too large a grammar.
-        """
-        if not isinstance(error, anthropic.APIStatusError):
+    def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
+        """Leave out the breakpoints from the next call on, where a server that only resembles the API has none."""
+        if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
             return None
         said = error.api_message or error.message
-        part = None if is_overflow(error.status_code, said) else _refused_part(said.lower(), body)
-        if part is None or error.status_code not in (_IMAGE_REFUSALS if part == IMAGES else _BAD_REQUESTS):
+        # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
+        if "cache_control" not in said or "cache_control" not in body:
             return None
-        self._refused |= {name_part(part, body.get(part))}
-        reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
-        return ModelFault(
-            reason=f"{reason} It said: {said}",
-            transient=True,
-            retry_after=0.0,
-            no_strategy=part == "output_config" and not any(word in said.lower() for word in _SCHEMA_WORDS),
-        )
+        self._refused |= {"cache_control"}
+        reason = f"The model service at {self._where} refuses `cache_control`; the call is made again without it."
+        return ModelFault(reason=f"{reason} It said: {said}", transient=True, retry_after=0.0)
 
 
 def _read(stream: MessageStream[None], begun: JsonObject) -> JsonObject:
@@ -178,7 +160,20 @@ def _read(stream: MessageStream[None], begun: JsonObject) -> JsonObject:
 
 
 def _json(message: BaseModel) -> JsonObject:
-    return cast("JsonObject", message.to_dict(mode="json", exclude_none=True, warnings=False))
+    """The message as JSON whose texts are all sound UTF-8: a model's half of a character becomes U+FFFD."""
+    return cast("JsonObject", _make_sound(message.to_dict(mode="python", exclude_none=True, warnings=False)))
+
+
+def _make_sound(value: object) -> object:
+    match value:
+        case str():
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        case dict():
+            return {_make_sound(key): _make_sound(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_make_sound(inner) for inner in value]
+        case _:
+            return value
 
 
 def _check_inputs(inputs: Iterable[str]) -> None:
@@ -190,26 +185,15 @@ def _check_inputs(inputs: Iterable[str]) -> None:
         raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
 
 
-def _knows_no_tools(error: Exception, request: ModelRequest) -> bool:
-    """Whether a service refuses tools where the only one is that for the answer."""
-    if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
-        return False
+def _find_remedy(error: anthropic.APIStatusError, request: ModelRequest) -> Remedy | None:
+    """What the refusal says that this service does not take; one about tools or messages as such names nothing."""
     said = (error.api_message or error.message).lower()
-    return request.strategy is Strategy.TOOL and not request.tools and "tool" in said
-
-
-def _refused_part(said: str, body: JsonObject) -> str | None:
-    """The optional part of the body that a refusal speaks of; one that is about tools or messages is about no such."""
-    if "cache_control" in said and "cache_control" in body:
-        # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
-        return "cache_control"
-    if any(word in said for word in _IMAGE_WORDS) and has_images(body):
-        return IMAGES
-    if said.startswith(("tools", "messages")):
+    if error.status_code in _IMAGE_REFUSALS and any(word in said for word in _IMAGE_WORDS):
+        return Remedy.LEAVE_OUT_IMAGES if has_images(request.messages[-1]) else None
+    if error.status_code not in _BAD_REQUESTS or said.startswith(("tools", "messages")):
         return None
-    return next(
-        (part for part, words in _REFUSAL_WORDS.items() if part in body and any(word in said for word in words)), None
-    )
+    asks = request.schema is not None and request.strategy is Strategy.NATIVE
+    return Remedy.ASK_IN_WORDS if asks and any(word in said for word in _SCHEMA_WORDS) else None
 
 
 def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> ModelTurn | ModelFault:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain import event as events
+from stepflow.domain.conversation import Remedy
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
-from stepflow.domain.words import Strategy
 from stepflow.report.lines import (
     REASON_LOGGED,
     REASON_SHOWN,
@@ -27,7 +27,7 @@ from stepflow.report.lines import (
 from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 WORDS_SHOWN = 8
 #: Of a longer prompt a page leaves out the middle, and marks nothing.
@@ -37,10 +37,11 @@ MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: The transitions that ask whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
-METHODS = {
-    Strategy.NATIVE: "by output_config",
-    Strategy.TOOL: "as the input of a tool",
-    Strategy.PROMPT: "by the schema in words",
+CHANGES: Mapping[Remedy, str] = {
+    Remedy.ASK_IN_WORDS: "answers are asked for by their schema in words",
+    Remedy.LEAVE_OUT_IMAGES: "images are left out",
+    Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
+    Remedy.SHORTEN: "the conversation begins again",
 }
 
 
@@ -51,9 +52,8 @@ StepEvent = (
     | events.ModelWaited
     | events.ModelTurned
     | events.AnswerLost
-    | events.ContextCompacted
     | events.ContextOverflowed
-    | events.StrategyChosen
+    | events.RequestAdapted
     | events.ToolCalled
     | events.CommandRan
     | events.UserMessage
@@ -78,12 +78,10 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
             return model_turned(event)
         case events.AnswerLost():
             return answer_lost(event)
-        case events.ContextCompacted():
-            return context_compacted(event)
         case events.ContextOverflowed():
             return context_overflowed(event)
-        case events.StrategyChosen():
-            return strategy_chosen(event)
+        case events.RequestAdapted():
+            return request_adapted(event)
         case events.ToolCalled():
             return tool_called(event)
         case events.CommandRan():
@@ -175,21 +173,6 @@ def answer_lost(event: events.AnswerLost) -> EventMessage:
     return replace(message, parts=(Part("Reason", event.reason),))
 
 
-def context_compacted(event: events.ContextCompacted) -> EventMessage:
-    """Old results of tools that had to go."""
-    results = count(event.results, "old tool result")
-    removed = f"{results} ({count(event.characters, 'character')})"
-    message = _hindrance(
-        f"the conversation was too long for the model: removed {removed} from it",
-        f"too long: removed {results}",
-        event.reason,
-        characters=event.characters,
-        left=event.left,
-    )
-    left = f"{count(event.left, 'character')} left"
-    return replace(message, more_facts=(left,), parts=(Part("Reason", event.reason),))
-
-
 def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
     """A conversation that must begin again."""
     overflowed = "the conversation stays too long for the model, the step begins again"
@@ -197,11 +180,11 @@ def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
     return _hindrance(f"{overflowed}: {one_line(event.reason)}", logged, event.reason)
 
 
-def strategy_chosen(event: events.StrategyChosen) -> EventMessage:
-    """Another way to ask for structured output."""
-    request = f"is asked for structured output {METHODS[event.strategy]} from here on"
-    logged = f'structured output of "{event.model}": {event.strategy} from here on'
-    return _hindrance(f"{one_line(event.model, 80)} {request}: {one_line(event.reason)}", logged, event.reason)
+def request_adapted(event: events.RequestAdapted) -> EventMessage:
+    """What the service does not take, and what is sent instead."""
+    change = CHANGES[event.remedy]
+    sentence = f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}"
+    return _hindrance(sentence, f'"{event.model}": from here on {change}', event.reason)
 
 
 def _hindrance(sentence: str, logged: str, reason: str, **data: JsonValue) -> EventMessage:

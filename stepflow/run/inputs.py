@@ -352,9 +352,8 @@ class Inputs(BaseModel):
     github_server_url: str = "https://github.com"
     """Address of the GitHub server, from which the push URL is made."""
     structured_output: StructuredOutput = StructuredOutput.AUTO
-    """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output, `tool`
-    by a tool whose input is the answer, `prompt` by the schema in words; `auto` begins with the first and moves on when
-    the server does not heed it."""
+    """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output,
+    `prompt` by the schema in words; `auto` begins with the first and moves on when the server does not heed it."""
     record: Text = None
     """File in the run folder to which the model's answers are written as a scenario that can be replayed."""
     debug: Flag = False

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.conversation import ModelTurn, StopReason
+from stepflow.domain.conversation import ModelTurn, Remedy, StopReason
 from stepflow.domain.event import (
     AnswerLost,
     CommandRan,
-    ContextCompacted,
     ContextOverflowed,
     EffectApplied,
     FlowEnded,
     IterationStarted,
     ModelTurned,
     ModelWaited,
+    RequestAdapted,
     RunFinished,
     RunResumed,
     RunStarted,
     SnapshotFailed,
     SnapshotTaken,
     StepAnswered,
-    StrategyChosen,
     ToolCalled,
     ToolStarted,
     UserMessage,
@@ -112,10 +111,8 @@ class PreviousRun:
         return self.events[self.safe :]
 
     def to_play(self, structured_output: StructuredOutput) -> tuple[Event, ...]:
-        """The same without moves to another strategy where one is given now: the run then makes none."""
-        if structured_output is StructuredOutput.AUTO:
-            return self.played
-        return tuple(event for event in self.played if not isinstance(event, StrategyChosen))
+        """The same without moves to words that a run with this setting does not make."""
+        return tuple(event for event in self.played if not _is_not_made(event, structured_output))
 
     @cached_property
     def iteration(self) -> int:
@@ -184,7 +181,7 @@ class PreviousRun:
                 case IterationStarted():
                     queue = event.step_id if "turns" not in queues else "turns"
                     position.setdefault(queue, 0)
-                case ModelTurned() | ModelWaited() | ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True):
+                case ModelTurned() | ModelWaited() | ContextOverflowed(by_fault=True):
                     position[queue] += 1
                 case FlowEnded(outcome=Outcome.MODEL_FAILED):
                     turns = queues.get(queue, ())
@@ -195,20 +192,20 @@ class PreviousRun:
 
     def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
         """Every turn of the model, with the step that asked, as a recording keeps them; without answers that were asked
-        for again in another way than the first, since nobody asks a scripted model so."""
-        turns, step_id, in_another_way = list[tuple[str, ModelTurn]](), "", False
+        for again in words, since nobody asks a scripted model so."""
+        turns, step_id, in_words = list[tuple[str, ModelTurn]](), "", False
         for event in self.events:
             match event:
                 case RunStarted():
                     given = event.options.get("structured-output")
-                    in_another_way = given in (StructuredOutput.TOOL, StructuredOutput.PROMPT)
-                case StrategyChosen():
-                    in_another_way = True
+                    in_words = given == StructuredOutput.PROMPT
+                case RequestAdapted(remedy=Remedy.ASK_IN_WORDS):
+                    in_words = True
                 case IterationStarted():
                     step_id = event.step_id
                 case ModelTurned():
                     turns.append((step_id, turn_of(event)))
-                case UserMessage(format_retry=True) if in_another_way and turns:
+                case UserMessage(format_retry=True) if in_words and turns:
                     if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
                         turns.pop()
                 case _:
@@ -231,3 +228,18 @@ class PreviousRun:
                     verdict.is_finished(iteration, tuple(texts), event.answer or None)
                 case _:
                     pass
+
+
+def _is_not_made(event: Event, structured_output: StructuredOutput) -> bool:
+    """Whether an event is a move to words that this setting makes unnecessary, or does not make by itself."""
+    if not isinstance(event, RequestAdapted) or event.remedy is not Remedy.ASK_IN_WORDS:
+        return False
+    match structured_output:
+        case StructuredOutput.AUTO:
+            return False
+        case StructuredOutput.NATIVE:
+            return not event.by_fault
+        case StructuredOutput.PROMPT:
+            return True
+        case _:
+            assert_never(structured_output)

@@ -256,19 +256,16 @@ def reading(number: int) -> Answer:
     return Answer(content=(THOUGHT, {"type": "new_kind", "payload": [number]}, use), stop_reason="tool_use")
 
 
-def test_a_conversation_that_outgrew_the_model_is_shortened_once_and_cached_again(world: World) -> None:
+def test_a_step_whose_conversation_outgrew_the_model_begins_again_and_nothing_it_did_is_lost(world: World) -> None:
     too_long = bad("prompt is too long: 210000 tokens > 200000 maximum")
-    script = [understood(), *map(reading, range(1, 5)), too_long, reading(5), *solve()[1:]]
+    script = [understood(), *map(reading, range(1, 5)), too_long, *solve()[1:]]
     done = world.run(script)
-    assert (done.exit_code, done.outputs["iterations"]) == (0, "3"), done.log
-    (compacted,) = [event for event in world.events(done) if event["event"] == "context_compacted"]
-    assert (compacted["by_fault"], compacted["results"]) == (True, 3)
-    sizes = [len(str(body["messages"])) for body in world.model.bodies]
-    assert sizes[6] < sizes[5] - 10_000
-    turns = [event for event in world.events(done) if event["event"] == "model_turn"]
-    paid_in_full, cached = (turns[turn]["usage"] for turn in (5, 6))
-    assert cached["cache_read_tokens"] == paid_in_full["cache_write_tokens"] + paid_in_full["cache_read_tokens"]
-    assert "the conversation was too long for the model: removed 3 old tool results" in done.log
+    assert (done.exit_code, done.outputs["iterations"]) == (0, "4"), done.log
+    outgrown, again = world.model.bodies[5:7]
+    assert len(outgrown["messages"]) == 9, "the conversation was sent as it was"
+    assert len(again["messages"]) == 1
+    assert "bash (4 calls)" in str(again["messages"])
+    assert "the step begins again" in done.log
     assert done.annotations == []
 
 

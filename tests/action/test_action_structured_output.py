@@ -44,13 +44,8 @@ def heeds_output_config(body: Body, wanted: Answer) -> Reply:
     return wanted if "output_config" in body else PROSE
 
 
-def heeds_tools(body: Body, wanted: Answer) -> Reply:
-    """It ignores output_config, and calls the tool for the answer only when it is made to."""
-    return calls(("answer", object_of(wanted))) if "tool_choice" in body else PROSE
-
-
 def heeds_words(body: Body, wanted: Answer) -> Reply:
-    """It ignores output_config and tool_choice, and does what it reads."""
+    """It ignores output_config, and does what it reads."""
     return fenced(wanted) if knows_words(body) else PROSE
 
 
@@ -58,7 +53,7 @@ def refuses_output_config(body: Body, wanted: Answer) -> Reply:
     if "output_config" in body:
         refusal = "output_config: Extra inputs are not permitted"
         return Failure(status=400, error="invalid_request_error", message=refusal)
-    return calls(("answer", object_of(wanted))) if body["tools"][-1]["name"] == "answer" else PROSE
+    return heeds_words(body, wanted)
 
 
 def always_fences(_body: Body, wanted: Answer) -> Reply:
@@ -87,24 +82,23 @@ class Server:
 
 
 @pytest.mark.parametrize(
-    ("server", "strategies", "retries"),
+    ("server", "adapted", "retries"),
     [
-        pytest.param(heeds_output_config, [], 0, id="heeds-output-config"),
-        pytest.param(heeds_tools, ["tool"], 3, id="ignores-output-config"),
-        pytest.param(refuses_output_config, ["tool"], 0, id="refuses-output-config"),
-        pytest.param(heeds_words, ["tool", "prompt"], 2, id="ignores-tool-choice"),
-        pytest.param(always_fences, [], 0, id="fences-its-json"),
+        pytest.param(heeds_output_config, 0, 0, id="heeds-output-config"),
+        pytest.param(refuses_output_config, 1, 0, id="refuses-output-config"),
+        pytest.param(heeds_words, 1, 1, id="ignores-output-config"),
+        pytest.param(always_fences, 0, 0, id="fences-its-json"),
     ],
 )
 def test_a_run_completes_however_the_server_must_be_asked(
-    world: World, server: Callable[[Body, Answer], Reply], strategies: list[str], retries: int
+    world: World, server: Callable[[Body, Answer], Reply], adapted: int, retries: int
 ) -> None:
     done = world.run(Server(server))
     assert done.outputs["outcome"] == "completed", done.log
     assert done.outputs["validated"] == "true"
     events = world.events(done)
-    assert [event["strategy"] for event in events if event["event"] == "strategy_chosen"] == strategies
-    assert done.log.count("is asked for structured output") == len(strategies), "each is told once"
+    assert [event["remedy"] for event in events if event["event"] == "request_adapted"] == ["ask_in_words"] * adapted
+    assert done.log.count("answers are asked for by their schema in words") == adapted, "it is said once"
     assert done.log.count("format retry:") == retries
     log = (Path(done.outputs["run-folder"]) / "log.jsonl").read_text()
     assert log.count("[Format] retry") == retries
@@ -120,7 +114,7 @@ def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(world
     assert world.wrote_nothing(but_comments=1)
 
 
-@pytest.mark.parametrize("server", [heeds_tools, heeds_words])
+@pytest.mark.parametrize("server", [refuses_output_config, heeds_words])
 def test_a_recording_plays_again_without_a_server_and_without_the_detours(
     world: World, server: Callable[[Body, Answer], Reply]
 ) -> None:
@@ -149,19 +143,27 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
     done = world.run(server, run_folder=str(folder))
     assert done.outputs["outcome"] == "completed", done.log
     assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[requests:])
-    assert [event["strategy"] for event in world.events(done) if event["event"] == "strategy_chosen"] == [
-        "tool",
-        "prompt",
-    ]
+    assert [event["remedy"] for event in world.events(done) if event["event"] == "request_adapted"] == ["ask_in_words"]
     again = world.runner.run(
         label_event(), provider="scripted", scenario=str(folder / "recorded.yaml"), boundary="dry-run"
     )
     assert again.outputs["outcome"] == "completed", again.log
 
 
-def test_within_a_conversation_the_cached_prefix_grows_but_for_one_break_per_change(world: World) -> None:
+def test_within_a_conversation_the_prefix_stays_whatever_the_server_heeds(world: World) -> None:
     world.run(Server(heeds_words))
     bodies = world.model.bodies
     prefixes = [json.dumps([body.get("tools"), body.get("system")]) for body in bodies]
-    assert len(set(prefixes[:3])) == 2, "the tool for the answer comes and goes; the system prompt stays"
-    assert len(set(prefixes[3:5])) == 1
+    assert len(set(prefixes[:2])) == len(set(prefixes[2:4])) == 1
+
+
+def test_an_agent_whose_schema_has_a_map_survives_an_answer_in_prose(world: World) -> None:
+    """The server binds each answer to all that came before it, as models of late 2026 do."""
+    world.edit(
+        "schemas/steps.json",
+        lambda schema: schema["definitions"]["initial"]["properties"].update(notes={"type": "object"}),
+    )
+    replies = [PROSE, STEPS[0], calls(EDIT), *STEPS[1:]]
+    done = world.run(replies)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "fits the JSON Schema below" in json.dumps(world.model.bodies[0]["messages"])

@@ -235,7 +235,7 @@ def test_a_wrong_step_id_is_corrected_and_logged_and_an_odd_one_left_alone() -> 
         pytest.param(says('{"next_action": {"acti', stop=StopReason.MAX_TOKENS), 3, id="an answer is asked for again"),
         pytest.param(calls("bash", stop=StopReason.MAX_TOKENS), 3, id="a tool call does not run"),
         pytest.param(says("…", stop=StopReason.PAUSE_TURN), 2, id="a paused turn is continued"),
-        pytest.param(ModelTurn(content=(), stop_reason=StopReason.MAX_TOKENS), 2, id="no empty message is sent back"),
+        pytest.param(ModelTurn(content=(), stop_reason=StopReason.MAX_TOKENS), 1, id="no empty message is sent back"),
     ],
 )
 def test_a_turn_that_was_cut_off_goes_on_in_its_conversation(unfinished, messages) -> None:

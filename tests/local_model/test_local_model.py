@@ -46,7 +46,7 @@ def test_prose_ends_the_run_as_specified_with_every_format_retry_in_sight(serve:
     assert (done.outputs["outcome"], done.exit_code) == ("routing_failed", 1), done.log
     assert '"onFail" leads nowhere' in done.outputs["reason"], "an answer that cannot be read has failed its check"
     events = events_of(done)
-    assert [event["strategy"] for event in events if event["event"] == "strategy_chosen"] == ["tool", "prompt"]
+    assert [event["remedy"] for event in events if event["event"] == "request_adapted"] == ["ask_in_words"]
     assert done.log.count("is asked for structured output") == 2
     retries = [event for event in events if event["event"] == "user_message" and event["format_retry"]]
     assert len(retries) == 4, "two in each of the two attempts that the step has"
@@ -60,5 +60,5 @@ def test_a_server_that_its_own_schema_makes_answer_in_form_completes_an_agent(se
     print(done.log)
     assert done.outputs["outcome"] == "completed", done.log
     assert (done.outputs["iterations"], done.exit_code) == ("2", 0)
-    assert {event["event"] for event in events_of(done)}.isdisjoint({"strategy_chosen", "user_message"})
+    assert {event["event"] for event in events_of(done)}.isdisjoint({"request_adapted", "user_message"})
     assert int(done.outputs["tokens-out"]) > 0

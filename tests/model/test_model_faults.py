@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy
 from stepflow.model.anthropic_model import AnthropicModel
 from tests.model.asking import KEY, ask, fault_of
 from tests.servers.messages_api import Answer, Drop, Failure, calls, says
@@ -143,7 +143,7 @@ def test_what_stays_wrong_is_not_tried_again_and_says_what_to_change(serve, case
     assert not fault.transient
     assert hint in fault.hint
     assert fault.retry_after is None
-    assert fault.overflow == (case in ("400 context", "413"))
+    assert (fault.remedy is Remedy.SHORTEN) == (case in ("400 context", "413"))
 
 
 @pytest.mark.parametrize("missing", [1, 2, 9, 20])
@@ -174,7 +174,7 @@ def test_a_conversation_that_does_not_fit_is_told_apart(serve, case):
     status, message = OVERFLOWS[case]
     reply = Failure(status=status, error="invalid_request_error", message=message)
     fault = fault_from(serve, reply, ask(schema={"type": "object", "properties": {}}))
-    assert (fault.overflow, fault.transient) == (True, False)
+    assert (fault.remedy, fault.transient) == (Remedy.SHORTEN, False)
 
 
 def test_a_key_that_worked_before_was_revoked(serve):

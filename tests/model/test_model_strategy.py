@@ -1,131 +1,100 @@
-"""The answer as the input of a tool: what is sent, and what of a turn becomes the answer."""
+"""How the schema of an answer is asked for over the wire, and what a refusal says of the service."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from stepflow.domain.conversation import ModelTurn, StopReason, ToolSpec, text_block
+from stepflow.domain.conversation import Message, ModelTurn, Remedy, ToolSpec, image_block, text_block
+from stepflow.domain.run import ImageType, IssueImage
 from stepflow.domain.words import Strategy
-from stepflow.model.recording import RecordingModel
-from stepflow.model.request import ANSWER_TOOL, answer_tool
 from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import Answer, Failure, calls, says
 
 BASH = ToolSpec(name="bash", description="Run a command.", input_schema={"type": "object", "properties": {}})
 SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string", "minLength": 1}}, "required": ["stepId"]}
-OK = {"stepId": "initial.issue"}
-FORCED = {"type": "tool", "name": "answer"}
+SHOWN = Message(role="user", content=(image_block(IssueImage(address="a", type=ImageType.PNG, data="QUJD")),))
 
 
-def by_tool(**more):
-    return ask(schema=SCHEMA, strategy=Strategy.TOOL, **more)
+def test_a_schema_goes_by_output_config_and_nothing_of_the_prefix_depends_on_it(serve):
+    model, api = serve(says("{}"), says("{}"))
+    model.ask(ask(schema=SCHEMA, tools=(BASH,)))
+    model.ask(ask(schema=SCHEMA, tools=(BASH,), strategy=Strategy.PROMPT))
+    natively, in_words = api.bodies
+    assert natively["output_config"]["format"]["type"] == "json_schema"
+    assert "output_config" not in in_words
+    assert [natively[part] for part in ("system", "tools", "messages")] == [
+        in_words[part] for part in ("system", "tools", "messages")
+    ]
 
 
-def use(name: str, number: int = 1, **given: object) -> dict:
-    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
-
-
-def test_the_answer_tool_stands_beside_the_others_and_is_forced_only_where_the_answer_is_asked_for_again(serve):
-    model, api = serve(*[calls(("answer", OK))] * 3)
-    for request in (by_tool(tools=(BASH,)), by_tool(tools=(BASH,), insist=True), by_tool()):
-        assert model.ask(request).text == '{"stepId":"initial.issue"}'
-    assert [[tool["name"] for tool in body["tools"]] for body in api.bodies] == [["bash", "answer"]] * 2 + [["answer"]]
-    assert [body.get("tool_choice") for body in api.bodies] == [None, FORCED, FORCED], "alone it is all there is to do"
-    assert all("output_config" not in body for body in api.bodies)
-    shown = api.bodies[0]["tools"][-1]["input_schema"]
-    assert shown == {**SCHEMA, "additionalProperties": False}
-    assert len({json.dumps([body["tools"], body["system"]]) for body in api.bodies[:2]}) == 1, "the cached prefix stays"
-
-
-def test_with_words_nothing_is_added_to_the_request(serve):
-    model, api = serve(says("{}"))
-    model.ask(ask(schema=SCHEMA, strategy=Strategy.PROMPT))
-    assert [block["text"] for block in api.bodies[0]["system"]] == ["You work on an issue."]
-    assert not {"tools", "tool_choice", "output_config"} & api.bodies[0].keys()
+def test_a_call_of_any_name_is_a_call(serve):
+    model, _ = serve(calls(("answer", {"stepId": "x"})))
+    assert [call.name for call in model.ask(ask(schema=SCHEMA)).tool_uses] == ["answer"]
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [{"anyOf": [SCHEMA, {"type": "object"}]}, {"type": ["object", "null"]}, {"oneOf": [SCHEMA]}],
-)
-def test_a_schema_that_no_tool_may_have_is_put_into_a_property(serve, schema):
-    model, api = serve(calls(("answer", {"answer": OK})))
-    turn = model.ask(ask(schema=schema, strategy=Strategy.TOOL))
-    assert turn.text == '{"stepId":"initial.issue"}'
-    shown = api.bodies[0]["tools"][0]["input_schema"]
-    assert (shown["type"], shown["required"], list(shown["properties"])) == ("object", ["answer"], ["answer"])
-
-
-def test_bookkeeping_of_a_schema_is_not_shown():
-    shown = answer_tool({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "x", **SCHEMA})
-    assert shown["input_schema"] == SCHEMA
-
-
-def test_what_comes_back_ends_the_turn_and_goes_into_the_conversation_as_text(serve):
-    thinking = {"type": "thinking", "thinking": "All done.", "signature": "c2ln"}
-    spoken = text_block("Here is the answer {not json}.")
-    model, _ = serve(Answer(content=(thinking, spoken, use("answer", **OK)), stop_reason="tool_use"))
-    turn = model.ask(by_tool(tools=(BASH,)))
-    assert turn.content == (thinking, text_block('{"stepId":"initial.issue"}'))
-    assert (turn.stop_reason, turn.tool_uses) == (StopReason.END_TURN, ())
-
-
-def test_an_answer_beside_other_calls_came_too_early_and_is_left_out(serve):
-    content = (text_block("First a look."), use("bash", 1), use("answer", 2, **OK))
-    model, _ = serve(Answer(content=content, stop_reason="tool_use"))
-    turn = model.ask(by_tool(tools=(BASH,)))
-    assert [call.name for call in turn.tool_uses] == ["bash"]
-    assert (turn.text, turn.stop_reason) == ("First a look.", StopReason.TOOL_USE)
-
-
-def test_an_answer_that_was_cut_off_is_none(serve):
-    model, _ = serve(Answer(content=(use("answer", **OK),), stop_reason="max_tokens"))
-    turn = model.ask(by_tool())
-    assert (turn.content, turn.stop_reason) == ((), StopReason.MAX_TOKENS)
-
-
-def test_two_answers_in_one_turn_both_stand_there(serve):
-    model, _ = serve(Answer(content=(use("answer", 1, **OK), use("answer", 2, stepId="x")), stop_reason="tool_use"))
-    assert model.ask(by_tool()).text.splitlines() == ['{"stepId":"initial.issue"}', '{"stepId":"x"}']
-
-
-def test_a_call_of_that_name_is_like_any_other_where_no_such_tool_was_offered(serve):
-    model, _ = serve(calls(("answer", OK)))
-    assert [call.name for call in model.ask(ask(schema=SCHEMA)).tool_uses] == [ANSWER_TOOL]
-
-
-def test_a_recording_holds_the_answer_in_whatever_way_it_came(serve):
-    model, _ = serve(calls(("answer", OK)))
-    recording = RecordingModel(model)
-    recording.ask(by_tool())
-    (turn,) = recording.scenario().turns
-    assert (turn.output, turn.tools) == (OK, ())
-
-
-def test_a_service_that_forces_nobody_is_asked_without_force_from_the_next_call_on(serve):
-    said = "Thinking may not be enabled when tool_choice forces tool use."
-    model, api = serve(Failure(status=400, error="invalid_request_error", message=said), calls(("answer", OK)))
-    fault = fault_of(model, by_tool())
-    assert (fault.transient, fault.retry_after, fault.no_strategy) == (True, 0.0, False)
-    assert isinstance(model.ask(by_tool()), ModelTurn)
-    assert [body.get("tool_choice") for body in api.bodies] == [FORCED, None]
-
-
-@pytest.mark.parametrize(
-    ("said", "request_", "no_strategy"),
+    ("said", "request_", "remedy"),
     [
-        ("output_config: Extra inputs are not permitted", ask(schema=SCHEMA), True),
-        ("structured outputs are not supported by this model", ask(schema=SCHEMA), True),
-        ("output_config.format.schema: property 'not' is not supported", ask(schema=SCHEMA), False),
-        ("The compiled grammar is too large", ask(schema=SCHEMA), False),
-        ("this model does not support tools", by_tool(), True),
-        ("this model does not support tools", by_tool(tools=(BASH,)), False),
-        ("this model does not support tools", ask(schema=SCHEMA), False),
+        ("output_config: Extra inputs are not permitted", ask(schema=SCHEMA), Remedy.ASK_IN_WORDS),
+        ("structured outputs are not supported by this model", ask(schema=SCHEMA), Remedy.ASK_IN_WORDS),
+        ("output_config.format.schema: property 'not' is not supported", ask(schema=SCHEMA), Remedy.ASK_IN_WORDS),
+        ("The compiled grammar is too large", ask(schema=SCHEMA), Remedy.ASK_IN_WORDS),
+        ("The compiled grammar is too large", ask(schema=SCHEMA, strategy=Strategy.PROMPT), None),
+        ("The compiled grammar is too large", ask(), None),
+        ("this model does not support tools", ask(schema=SCHEMA, tools=(BASH,)), None),
+        ("tools.0.custom.input_schema: JSON schema is invalid", ask(schema=SCHEMA, tools=(BASH,)), None),
+        (
+            "messages.0.content.0: could not process image",
+            ask(messages=(SHOWN,)),
+            Remedy.LEAVE_OUT_IMAGES,
+        ),
+        ("messages.0.content.0: could not process image", ask(), None),
+        (
+            "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
+            "conversation. Remove the block.",
+            ask(),
+            Remedy.DROP_THINKING,
+        ),
+        ("prompt is too long: 210000 tokens > 200000 maximum", ask(schema=SCHEMA), Remedy.SHORTEN),
     ],
 )
-def test_a_refusal_of_the_way_of_asking_is_told_from_one_of_this_schema(serve, said, request_, no_strategy):
-    model, _ = serve(Failure(status=400, error="invalid_request_error", message=said))
+def test_a_refusal_says_what_of_the_request_to_change(serve, said, request_, remedy):
+    model, api = serve(Failure(status=400, error="invalid_request_error", message=said))
     fault = fault_of(model, request_)
-    assert fault.no_strategy is no_strategy
+    assert (fault.remedy, fault.transient, len(api.bodies)) == (remedy, False, 1)
+
+
+def test_thinking_behind_something_else_is_refused_and_left_out_by_the_service_when_asked_to(serve):
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    first = Answer(content=(thinking, text_block("Read it.")))
+    model, api = serve(first, says("done"))
+    turn = model.ask(ask("Fix the parser."))
+    assert isinstance(turn, ModelTurn)
+    history = [
+        Message(role="user", content=(text_block("Fix the lexer."),)),
+        Message(role="assistant", content=turn.content),
+        Message(role="user", content=(text_block("Go on."),)),
+    ]
+    changed = ask(messages=tuple(history))
+    fault = fault_of(model, changed)
+    assert fault.remedy is Remedy.DROP_THINKING
+    assert isinstance(model.ask(ask(messages=tuple(history), drop_thinking=True)), ModelTurn)
+    *_, dropped = api.bodies
+    assert dropped["thinking"] == {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    *_, request = api.requests
+    assert request.headers["anthropic-beta"] == "thinking-binding-controls-2026-08-01"
+
+
+def test_half_a_character_becomes_a_whole_one_wherever_the_model_wrote_it(serve):
+    half = "the \ud83d end"
+    content = (
+        {"type": "thinking", "thinking": half, "signature": "c2ln"},
+        text_block(half),
+        {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}},
+    )
+    model, _ = serve(Answer(content=content, stop_reason="tool_use"))
+    turn = model.ask(ask(tools=(BASH,)))
+    assert isinstance(turn, ModelTurn)
+    assert turn.text == "the \ufffd end"
+    assert turn.content[0]["thinking"] == "the \ufffd end"
+    assert str(turn.content).encode()

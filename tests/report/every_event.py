@@ -9,11 +9,11 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import Remedy, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind, Strategy
+from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind
 from tests.report.plausible_run import STARTED
 
 #: Of these fields the domain knows every value.
@@ -59,7 +59,6 @@ COMMAND = events.CommandRan(
 ANSWERED = events.StepAnswered(step_id="s", answer={}, intent=Intent.NEXT, target=None, reason="r")
 JUDGED = events.CompletionJudged(entry="e", done=True, validated=True, step_id="s")
 ROUTED = events.Routed(source="a", to="b", transition="next", reason="r")
-COMPACTED = events.ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000)
 SELF_TEST = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
 
 EVENTS: dict[str, events.Event] = {
@@ -100,11 +99,11 @@ EVENTS: dict[str, events.Event] = {
     "wait": events.ModelWaited(reason="529", seconds=2.5, attempt=1),
     "wait before a deadline": events.ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
     "lost answer": events.AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
-    "compacted conversation": COMPACTED,
-    "compacted by one result": replace(COMPACTED, results=1),
     "overflow": events.ContextOverflowed(step_id="s", reason="400", by_fault=True),
-    "tool strategy": events.StrategyChosen(model="m", strategy=Strategy.TOOL, reason="prose came", by_fault=False),
-    "prompt strategy": events.StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=True),
+    **{
+        f"adapted: {remedy}": events.RequestAdapted(model="m", remedy=remedy, reason="prose came", by_fault=True)
+        for remedy in Remedy
+    },
     "turn with a tool": model_turn("First I look.\nThen more.", "tool_use"),
     "turn without words": model_turn(" \n", "tool_use"),
     "turn that was cut": model_turn("cut", "max_tokens"),

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from http.server import ThreadingHTTPServer
 
@@ -27,7 +28,7 @@ from tests.servers.messages_api_replies import (
     message_of,
     says,
 )
-from tests.servers.messages_api_rules import blocks_of, problems_of
+from tests.servers.messages_api_rules import BINDING_CONTROLS, blocks_of, name_answer, prefix_of, problems_of
 
 __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "answers", "calls", "says"]
 
@@ -59,7 +60,8 @@ class MessagesApi(LoopbackServer):
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._cached: set[tuple[str, str]] = set()
-        self._signatures: set[str] = set()
+        #: Behind which prefixes each answer was given, and each signature of a thinking block.
+        self._given: defaultdict[str, set[str]] = defaultdict(set)
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self)))
 
     @property
@@ -95,7 +97,10 @@ class MessagesApi(LoopbackServer):
             return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
         reply = self._reply(request.body)
         if isinstance(reply, Answer):
-            self._signatures |= {str(block["signature"]) for block in reply.content if "signature" in block}
+            prefix = prefix_of(request.body, len(request.body.get("messages", [])))
+            signatures = [str(block["signature"]) for block in reply.content if "signature" in block]
+            for name in (*signatures, name_answer(list(reply.content))):
+                self._given[name].add(prefix)
         return reply
 
     def count(self, body: Json, answer: Answer) -> Json:
@@ -132,9 +137,13 @@ class MessagesApi(LoopbackServer):
         if (request.method, path) != ("POST", "/v1/messages"):
             return Failure(status=404, error="not_found_error", message="Not Found")
         if self.checks and (
-            problem := next(problems_of(request.body, signatures=self._signatures, unknown=self.unknown_fields), None)
+            problem := next(problems_of(request.body, given=self._given, unknown=self.unknown_fields), None)
         ):
             return _bad(problem)
+        if "block_binding" in (request.body.get("thinking") or {}) and BINDING_CONTROLS not in request.headers.get(
+            "anthropic-beta", ""
+        ):
+            return _bad(f"thinking.block_binding: requires the `{BINDING_CONTROLS}` beta header")
         return self._unknown_model(str(request.body.get("model")))
 
     def _unknown_model(self, name: str) -> Failure | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -12,8 +14,20 @@ _FIELDS |= {"cache_control", "thinking", "metadata", "stop_sequences", "temperat
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def problems_of(body: Json, *, signatures: set[str], unknown: frozenset[str]) -> Iterator[str]:
-    """`signatures` are those of the thinking blocks given out, `unknown` the fields that this server does not have."""
+#: What a test may not send without the header that names it.
+BINDING_CONTROLS = "thinking-binding-controls-2026-08-01"
+
+BOUND_ELSEWHERE = (
+    "Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the block, or set "
+    '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+)
+
+#: The prefixes behind which each signature, or each answer, was given.
+Prefixes = Mapping[str, set[str]]
+
+
+def problems_of(body: Json, *, given: Prefixes, unknown: frozenset[str]) -> Iterator[str]:
+    """`given`: what this server has answered before. `unknown`: the fields that it does not have."""
     for name in sorted(body.keys() - (_FIELDS - unknown)):
         yield f"{name}: Extra inputs are not permitted"
     if not isinstance(body.get("model"), str) or not body["model"]:
@@ -21,8 +35,11 @@ def problems_of(body: Json, *, signatures: set[str], unknown: frozenset[str]) ->
     if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
         yield "max_tokens: must be greater than or equal to 1"
     yield from _problems_of_breakpoints(body, unknown)
-    yield from _problems_of_messages(body.get("messages"), signatures)
+    yield from _problems_of_messages(body.get("messages"), given)
+    yield from _problems_of_prefix(body, given)
     yield from _problems_of_tools(body.get("tools", []))
+    if (body.get("tool_choice") or {}).get("type") in {"any", "tool"}:
+        yield "tool_choice: this model does not support forced tool use"
     yield from _problems_of_format(body.get("output_config", {}))
 
 
@@ -43,7 +60,39 @@ def blocks_of(message: Json) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _problems_of_messages(messages: Any, signatures: set[str]) -> Iterator[str]:
+def prefix_of(body: Json, until: int) -> str:
+    """A digest of what the API binds an answer at this place to: system, tools and all messages before. Breakpoints are
+    no part of it, nor is the way in which the answer's schema is asked for."""
+    parts = [body.get("system", ""), body.get("tools", []), body.get("messages", [])[:until]]
+    return hashlib.sha256(json.dumps(_without_breakpoints(parts), sort_keys=True).encode()).hexdigest()
+
+
+def name_answer(content: Any) -> str:
+    """What an answer is known by when it comes back."""
+    return json.dumps(_without_breakpoints(content), sort_keys=True)
+
+
+def _without_breakpoints(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_breakpoints(inner) for key, inner in value.items() if key != "cache_control"}
+    return [_without_breakpoints(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _problems_of_prefix(body: Json, given: Prefixes) -> Iterator[str]:
+    """Models of late 2026 think in every answer: each comes back behind just what it was given behind."""
+    thinking = body.get("thinking") or {}
+    if (thinking.get("block_binding") or {}).get("prefix_mismatch_behavior") == "drop_block":
+        return
+    for number, message in enumerate(body.get("messages") or []):
+        if message.get("role") != "assistant":
+            continue
+        signatures = [str(block["signature"]) for block in blocks_of(message) if "signature" in block]
+        behind = [given[name] for name in (name_answer(message["content"]), *signatures) if name in given]
+        if behind and prefix_of(body, number) not in set.intersection(*behind):
+            yield f"messages.{number}.content.0: {BOUND_ELSEWHERE}"
+
+
+def _problems_of_messages(messages: Any, given: Prefixes) -> Iterator[str]:
     if not isinstance(messages, list) or not messages:
         yield "messages: at least one message is required"
         return
@@ -60,17 +109,17 @@ def _problems_of_messages(messages: Any, signatures: set[str]) -> Iterator[str]:
         if answered - open_calls:
             yield f"messages.{number}: unexpected `tool_use_id` found in `tool_result` blocks"
         open_calls = {block["id"] for block in blocks_of(message) if block["type"] == "tool_use"}
-        yield from _problems_of_blocks(number, blocks_of(message), signatures)
+        yield from _problems_of_blocks(number, blocks_of(message), given)
     if messages[-1].get("role") == "assistant":
         yield "messages: this model does not support assistant message prefill"
 
 
-def _problems_of_blocks(number: int, blocks: list[Json], signatures: set[str]) -> Iterator[str]:
+def _problems_of_blocks(number: int, blocks: list[Json], given: Prefixes) -> Iterator[str]:
     for index, block in enumerate(blocks):
         where = f"messages.{number}.content.{index}"
         if block["type"] == "text" and not block.get("text"):
             yield f"{where}: text content blocks must be non-empty"
-        if block["type"] == "thinking" and block.get("signature") not in signatures:
+        if block["type"] == "thinking" and str(block.get("signature")) not in given:
             yield f"{where}: Invalid `signature` in `thinking` block"
         if any(value is None for value in block.values()):
             yield f"{where}: Input should not be null"

@@ -136,6 +136,7 @@ DEFUSED = "[marker removed]"
 BASE_TAIL = 1500
 RED_BEFORE = "These checks were already red before this run began, and must be green at its end:"
 USUAL_PROMPT = "What this step is usually asked, so that you know the task (the prompt above comes first):"
+WORK_BEFORE = "What was done in this step so far, before its conversation outgrew the model's context window:"
 HANDED_ON = "What the steps so far have handed on, as JSON:"
 
 
@@ -154,6 +155,8 @@ def first_message_blocks(
         shown = ((check, excerpt(check.output_tail, BASE_TAIL)) for check in red)
         said = (f"{check.name} (exit code {check.exit_code}):\n{output}" for check, output in shown)
         parts.append((RED_BEFORE, "\n\n".join(said)))
+    if state.work_before:
+        parts.append((WORK_BEFORE, state.work_before))
     if state.retry_prompt is not None:
         usual = render_prompt(agent, step, variables, facts.input_text)
         if isinstance(usual, RenderedPrompt):

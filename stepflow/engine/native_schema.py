@@ -1,4 +1,4 @@
-"""The answer schema in the two forms a model service can be given it."""
+"""What of an answer schema the Messages API's own structured output can express."""
 
 from __future__ import annotations
 
@@ -29,27 +29,17 @@ _TYPE_BY_KEYWORD = {
 _TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
 
 
-def native_schema(closed: JsonObject) -> JsonObject | None:
-    """What of a closed schema native structured output can ask for, None where that would shut out good answers.
+def native_schema(schema: JsonObject) -> JsonObject | None:
+    """The schema in the subset that structured output takes, None where that would shut out good answers.
 
-    The service takes a subset of JSON Schema. Limits that it does not know (lengths, ranges, patterns) are turned into
-    descriptions, since the answer is validated again anyway; shapes that it cannot express make this None.
+    Limits that the subset does not know (lengths, ranges, patterns) stay in it: the SDK's `transform_schema` turns them
+    into descriptions, and the answer is validated again anyway. Shapes that it cannot express, such as an object that
+    may hold any key, make this None.
     """
-    # Loaded here: more than a second, and only a request that is really sent needs it.
-    from anthropic import transform_schema  # noqa: PLC0415
-
     try:
-        return transform_schema(_simple(closed))
+        return _simple(close_schema(schema))
     except _Inexpressible:
         return None
-
-
-def schema_in_words(closed: JsonObject) -> str:
-    """What stands in the system prompt where the service cannot enforce the schema."""
-    return (
-        "Your final message must be one JSON object that fits this JSON Schema, with no text before or after it:\n"
-        f"{compact(closed)}"
-    )
 
 
 class _Inexpressible(Exception):

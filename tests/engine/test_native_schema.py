@@ -1,21 +1,28 @@
-"""The two copies of an answer schema that a model service may get."""
+"""What of an answer schema structured output is asked for, and what stays for words."""
 
 from __future__ import annotations
 
 import copy
 
 import pytest
+from anthropic import transform_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stepflow.engine.closed_schema import close_schema
-from stepflow.model.answer_schema import native_schema, schema_in_words
+from stepflow.engine.native_schema import native_schema
 from tests.servers.messages_api_rules import schema_problems
 
 pytestmark = pytest.mark.whole
 
 STRING = {"type": "string"}
+
+
+def sent(schema):
+    """The schema as it goes over the wire."""
+    native = native_schema(schema)
+    return None if native is None else transform_schema(native)
 
 
 def of(**properties):
@@ -24,8 +31,8 @@ def of(**properties):
 
 def test_every_object_at_every_depth_is_closed():
     schema = of(
-        a=of(b=of()),
-        c={"type": "array", "items": of()},
+        a=of(b=of(x=STRING)),
+        c={"type": "array", "items": of(x=STRING)},
     )
     closed = close_schema(schema)
     properties = closed["properties"]
@@ -77,7 +84,7 @@ def test_closing_a_schema_shuts_out_no_answer_that_needs_its_keys(schema, answer
     closed = close_schema(schema)
     assert Draft202012Validator(schema).is_valid(answer)
     assert Draft202012Validator(closed).is_valid(answer)
-    native = native_schema(closed)
+    native = sent(closed)
     assert native is None or Draft202012Validator(native).is_valid(answer)
 
 
@@ -86,11 +93,11 @@ def test_what_conditions_only_speak_of_is_closed_and_asked_for_natively():
     closed = close_schema(schema)
     assert closed["additionalProperties"] is False
     assert closed["properties"]["x"]["additionalProperties"] is False
-    assert native_schema(closed)["properties"]["x"]["additionalProperties"] is False
+    assert sent(closed)["properties"]["x"]["additionalProperties"] is False
 
 
 def test_choices_that_stand_alone_are_closed_for_the_service():
-    native = native_schema(close_schema(of(x={"anyOf": [of(a=STRING), of(b=STRING)]})))
+    native = sent(close_schema(of(x={"anyOf": [of(a=STRING), of(b=STRING)]})))
     assert [one["additionalProperties"] for one in native["properties"]["x"]["anyOf"]] == [False, False]
 
 
@@ -109,7 +116,7 @@ def test_data_that_looks_like_a_schema_is_not_touched():
 def test_the_authors_schema_is_not_changed():
     schema = of(a=of(), b={"type": ["string", "null"]})
     before = copy.deepcopy(schema)
-    native_schema(close_schema(schema))
+    sent(close_schema(schema))
     assert schema == before
 
 
@@ -123,17 +130,19 @@ def test_the_authors_schema_is_not_changed():
         ({"oneOf": [STRING, {"type": "integer"}]}, {"anyOf": [STRING, {"type": "integer"}]}),
         ({"allOf": [STRING]}, {"type": "string"}),
         ({"minLength": 1}, {"type": "string", "description": "{minLength: 1}"}),
-        ({"properties": {}}, {"type": "object", "properties": {}, "additionalProperties": False}),
         ({"type": "integer", "minimum": 1}, {"type": "integer", "description": "{minimum: 1}"}),
         (
             {"type": ["array", "null"], "items": STRING, "description": "d"},
             {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "description": "d"},
         ),
-        ({**of(a=False), "$schema": "x", "$id": "y"}, {**of(), "additionalProperties": False}),
+        (
+            {**of(a=False, b=STRING), "$schema": "x", "$id": "y"},
+            {**of(b=STRING), "additionalProperties": False},
+        ),
     ],
 )
 def test_shapes_are_put_into_the_words_of_the_service(given_schema, native):
-    assert native_schema(close_schema(of(x=given_schema)))["properties"]["x"] == native
+    assert sent(close_schema(of(x=given_schema)))["properties"]["x"] == native
 
 
 @pytest.mark.parametrize(
@@ -142,6 +151,8 @@ def test_shapes_are_put_into_the_words_of_the_service(given_schema, native):
         {},
         {"description": "anything"},
         True,
+        {"type": "object"},
+        {"properties": {}},
         {"type": "object", "additionalProperties": True},
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"type": "object", "patternProperties": {"^x": {"type": "string"}}},
@@ -161,20 +172,23 @@ def test_shapes_are_put_into_the_words_of_the_service(given_schema, native):
         {"type": []},
     ],
 )
-def test_what_the_service_cannot_express_is_told_in_words(inexpressible):
-    schema = close_schema(of(x=inexpressible))
-    assert native_schema(schema) is None
-    assert '"x"' in schema_in_words(schema)
+def test_what_the_service_cannot_express_is_not_asked_for_natively(inexpressible):
+    assert sent(of(x=inexpressible)) is None
+
+
+@pytest.mark.parametrize("free", [{"type": "object"}, {"type": "object", "properties": {}}])
+def test_an_object_that_declares_no_key_stays_free_form(free):
+    assert close_schema(of(details=free))["properties"]["details"] == free
 
 
 def test_an_object_that_allows_more_beside_its_properties_is_still_asked_for_natively():
-    native = native_schema(close_schema({**of(a=STRING), "additionalProperties": True}))
+    native = sent(close_schema({**of(a=STRING), "additionalProperties": True}))
     assert native["additionalProperties"] is False
 
 
 def test_conditions_beside_a_type_become_words():
     schema = {**of(a=STRING, b=STRING), "anyOf": [{"required": ["a"]}, {"required": ["b"]}], "description": "Pick."}
-    native = native_schema(close_schema(schema))
+    native = sent(close_schema(schema))
     assert "anyOf" not in native
     assert native["description"].startswith("Pick.")
     assert '"required":["b"]' in native["description"]
@@ -223,6 +237,5 @@ def schemas(inner):
 )
 def test_no_schema_stumbles_and_what_is_sent_is_in_the_subset_of_the_service(schema):
     closed = close_schema(schema)
-    native = native_schema(closed)
+    native = sent(closed)
     assert native is None or list(schema_problems(native)) == []
-    assert schema_in_words(closed)
