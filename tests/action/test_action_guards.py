@@ -54,6 +54,13 @@ def test_a_file_that_is_only_hidden_from_git_sends_the_model_back_with_its_name(
     assert "notes.txt" not in world.comments()[0]
 
 
+def test_a_committed_gitignore_hides_nothing_from_anybody(world: World) -> None:
+    build = "mkdir dist; touch dist/app.js"
+    done = world.run(did(f"echo dist/ >> .gitignore; git add .gitignore; {GREET}; {build}"))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert validators(world, done) == [("git-clean", True, []), ("greeting", True, [])]
+
+
 def test_hiding_to_the_end_ends_the_run_and_pushes_nothing(world: World) -> None:
     hide = "git update-index --assume-unchanged greeting.txt; echo 'hello, world!' > greeting.txt"
     done = world.run([*did(f"{GREET}; {hide}"), *[HANDED_OVER, CLAIM] * 2])

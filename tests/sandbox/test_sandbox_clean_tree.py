@@ -56,14 +56,32 @@ CHEATS = {
     "core.excludesFile": ("git config core.excludesFile $HOME/x; echo new.py > ~/x; touch new.py", ("?? new.py",)),
     "ignore file of the home": ("mkdir -p ~/.config/git; echo n > ~/.config/git/ignore; touch n", ("?? n",)),
     "configuration of the home": ("git config --global status.showUntrackedFiles no; touch new.py", ("?? new.py",)),
-    "changed .gitignore, committed": (
-        "echo new.py >> .gitignore; git commit -qam ignore; touch new.py", ("?? new.py",),
+    "changed .gitignore that is not committed, with its change hidden": (
+        "echo new.py >> .gitignore; git update-index --assume-unchanged .gitignore; touch new.py",
+        (" M .gitignore", "?? new.py"),
     ),
-    "changed .gitignore of a folder, committed": (
-        "echo '*.pyi' >> src/.gitignore; git commit -qam ignore; touch src/a.pyi", ("?? src/a.pyi",),
+    "an ignore file that hides itself among tracked files": (
+        "mkdir lib; touch lib/b.py; git add lib; git commit -qm lib; echo '*' > lib/.gitignore; touch lib/new.py",
+        ("?? lib/.gitignore", "?? lib/new.py"),
     ),
-    "removed exception of a .gitignore": (
-        "printf '*\\n' > .gitignore; git commit -qam ignore; touch new.py", ("?? new.py",),
+    "a rule that was committed and taken back again": (
+        "echo new.py >> .gitignore; git commit -qam a; git revert --no-edit HEAD >/dev/null;"
+        "echo new.py > .git/info/exclude; touch new.py", ("?? new.py",),
+    ),
+    "a rule that the commit removed": (
+        "echo 'build/' > .gitignore; git commit -qam fewer; echo '*.log' > .git/info/exclude; touch a.log",
+        ("?? a.log",),
+    ),
+    "a removed .gitignore": (
+        "git rm -q .gitignore; git commit -qm none; echo '*.log' > .git/info/exclude; touch a.log", ("?? a.log",),
+    ),
+    "a rule of another branch": (
+        "git checkout -q -b other; echo new.py >> .gitignore; git commit -qam rule; git checkout -q -;"
+        "git show other:.gitignore > .git/info/exclude; touch new.py", ("?? new.py",),
+    ),
+    "an ident of a committed .gitattributes": (
+        "echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm ident;"
+        "sed -i 's/.Id./$Id: evil $/' hello.txt; git add hello.txt", (" M hello.txt",),
     ),
     "core.fsmonitor that says nothing changed": (
         "printf '#!/bin/sh\\nprintf \"t\\\\0\"\\n' > ~/mon; chmod +x ~/mon; git config core.fsmonitor ~/mon;"
@@ -78,10 +96,6 @@ CHEATS = {
     "a filter that gives back what was committed": (
         "git config filter.x.clean 'git show HEAD:%f'; echo '* filter=x' > .git/info/attributes;"
         "echo x >> hello.txt; git add hello.txt", (" M hello.txt",),
-    ),
-    "line endings by a committed .gitattributes": (
-        "echo '* text=auto eol=crlf' > .gitattributes; git add -A; git commit -qm eol;"
-        "printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add hello.txt", (" M hello.txt",),
     ),
     "line endings by configuration": (
         "git config core.autocrlf true; printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add .", (" M hello.txt",),
@@ -132,11 +146,28 @@ def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared,
         ("git rm -q --cached hello.txt; git add hello.txt; touch hello.txt", 0),
         ("mkdir .cache; echo '*' > .cache/.gitignore; touch .cache/data", 1),
         ("echo '*.pyi' > src/.gitignore; git checkout -q src/.gitignore; touch src/y.tmp", 0),
-        ("mkdir n; echo '*.o' > n/.gitignore; git add -A; git commit -qm n; touch n/a.o", 1),
+        ("mkdir n; echo '*.o' > n/.gitignore; git add -A; git commit -qm n; touch n/a.o", 0),
+        ("echo dist/ >> .gitignore; git commit -qam ignore; mkdir dist; touch dist/app.js", 0),
+        ("echo dist/ >> .gitignore; git commit -qam a; git commit -q --allow-empty -m b; mkdir dist; touch dist/a", 0),
+        ("mkdir dist; touch dist/a; echo dist/ > .gitignore; git commit -qam ignore; touch b.log; rm b.log", 0),
+        ("echo '*.pyi' >> src/.gitignore; git commit -qam ignore; touch src/a.pyi", 0),
+        ("printf '*\\n' > .gitignore; git commit -qam ignore; touch new.py", 0),
+        ("printf '*\\n!*.py\\n' > .gitignore; git commit -qam ignore; touch new.txt", 0),
+        ("git mv src/.gitignore .gitignore2; git rm -q .gitignore; git mv .gitignore2 .gitignore; git commit -qm moved;"
+         "touch b.tmp", 0),
+        ("git rm -q .gitignore src/.gitignore; git commit -qm none", 0),
+        ("printf 'a/**\\n!a/keep/\\n' > .gitignore; mkdir -p a/b/c; git commit -qam deep; touch a/b/c/d", 0),
+        ("echo '* text=auto eol=crlf' > .gitattributes; git add -A; git commit -qm eol;"
+         "printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add hello.txt", 0),
     ],
-    ids=["ignored before", "committed", "touched", "a tool's cache", "put back", "a new folder's ignore file"],
-)
-def test_what_only_the_starts_rules_or_new_folders_ignore_files_hide_is_no_fault(prepared, work, notes):
+    ids=[
+        "ignored before", "committed", "touched", "a tool's cache", "put back", "a new folder's ignore file",
+        "a new rule", "a rule of an earlier commit", "a rule for what is there", "a rule of a folder",
+        "all but tracked",
+        "exceptions", "a moved ignore file", "removed ignore files", "a rule with a folder", "line endings",
+    ],
+)  # fmt: skip
+def test_what_only_committed_rules_or_new_folders_ignore_files_hide_is_no_fault(prepared, work, notes):
     looked = prepared()
     looked.box.sh(work)
     assert looked.seen_by_the_checkouts_git() == ""
@@ -231,3 +262,64 @@ def test_the_second_look_leaves_no_trace(prepared):
     looked.look()
     assert (looked.box.checkout / ".git" / "index").read_bytes() == index
     assert looked.box.bash("ls -A $TMPDIR").text == ""
+
+
+class TestSubmodules:
+    """A checkout with the submodule `lib`, which has two commits more than the one that is checked out."""
+
+    NEWER = "git -C lib checkout -q newer"
+
+    @pytest.fixture
+    def with_submodule(self, checkout, open_folder, start):
+        lib = open_folder / "lib"
+        lib.mkdir()
+        git(lib, "init", "--quiet")
+        (lib / "a.txt").write_text("one\n")
+        git(lib, "add", "--all")
+        git(lib, "commit", "--quiet", "--message", "one")
+        git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(lib), "lib")
+        git(checkout, "commit", "--quiet", "--message", "lib")
+        inner = checkout / "lib"
+        git(inner, "checkout", "--quiet", "-b", "newer")
+        (inner / "a.txt").write_text("two\n")
+        (inner / "b.txt").write_text("more\n")
+        git(inner, "add", "--all")
+        git(inner, "commit", "--quiet", "--message", "two")
+        git(inner, "checkout", "--quiet", "-")
+        return lambda: Looked(start())
+
+    @pytest.mark.parametrize(
+        "work",
+        [
+            f"{NEWER}; git add lib; git commit -qm newer",
+            f"{NEWER}; echo three > lib/a.txt; git -C lib commit -qam three; git add lib; git commit -qm newer",
+            "git rm -q lib; git commit -qm removed; rm -rf lib",
+            "git mv lib moved; git commit -qm moved",
+            f"{NEWER}; git -C lib checkout -q -",
+        ],
+        ids=["a newer commit", "a commit of its own", "removed", "moved", "there and back"],
+    )
+    def test_what_the_commit_says_of_it_is_no_fault(self, with_submodule, work):
+        looked = with_submodule()
+        looked.box.sh(work)
+        assert looked.seen_by_the_checkouts_git() == ""
+        look = looked.look()
+        assert (look.problem, look.hidden, looked.closing.changed) == ("", (), ())
+
+    @pytest.mark.parametrize(
+        ("cheat", "hidden"),
+        [
+            ("git -C lib update-index --assume-unchanged a.txt; echo x > lib/a.txt", (" M lib/a.txt",)),
+            (
+                f"{NEWER}; git add lib; git commit -qm newer;"
+                "git -C lib update-index --assume-unchanged a.txt; echo x > lib/a.txt",
+                (" M lib/a.txt",),
+            ),
+        ],
+        ids=["at the start's commit", "at a newer commit"],
+    )
+    def test_what_is_hidden_in_it_is_found(self, with_submodule, cheat, hidden):
+        looked = with_submodule()
+        looked.box.sh(f"{cheat}\ntrue")
+        assert looked.seen_by_the_checkouts_git() == ""
+        assert looked.look().hidden == hidden

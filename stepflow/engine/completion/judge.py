@@ -259,8 +259,8 @@ def output_tail(result: CommandResult) -> str:
 PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"
 HIDDEN = (
     "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
-    "configuration, flags in the index, or a changed .gitignore or .gitattributes. Commit them or remove them, and "
-    "take back what hides them"
+    "configuration, flags in the index, or a .gitignore or .gitattributes that is not committed. Commit "
+    "them or remove them, and take back what hides them"
 )
 
 

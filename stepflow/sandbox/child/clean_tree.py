@@ -1,29 +1,35 @@
-"""Finds what differs from a commit in the work tree by the rules of the run's start (security.md cases 14 and 34)."""
+"""Finds what differs from a commit in the work tree: by the commit's own ignore files and attributes, and by git's
+configuration as it was when the run began (security.md cases 14 and 34)."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import stat
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .git import check_repository_fingerprint, engine_git, git, listing, said
-from .paths import FILE_FLAGS, digest
+from .git import Repository, check_repository_fingerprint, engine_git, git, listing, said
+from .paths import FILE_FLAGS, Refusal, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from .child_processes import ChildProcesses
-    from .git import EngineGit, Repository
+    from .commands import Ended
+    from .git import EngineGit
 
 #: Everything that lets a changed file look unchanged to git, back to nothing; and a macro that could be given another
 #: meaning, back to its own.
 _NO_ATTRIBUTES = b"""[attr]binary -diff -merge -text
 * !text !eol !crlf !filter !ident !working-tree-encoding
 """
+#: What lets other content than the committed one look unchanged.
+_REWRITING = re.compile(rb"[ \t]+[-!]?(?:ident|filter|working-tree-encoding)(?:=[^ \t\r]*)?(?=[ \t\r]|$)")
 _BOM = b"\xef\xbb\xbf"
 _SPECIAL = re.compile(rb"[\\*?\[]")
 _BLANKS = b" \t\r\n\f\v"
@@ -34,8 +40,12 @@ _SETTINGS = frozenset(
     f"core.{name}" for name in ("filemode", "ignorecase", "symlinks", "precomposeunicode", "autocrlf", "eol")
 )
 _RULE_BYTES = 1024 * 1024
+_SHA1_LENGTH = 40
 NESTED_IGNORES = ":(top,glob)*/**/.gitignore"
-_SUBMODULE = "160000 "
+_IGNORES, _ATTRIBUTES = ".gitignore", ".gitattributes"
+_RULE_FILES = (b".gitignore", b".gitattributes")
+_SUBMODULE_MODE = "160000"
+_SUBMODULE = b"160000 "
 _LINES_LIMIT = 1000
 _MOST_NESTED = 500
 _STATUS = ("status", "--porcelain=v1", "-z", "--no-renames")
@@ -48,10 +58,13 @@ def ignore_rules(files: Mapping[str, bytes]) -> bytes:
     return b"".join(line + b"\n" for folder in _outer_first(files) for line in _ignore_lines(folder, files[folder]))
 
 
-def attribute_rules(files: Mapping[str, bytes]) -> bytes:
-    """The lines of `.gitattributes` files, such that no other file has a say in how content is compared."""
-    lines = (line + b"\n" for folder in _outer_first(files) for line in _attribute_lines(folder, files[folder]))
-    return _NO_ATTRIBUTES + b"".join(lines)
+def attribute_rules(files: Mapping[str, bytes], trusted: Container[bytes] | None = None) -> bytes:
+    """The lines of `.gitattributes` files, such that no other file has a say in how content is compared. Lines that are
+    not `trusted`, None for all, decide only about line endings."""
+    lines = [line for folder in _outer_first(files) for line in _attribute_lines(folder, files[folder])]
+    if trusted is not None:
+        lines = [line if line in trusted else _REWRITING.sub(b"", line) for line in lines]
+    return _NO_ATTRIBUTES + b"".join(line + b"\n" for line in lines)
 
 
 def _outer_first(files: Mapping[str, bytes]) -> list[str]:
@@ -112,40 +125,83 @@ def _escaped(folder: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """`settings` are git's, in its order; `ignores` and `attributes` are complete, as one file each; `tracked_ignores`
-    are the ignore files that git tracked, `nested` those of folders that it did not; `submodule_files` are the digests
-    of the files that git tracked inside submodules; `excused` are the differences that git did not show even then, such
-    as files that a sparse checkout leaves out or a filter makes, with their digests.
+    """What counts besides the commit's own files. `settings` are git's, in its order; `excludes` and `attributes` are
+    the lines of configured files and of `.git/info`; `loose` are the root's rule files that no commit held, by their
+    names; `nested` are the ignore files of folders that git did not track; `submodules` are the commits of submodules
+    and `submodule_files` the digests of the files that git tracked in them; `attribute_lines` are those of the commit;
+    `excused` are the differences that git did not show even then, such as files that a sparse checkout leaves out or a
+    filter makes, with their digests.
     """
 
     settings: tuple[tuple[str, str], ...]
-    ignores: bytes
+    excludes: bytes
     attributes: bytes
-    tracked_ignores: frozenset[str]
+    loose: Mapping[str, bytes]
     nested: frozenset[str]
+    submodules: Mapping[str, str]
     submodule_files: Mapping[str, str]
+    attribute_lines: frozenset[bytes] | None = None
     excused: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_start(children: ChildProcesses, top: str) -> Start:
     """Read everything but what is excused, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
     own = said(git(children, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
-    tracked = _tracked(children, ".gitignore")
+    entries = read_entries(partial(git, children, "-C", top))
     return Start(
         settings=_settings(children),
-        ignores=(
-            _rules(top, _configured_excludes(children))
-            + _rules(top, os.path.abspath(own[0]))
-            + ignore_rules(rules_by_folder(top, tracked))
-        ),
-        attributes=(
-            attribute_rules(rules_by_folder(top, _tracked(children, ".gitattributes")))
-            + _rules(top, os.path.abspath(own[1]))
-        ),
-        tracked_ignores=frozenset(tracked),
+        excludes=_rules(top, _configured_excludes(children)) + _rules(top, os.path.abspath(own[0])),
+        attributes=_rules(top, os.path.abspath(own[1])),
+        loose={name: _rules(top, name) for name in (_IGNORES, _ATTRIBUTES)},
         nested=frozenset(listing(git(children, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
-        submodule_files=_submodule_files(children, top),
+        submodules=entries.submodules,
+        submodule_files=_submodule_files(children, top, entries.submodules),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """What an index holds beside plain content: rule files and submodules, each path with its object."""
+
+    files: Mapping[str, str]
+    submodules: Mapping[str, str]
+
+
+def read_entries(ask: Callable[..., Ended]) -> Entries:
+    """Read them from the index that `ask` runs git with. Raises `Refusal`."""
+    files: dict[str, str] = {}
+    submodules: dict[str, str] = {}
+    rest = b""
+
+    def feed(data: bytes) -> None:
+        nonlocal rest
+        *records, rest = (rest + data).split(b"\0")
+        for record in records:
+            if not record.startswith(_SUBMODULE) and not record.endswith(_RULE_FILES):
+                continue
+            facts, _, path = record.decode("utf-8", "replace").partition("\t")
+            mode, name, _ = facts.split(" ")
+            if mode == _SUBMODULE_MODE:
+                submodules[path] = name
+            elif mode.startswith("100") and os.path.basename(path) in (_IGNORES, _ATTRIBUTES):
+                files[path] = name
+
+    said(ask("ls-files", "--stage", "-z", "--full-name", stdout=feed))
+    return Entries(files=files, submodules=submodules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRules:
+    """What a commit says of its files, as one file each, and the `files` that say it; with an index of it that knows
+    the files' times."""
+
+    commit: str
+    ignores: bytes
+    attributes: bytes
+    attribute_lines: frozenset[bytes]
+    files: frozenset[str]
+    submodules: Mapping[str, str]
+    index: bytes = b""
 
 
 def rules_by_folder(top: str, paths: Iterable[str]) -> dict[str, bytes]:
@@ -164,12 +220,6 @@ def _rules(top: str, path: str) -> bytes:
     return b""
 
 
-def _tracked(children: ChildProcesses, name: str) -> list[str]:
-    """The files of this name that git tracks; the root's belongs to them even when it is not tracked yet."""
-    tracked = listing(git(children, "ls-files", "-z", "--full-name", "--", f":(top,glob)**/{name}"))
-    return [name, *(path for path in tracked if path != name)]
-
-
 def _settings(children: ChildProcesses) -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     settings = []
@@ -185,14 +235,13 @@ def _configured_excludes(children: ChildProcesses) -> str:
     return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
 
 
-def _submodule_files(children: ChildProcesses, top: str) -> dict[str, str]:
+def _submodule_files(children: ChildProcesses, top: str, submodules: Iterable[str]) -> dict[str, str]:
     """What git tracks inside submodules belongs to the tree by the commit of each, so it has to stay as it is."""
-    stages = listing(git(children, "-C", top, "ls-files", "--stage", "-z"))
-    if not any(stage.startswith(_SUBMODULE) for stage in stages):
+    inside = tuple(f"{path}/" for path in submodules)
+    if not inside:
         return {}
-    own = {stage.partition("\t")[2] for stage in stages}
     every = listing(git(children, "-C", top, "ls-files", "--recurse-submodules", "-z"))
-    return {path: digest(os.path.join(top, path)) for path in every if path not in own}
+    return {path: digest(os.path.join(top, path)) for path in every if path.startswith(inside)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +287,17 @@ class TreeWatch:
     def __init__(self, children: ChildProcesses, repository: Repository, fingerprint: dict[str, str]) -> None:
         self._children, self._repository, self._fingerprint = children, repository, fingerprint
         self._start: Start | None = None
-        self._index: tuple[tuple[object, ...], bytes] | None = None
+        #: Those of the commit that was looked at last; between two looks they are in this process alone.
+        self._rules: CommitRules | None = None
 
     def begin(self) -> Look:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         start = read_start(self._children, self._repository.top)
         self._start = start
         look = self.look()
+        assert self._rules  # noqa: S101 - `look` sets it or raises
+        loose = {name: data for name, data in start.loose.items() if name not in self._rules.files}
+        start = self._start = replace(start, attribute_lines=self._rules.attribute_lines, loose=loose)
         if not look.differences:
             return look
         shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
@@ -258,33 +311,19 @@ class TreeWatch:
         check_repository_fingerprint(self._repository.top, self._fingerprint)
         head = self._repository.head()
         against = commit or head
-        with engine_git(
-            self._children, self._repository, against, settings=start.settings, attributes=start.attributes
-        ) as own:
-            self._read_index(own, (against, start.settings, start.attributes))
+        with engine_git(self._children, self._repository, against, settings=start.settings) as own:
+            rules = self._rules = _read_commit(own, against, start, self._rules)
             tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
-            changed = own.ask(*_STATUS, "--untracked-files=no", "--ignore-submodules=dirty")
-            tracked = [self._difference(record[:2], record[3:]) for record in changed]
-            nested, others = _untracked(own, start)
+            tracked = [self._difference(state, path) for state, path in _changed(own)]
+            nested, others = _untracked(own, start, rules)
         return Look(
             head=head,
             commit=against,
             tree=tree,
-            tracked=self._not_excused((*tracked, *self._of_submodules(start))),
+            tracked=self._not_excused((*tracked, *self._of_submodules(start, rules))),
             untracked=self._not_excused(self._difference(_UNTRACKED, path) for path in others),
             new_ignores=tuple(path for path in nested if path not in start.nested),
         )
-
-    def _read_index(self, own: EngineGit, key: tuple[object, ...]) -> None:
-        """An index of the commit that knows the files' times, so that only what was touched since is read again.
-        Between two looks it lies in this process alone."""
-        known = self._index if self._index and self._index[0] == key else None
-        if known:
-            own.write("index", known[1])
-        else:
-            own.ask("read-tree", "HEAD")
-        own.refresh_index()
-        self._index = (key, own.read("index"))
 
     def _begun(self) -> Start:
         self.begin()
@@ -294,10 +333,32 @@ class TreeWatch:
     def _difference(self, state: str, path: str) -> Difference:
         return Difference(state=state, path=path, trace=f"{state} {digest(os.path.join(self._repository.top, path))}")
 
-    def _of_submodules(self, start: Start) -> Iterable[Difference]:
-        for path, before in start.submodule_files.items():
-            if digest(os.path.join(self._repository.top, path)) != before:
-                yield self._difference(_CHANGED, path)
+    def _of_submodules(self, start: Start, rules: CommitRules) -> Iterable[Difference]:
+        """What differs in submodules from the commit that each has: where that is the start's, from the files then."""
+        for submodule, commit in rules.submodules.items():
+            files = {path: was for path, was in start.submodule_files.items() if path.startswith(f"{submodule}/")}
+            if files and start.submodules.get(submodule) == commit:
+                now = {path: digest(os.path.join(self._repository.top, path)) for path in files}
+                yield from (self._difference(_CHANGED, path) for path in files if now[path] != files[path])
+            else:
+                for state, path in self._changed_in(submodule, commit, start):
+                    yield self._difference(state, path)
+
+    def _changed_in(self, submodule: str, commit: str, start: Start) -> Iterable[tuple[str, str]]:
+        """What differs from this commit in a submodule; nothing where it is not checked out."""
+        top = os.path.join(self._repository.top, submodule)
+        repository = Repository.locate(top) if os.path.lexists(os.path.join(top, ".git")) else None
+        if repository is None:
+            return
+        start = replace(start, loose={}, attributes=b"")
+        try:
+            with engine_git(self._children, repository, commit, settings=start.settings) as own:
+                _read_commit(own, commit, start)
+                changed = list(_changed(own))
+        except Refusal:
+            # It does not even have the commit.
+            changed = [(_CHANGED, "")]
+        yield from ((state, os.path.join(submodule, path).rstrip("/")) for state, path in changed)
 
     def _not_excused(self, differences: Iterable[Difference]) -> tuple[Difference, ...]:
         excused = self._start.excused if self._start else {}
@@ -309,15 +370,77 @@ def lines(differences: Iterable[Difference]) -> list[str]:
     return [str(one) for one in islice(differences, _LINES_LIMIT)]
 
 
-def _untracked(own: EngineGit, start: Start) -> tuple[list[str], list[str]]:
-    """New ignore files of folders, which tools write for their caches; what is untracked by them and the start's."""
-    rules = own.write("rules", start.ignores)
-    excluded = f"--exclude-from={rules}"
-    listed = own.ask("ls-files", "--cached", "--others", "-z", excluded, "--", NESTED_IGNORES)
-    nested = [path for path in listed if path.endswith("/.gitignore") and path not in start.tracked_ignores]
-    nested = nested[:_MOST_NESTED]
-    own.write("rules", start.ignores + ignore_rules(rules_by_folder(own.top, nested)))
+def _read_commit(own: EngineGit, commit: str, start: Start, known: CommitRules | None = None) -> CommitRules:
+    """Let git compare files with the commit by its own rules; `known` are those of an earlier look, whose index lets
+    only files be read again that were touched since."""
+    if known and known.commit == commit:
+        own.write("index", known.index)
+        rules = known
+    else:
+        own.ask("read-tree", "HEAD")
+        rules = _rules_of(own, commit, start)
+    own.write("info/attributes", rules.attributes)
+    own.refresh_index()
+    return replace(rules, index=own.read("index"))
+
+
+def _rules_of(own: EngineGit, commit: str, start: Start) -> CommitRules:
+    entries = read_entries(own.run)
+    contents = {**start.loose, **{path: _content(own, path, name) for path, name in entries.files.items()}}
+    ignores, attributes = (
+        {os.path.dirname(path): data for path, data in contents.items() if os.path.basename(path) == name}
+        for name in (_IGNORES, _ATTRIBUTES)
+    )
+    lines = (line for folder, data in attributes.items() for line in _attribute_lines(folder, data))
+    return CommitRules(
+        commit=commit,
+        ignores=start.excludes + ignore_rules(ignores),
+        attributes=attribute_rules(attributes, start.attribute_lines) + start.attributes,
+        attribute_lines=frozenset(lines),
+        files=frozenset(entries.files),
+        submodules=entries.submodules,
+    )
+
+
+def _content(own: EngineGit, path: str, name: str) -> bytes:
+    """A committed rule file, of a sane size; read from the work tree where it is the same there."""
+    here = _rules(own.top, path).removesuffix(b"\n")
+    if _blob_name(here, name) == name:
+        return here + b"\n"
+    output = bytearray()
+    own.stream("cat-file", "blob", name, sink=lambda data: output.extend(data[: _RULE_BYTES - len(output)]))
+    return bytes(output) + b"\n"
+
+
+def _blob_name(data: bytes, like: str) -> str:
+    """The name that git gives a file of this content, by the same hash as another name."""
+    algorithm = "sha1" if len(like) == _SHA1_LENGTH else "sha256"
+    return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _changed(own: EngineGit) -> Iterator[tuple[str, str]]:
+    """State and path of each tracked file that differs."""
+    for record in own.ask(*_STATUS, "--untracked-files=no", "--ignore-submodules=dirty"):
+        yield record[:2], record[3:]
+
+
+def _untracked(own: EngineGit, start: Start, rules: CommitRules) -> tuple[list[str], list[str]]:
+    """New ignore files of folders in which the commit has nothing, which tools write for their caches; what is
+    untracked by them and the commit's."""
+    excluded = f"--exclude-from={own.write('rules', rules.ignores)}"
+    listed = own.ask("ls-files", "--others", "-z", excluded, "--", NESTED_IGNORES)
+    nested = [path for path in listed if path.endswith(f"/{_IGNORES}")][:_MOST_NESTED]
+    folders = [f":(top,literal){os.path.dirname(path)}" for path in nested if path not in start.nested]
+    tracked = own.ask("ls-files", "--cached", "-z", "--", *folders) if folders else []
+    held = {folder for path in tracked for folder in _folders_above(path)}
+    nested = [path for path in nested if path in start.nested or os.path.dirname(path) not in held]
+    own.write("rules", rules.ignores + ignore_rules(rules_by_folder(own.top, nested)))
     return nested, own.ask("ls-files", "--others", "--directory", "--no-empty-directory", "-z", excluded)
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
 def _by_path(differences: Iterable[Difference]) -> Mapping[str, str]:
@@ -325,8 +448,7 @@ def _by_path(differences: Iterable[Difference]) -> Mapping[str, str]:
 
 
 def _is_shown(one: Difference, shown: frozenset[str]) -> bool:
-    parts = one.path.split("/")
-    return one.path in shown or any("/".join(parts[:depth]) + "/" in shown for depth in range(1, len(parts)))
+    return one.path in shown or any(f"{folder}/" in shown for folder in _folders_above(one.path))
 
 
 def _quoted(path: str) -> str:

@@ -183,11 +183,15 @@ class EngineGit:
 
     def stream(self, *arguments: str, sink: Sink) -> None:
         """Hand on what git prints. Raises `Refusal`."""
-        said(git(self.children, "-C", self.top, *arguments, stdout=sink, extra_env=self.environment))
+        said(self.run(*arguments, stdout=sink))
+
+    def run(self, *arguments: str, stdout: Sink | None = None) -> Ended:
+        """Run git to its end."""
+        return git(self.children, "-C", self.top, *arguments, stdout=stdout, extra_env=self.environment)
 
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""
-        git(self.children, "-C", self.top, "update-index", "-q", "--refresh", extra_env=self.environment)
+        self.run("update-index", "-q", "--refresh")
 
     def read(self, name: str) -> bytes:
         """A file in the engine's folder."""
