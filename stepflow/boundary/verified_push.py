@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_types import Account, CommitNow
 
 PLAIN, EXECUTABLE = "100644", "100755"
+UNPROCESSABLE = 422
 #: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them; one that is gone is
 #: not found.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
@@ -139,8 +140,17 @@ class VerifiedPush:
 
     def _is_unchanged(self, commit: BranchCommit) -> bool:
         """Whether we made the commit. One that GitHub did not sign was pushed by git, which anybody can be."""
-        now = self.writer.commit(commit.oid)
+        now = self._read_commit(commit.oid)
         return self._is_ours(now) and (bool(now.signature) or commit.is_original)
+
+    def _read_commit(self, oid: str) -> CommitNow:
+        """A commit that is there. One that was just made may not be known everywhere on GitHub yet: that passes, and
+        what is done again then writes nothing twice."""
+        try:
+            return self.writer.commit(oid)
+        except WriteFailed as exc:
+            exc.passes |= exc.status in (NOT_FOUND, UNPROCESSABLE)
+            raise
 
     def _is_ours(self, commit: CommitNow) -> bool:
         return commit.is_by(self.author) and has_marks(commit.message, self.marks)
@@ -151,7 +161,7 @@ class VerifiedPush:
         while tip != self.base:
             if len(there) == len(self.commits):
                 return None
-            commit = self.writer.commit(tip)
+            commit = self._read_commit(tip)
             if len(commit.parents) != 1 or not commit.signature or not self._is_ours(commit):
                 return None
             there.insert(0, commit)
@@ -182,7 +192,7 @@ class VerifiedPush:
 
     def _pushed(self, branch: str, commit: str) -> Pushed:
         """The branch, when GitHub has signed what the validators saw. Raises `BoundaryError` otherwise."""
-        now, expected = self.writer.commit(commit), self.commits[-1].tree
+        now, expected = self._read_commit(commit), self.commits[-1].tree
         if now.tree != expected:
             raise BoundaryError(
                 f"GitHub made the tree {now.tree} of the commits on {branch}, and the validators saw {expected}.",

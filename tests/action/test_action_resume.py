@@ -104,6 +104,20 @@ def test_a_resumed_run_that_fails_its_validators_for_good_writes_nothing_more(wo
     assert (written(world), world.pulls(), world.comments()) == (before, [], [])
 
 
+def test_a_resumed_run_that_takes_its_commit_back_leaves_no_bundle_of_it(world: World, folder: Path) -> None:
+    command = "test ! -e ~/red || ! grep world greeting.txt"
+    world.edit("steps_registry.json", lambda it: it["validators"]["greeting"].update(command=command))
+    fail_boundary(world, folder)
+    assert (folder / "work.bundle").exists()
+    before = world.branches()
+    replies = [bash("git reset --quiet --hard HEAD^"), SUMMARY, CLOSE]
+    inputs = {"run_folder": str(folder), "setup": "touch ~/red", "on_failure": "push-branch"}
+    done = world.run(replies, **inputs)
+    assert done.outputs["outcome"] in ("completed", "no_changes"), done.log
+    assert not (folder / "work.bundle").exists()
+    assert world.branches() == before
+
+
 def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> None:
     """The folder is uploaded, where more people read than may know it."""
     (world.checkout / "npmrc").write_text("x" * 65_530 + TOKEN)

@@ -130,6 +130,16 @@ def test_writing_again_writes_nothing(write: Writing, checkout: Checkout, github
     assert github.mutations() == []
 
 
+@pytest.mark.parametrize("status", [404, 422])
+def test_commits_that_github_does_not_know_yet_are_looked_at_again(
+    write: Writing, checkout: Checkout, github: GitHubServer, status: int
+) -> None:
+    two_commits(checkout)
+    github.fail("GET", "/commits/", status, "No commit found for SHA", times=3, since="POST .*graphql")
+    assert write().branch == BRANCH
+    assert github.mutations() == ["updateRefs", "createCommitOnBranch", "createCommitOnBranch"]
+
+
 def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_signed(
     write: Writing, checkout: Checkout, origin: Path
 ) -> None:
