@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stepflow.domain.json import JsonValue, as_text
 from stepflow.domain.words import Permission
 
 #: How a comment begins that approves a plan; its digest follows.
 APPROVE = "/stepflow approve"
+#: Whoever approves a plan must have seen it whole, and a comment takes 65,536 characters with all that is around it.
+LONGEST_PLAN = 20_000
+MOST_PLAN_LINES = 2_000
+
+
+def plan_text(handoff: Mapping[str, Mapping[str, JsonValue]]) -> str:
+    """What the steps handed on, as whoever approves it is shown it."""
+    parts = [f"{step}, {key}:\n{as_text(value)}" for step, values in handoff.items() for key, value in values.items()]
+    return "\n\n".join(parts) or "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from typing_extensions import TypeAliasType
 
@@ -19,6 +20,17 @@ def compact(value: JsonValue) -> str:
 def as_text(value: JsonValue) -> str:
     """A text as it is, anything else as one line of JSON."""
     return value if isinstance(value, str) else compact(value)
+
+
+def map_texts(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """The same JSON value with every string and key changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [map_texts(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(key): map_texts(item, change) for key, item in value.items()}
+    return value
 
 
 def value_at(document: JsonValue, path: str) -> JsonValue:

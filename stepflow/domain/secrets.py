@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
-from stepflow.domain.json import JsonValue
+from stepflow.domain.json import JsonValue, map_texts
 from stepflow.domain.visible_text import ANSI, is_invisible
 
 if TYPE_CHECKING:
@@ -98,13 +98,7 @@ def redact_value(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
 
     Redacting values instead of serialized text cannot break the JSON around them.
     """
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [redact_value(item, redact) for item in value]
-    if isinstance(value, dict):
-        return {redact(key): redact_value(item, redact) for key, item in value.items()}
-    return value
+    return map_texts(value, redact)
 
 
 def _pieces(secret: str) -> Iterator[str]:

@@ -29,7 +29,8 @@ from stepflow.domain.event import (
     UserMessage,
     ValidatorRan,
 )
-from stepflow.domain.json import JsonValue
+from stepflow.domain.json import JsonValue, map_texts
+from stepflow.domain.visible_text import seen_part
 from stepflow.domain.words import FailureAction, Intent, Outcome
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ def _begun(state: RunState, event: IterationStarted) -> RunState:
 
 
 def _answered(state: RunState, event: StepAnswered) -> RunState:
-    stored = {**state.handoff.get(event.step_id, {}), **event.handoff}
+    # What people approve, what the digest covers and what the next step is shown are the same text.
+    seen = {key: map_texts(value, seen_part) for key, value in event.handoff.items()}
+    stored = {**state.handoff.get(event.step_id, {}), **seen}
     return state._replace(
         strikes=0,
         retry_prompt=None,
@@ -188,7 +191,7 @@ def _routed(state: RunState, event: Routed) -> RunState:
 def _agreed(state: RunState, event: ApprovalAnswered) -> RunState:
     if event.digest is not None:
         return state._replace(approved=state.approved | {event.step_id})
-    why = f": {event.reason}" if event.reason else ""
+    why = f": {seen_part(event.reason)}" if event.reason else ""
     return state._replace(rejection=f'{event.actor} rejected the plan before step "{event.step_id}"{why}')
 
 

@@ -19,6 +19,9 @@ ANSI = re.compile(
 #: Letters and marks that fonts show as nothing although Unicode does not class them as format characters: the rest of
 #: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the blank of Braille.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
+#: Joiners and variants belong to the letter or sign before them; elsewhere nobody sees them.
+JOINED = re.compile("(?<=[^\x00-\u02ff\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f])[\u200c\u200d\ufe0e\ufe0f]")
+JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 #: Characters of the tag block stand for the ASCII characters this far below them.
 TAGS = 0xE0000
@@ -34,6 +37,16 @@ def is_invisible(character: str) -> bool:
 def is_variant(character: str) -> bool:
     """True for the two blocks of variation selectors."""
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+
+
+def seen_part(text: str) -> str:
+    """The text without what nobody sees; line breaks, tabs, and joiners where they belong to a letter or sign stay."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    text = ANSI.sub("", text.replace("\r\n", "\n"))
+    unseen = {ord(c): None for c in set(text) if c not in "\n\t" and not JOINERS.match(c) and is_invisible(c)}
+    text = text.translate(unseen)
+    return JOINERS.sub(lambda joiner: joiner[0] if JOINED.match(text, joiner.start()) else "", text)
 
 
 def spell_out(text: str) -> str:

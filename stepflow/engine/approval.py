@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.approval import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
+from stepflow.domain.figures import count
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import FlowStopped
 
@@ -52,6 +53,7 @@ def demand_approval(context: FlowContext) -> None:
         return
     if state.rejection is not None:
         raise FlowStopped(Outcome.REFUSED, state.rejection)
+    _demand_shown_whole(state)
     digest = approval_digest(
         state.step_id,
         definition=context.agent.digest,
@@ -75,3 +77,16 @@ def demand_approval(context: FlowContext) -> None:
     )
     who = f"somebody with the permission {approver}"
     raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{state.step_id}" begins when {who} approves {digest}')
+
+
+def _demand_shown_whole(state: RunState) -> None:
+    """End the run where nobody could be shown all of what they would approve."""
+    plan = plan_text(state.handoff)
+    lines = plan.count("\n") + 1
+    if len(plan) > LONGEST_PLAN or lines > MOST_PLAN_LINES:
+        raise FlowStopped(
+            Outcome.REFUSED,
+            f'the plan before step "{state.step_id}" is too long to be approved: it has {len(plan):,} characters in '
+            f"{count(lines, 'line')}, and {LONGEST_PLAN:,} characters in {MOST_PLAN_LINES:,} lines are shown whole. "
+            "Let the steps before it hand on less: fewer handoff fields, or a maxLength in their schemas.",
+        )

@@ -12,15 +12,13 @@ import re
 from typing import TYPE_CHECKING
 
 from stepflow.domain.output_excerpt import excerpt
-from stepflow.domain.visible_text import ANSI, is_invisible, spell_out
+from stepflow.domain.visible_text import ANSI, JOINED, is_invisible, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ELLIPSIS = "…"
-#: Joiners and variants belong to the letter or sign before them; elsewhere nobody sees them, so they are spelled out.
-JOINED = re.compile("(?<=[^\x00-\u02ff\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f])[\u200c\u200d\ufe0e\ufe0f]")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 #: What can open structure in the middle of a line: emphasis, code, links, images, table cells, strikes, formulas.
 STRUCTURE = frozenset("\\`*_{}[]()|~$!")

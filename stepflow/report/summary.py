@@ -9,8 +9,8 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.domain.approval import plan_text
 from stepflow.domain.figures import count, usd
-from stepflow.domain.json import as_text
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.visible_text import RemovalKind, count_kinds
@@ -19,7 +19,17 @@ from stepflow.report.diagnostic import annotation
 from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
-from stepflow.report.safe_text import aligned, clean, defuse, details, fence, one_line, plain, reveal, seconds_text
+from stepflow.report.safe_text import (
+    aligned,
+    code_block,
+    defuse,
+    details,
+    fence,
+    one_line,
+    plain,
+    reveal,
+    seconds_text,
+)
 from stepflow.report.wording import (
     OUTCOMES,
     count_canaries,
@@ -71,9 +81,6 @@ COMMENT_HOSTS = 10
 HOST_ROWS = 100
 FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
-#: Who approves a plan must have seen it.
-PLAN_LINES = 2_000
-PLAN_WIDTH = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,17 +279,9 @@ def _shared_values(report: RunReport) -> dict[str, object]:
         "ended": OUTCOMES[report.outcome],
         "reason": describe_reason(report.reason),
         "advice": next_step(report),
-        "plan": fence(_plan(report), lines=PLAN_LINES, width=PLAN_WIDTH),
+        "plan": code_block(plan_text(report.handoff).split("\n")),
         "left": " · ".join(_left(report)),
     }
-
-
-def _plan(report: RunReport) -> str:
-    """What the steps handed on."""
-    parts = [
-        f"{step}, {key}:\n{as_text(value)}" for step, values in report.handoff.items() for key, value in values.items()
-    ]
-    return "\n\n".join(parts) or "nothing"
 
 
 def _left(report: RunReport) -> Iterator[str]:
@@ -386,7 +385,7 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "" if at else "effects", text
     if report.hosts:
         yield "hosts", one_line(describe_hosts(report.hosts), 400)
-    for at, text in enumerate(clean(_plan(report)).split("\n") if report.approval else ()):
+    for at, text in enumerate(plan_text(report.handoff).split("\n") if report.approval else ()):
         yield "" if at else "plan", text
     yield "cost", " · ".join(figures(report))
     if report.approval:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.checkout import Invocation, git
-from tests.world import ISSUE, World, label_event, solve, understood
+from tests.world import ISSUE, World, answer, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -202,3 +202,60 @@ def test_a_second_approval_does_nothing(world: World, planned: Invocation, folde
     assert "it is over: completed" in done.outputs["reason"]
     assert (world.comments(), world.pulls(), world.events(planned)) == before
     assert len(world.model.bodies) == len(solve())
+
+
+def plan(world: World, folder: Path, understanding: object) -> Invocation:
+    """The first job of an agent that hands this on to a step that asks for approval."""
+    steps = {"continuation.issue": {"approval": {"by": "write"}}}
+    world.edit("steps_registry.json", lambda it: [it["steps"][name].update(change) for name, change in steps.items()])
+    first = answer("initial.issue", "next", understanding=understanding)
+    return world.run([first], run_folder=str(folder))
+
+
+HIDDEN = "\u200b\u202e\u2066\U000e0049\u200d\x1b[8m"
+
+
+def test_what_nobody_sees_in_a_plan_reaches_no_step(world: World, folder: Path) -> None:
+    """Joiners stay where people see what they do."""
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    done = plan(world, folder, f"Greet{HIDDEN} the {family} w{HIDDEN}orld.{HIDDEN}")
+    assert done.outputs["outcome"] == "awaiting_approval", done.log
+    shown = f"Greet the {family} world."
+    (comment,) = world.comments()
+    assert shown.replace("\u200d", "") in comment.replace("\u200d", "")
+    assert shown in done.summary
+    report = json.loads((folder / "report.json").read_text())
+    assert report["handoff"]["initial.issue"]["understanding"] == shown
+    done = say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:], by="bob")
+    assert done.outputs["outcome"] == "completed", done.log
+    prompts = json.dumps(world.model.bodies[1]["messages"][0], ensure_ascii=False)
+    assert shown in prompts
+    assert [each for each in HIDDEN if each in prompts.replace(family, "") and not each.isascii()] == []
+
+
+@pytest.mark.parametrize(
+    ("understanding", "is_shown"),
+    [
+        ("x" * 19_000, True),
+        ("x" * 21_000, False),
+        ("x\n" * 900, True),
+        ("x\n" * 2_100, False),
+        ("first\n\n\n\n   last\n", True),
+    ],
+)
+def test_a_plan_is_shown_whole_or_not_approved(world: World, folder: Path, understanding: str, is_shown: bool) -> None:
+    done = plan(world, folder, understanding)
+    (comment,) = world.comments()
+    if is_shown:
+        assert done.outputs["outcome"] == "awaiting_approval", done.log
+        assert f"understanding:\n{understanding}" in comment
+        return
+    assert done.outputs["outcome"] == "refused", done.log
+    assert 'the plan before step "continuation.issue" is too long to be approved' in done.outputs["reason"]
+    assert "/stepflow approve" not in comment
+    assert len(world.model.bodies) == 1
+
+
+def test_a_reason_to_reject_is_told_without_what_nobody_sees(world: World, planned: Invocation, folder: Path) -> None:
+    done = say(world, folder, f"/stepflow reject too{HIDDEN[:5]} large")
+    assert done.outputs["reason"].endswith('before step "continuation.issue": too large'), done.log
