@@ -118,14 +118,30 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What the service says of a refusal (Messages API, `stop_details`): the policy's category, such as `cyber`, and an
+    explanation for people; either may be empty."""
+
+    category: str = ""
+    explanation: str = ""
+
+    def __str__(self) -> str:
+        what = f"as `{self.category}`" if self.category else "without naming a category"
+        said = f": {self.explanation.strip()}" if self.explanation.strip() else ""
+        return f"the model's safeguards refused this {what}{said}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelTurn:
-    """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown."""
+    """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown; `refusal`
+    only where the model refused."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
     model: str = ""
+    refusal: Refusal | None = None
 
     @property
     def text(self) -> str:

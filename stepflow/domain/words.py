@@ -225,6 +225,7 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     MODEL_FAILED = "model_failed"
+    MODEL_REFUSED = "model_refused"
     BOUNDARY_FAILED = "boundary_failed"
     REFUSED = "refused"
     SKIPPED = "skipped"

@@ -12,6 +12,7 @@ from stepflow.domain.conversation import (
     ModelFault,
     ModelRequest,
     ModelTurn,
+    Refusal,
     Remedy,
     StopReason,
     ToolResult,
@@ -23,8 +24,9 @@ from stepflow.domain.conversation import (
 from stepflow.domain.event import RequestAdapted, ToolCalled, UserMessage
 from stepflow.domain.figures import count
 from stepflow.domain.json import compact
-from stepflow.domain.words import Strategy, StructuredOutput
+from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import has_shape
+from stepflow.engine.context import FlowStopped
 from stepflow.engine.model_call import call_model, model_failed
 from stepflow.engine.prompt.messages import answer_form
 from stepflow.engine.skills import read_skill
@@ -159,7 +161,7 @@ class Conversation:
         """What a turn's stop reason leads to; None asks the model again."""
         match turn.stop_reason:
             case StopReason.REFUSAL:
-                raise model_failed("the model refused to answer")
+                raise FlowStopped(Outcome.MODEL_REFUSED, str(turn.refusal or Refusal()))
             case StopReason.PAUSE_TURN:
                 return None
             case _ if turn.tool_uses:

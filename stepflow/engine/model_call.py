@@ -105,5 +105,6 @@ def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> No
             cost_usd=turn.cost_usd,
             model=turn.model,
             seconds=seconds,
+            refusal=turn.refusal,
         )
     )

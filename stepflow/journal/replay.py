@@ -210,6 +210,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
         usage=turned.usage,
         cost_usd=turned.cost_usd,
         model=turned.model,
+        refusal=turned.refusal,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, Usage, has_images
+from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
@@ -205,7 +205,15 @@ def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> Mo
             hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
             **paid,
         )
-    return ModelTurn(content=_content(answer.get("content")), stop_reason=StopReason(reason), model=model, **paid)
+    stop_reason = StopReason(reason)
+    refusal = _read_refusal(answer.get("stop_details")) if stop_reason is StopReason.REFUSAL else None
+    content = _content(answer.get("content"))
+    return ModelTurn(content=content, stop_reason=stop_reason, model=model, refusal=refusal, **paid)
+
+
+def _read_refusal(details: JsonValue) -> Refusal:
+    said = details if isinstance(details, dict) else {}
+    return Refusal(category=str(said.get("category") or ""), explanation=str(said.get("explanation") or ""))
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:

@@ -32,6 +32,7 @@ OUTCOMES: Mapping[Outcome, str] = {
     Outcome.TIMED_OUT: "the time is up",
     Outcome.CANCELLED: "canceled",
     Outcome.MODEL_FAILED: "the model gave no answer",
+    Outcome.MODEL_REFUSED: "the model refused",
     Outcome.BOUNDARY_FAILED: "GitHub was not changed as planned",
     Outcome.REFUSED: "refused",
     Outcome.SKIPPED: "nothing to do",
@@ -159,6 +160,11 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.MODEL_FAILED: (
         "Check the API key, the model's name and the service's status. When the model answers, {again}."
+    ),
+    Outcome.MODEL_REFUSED: (
+        "Nothing is wrong with the key or the service: the model's safeguards stopped it, which can happen to harmless "
+        "work on such a subject. Say in the issue or the prompts what the work is for, or give the step another "
+        "`model`, then {again}."
     ),
     Outcome.BOUNDARY_FAILED: (
         "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "

@@ -206,7 +206,13 @@ NO_FILE = "no such file"
 LINE_BREAK_AT_END = "⏎"
 #: A run that ends like this was not rehearsed at all; a scenario that means it says so.
 NOT_PLAYED = frozenset(
-    {Outcome.MODEL_FAILED, Outcome.INTERNAL_ERROR, Outcome.MISCONFIGURED, Outcome.INVALID_DEFINITION}
+    {
+        Outcome.MODEL_FAILED,
+        Outcome.MODEL_REFUSED,
+        Outcome.INTERNAL_ERROR,
+        Outcome.MISCONFIGURED,
+        Outcome.INVALID_DEFINITION,
+    }
 )
 #: Whoever plays these again runs out of turns.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}

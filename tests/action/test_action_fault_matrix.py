@@ -58,7 +58,7 @@ def passing(reply: Reply | Callable[[], Reply], wait: float = 5, **more: Any) ->
 
 def lasting(reply: Reply, *words: str, **more: Any) -> Fault:
     """A fault that ends the run at once."""
-    return Fault(replies=lambda: (reply,), outcome="model_failed", words=words, **more)
+    return Fault(replies=lambda: (reply,), words=words, **{"outcome": "model_failed", **more})
 
 
 def bad(message: str, status: int = 400, error: str = "invalid_request_error", **more: Any) -> Failure:
@@ -128,7 +128,7 @@ FAULTS = {
     "billing (403)": lasting(bad("There is a billing problem.", 403, "permission_error"), "Add credit"),
     "model removed (404)": lasting(bad("model: claude-old", 404, "not_found_error"), "claude-old", "Check the input"),
     "bad request (400)": lasting(bad("messages: too odd"), "too odd"),
-    "refusal": lasting(says("No.", stop_reason="refusal"), "refused"),
+    "refusal": lasting(says("No.", stop_reason="refusal"), "refused", outcome="model_refused"),
 }
 
 

@@ -73,7 +73,13 @@ BROKEN_JSON = says('{"stepId": "initial.issue", "next_action": {"action": "next"
             ["next_action.action"],
             id="no-intent",
         ),
-        pytest.param([says("No.", stop_reason="refusal")], "model_failed", 1, ["refused"], id="refusal"),
+        pytest.param(
+            [says("No.", stop_reason="refusal", stop_details={"type": "refusal", "category": "cyber"})],
+            "model_refused",
+            1,
+            ["safeguards refused this as", "cyber"],
+            id="refusal",
+        ),
         pytest.param(
             [understood(), says("{", stop_reason="model_context_window_exceeded")],
             "model_failed",

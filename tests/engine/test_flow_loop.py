@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
+from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, Usage
 from stepflow.domain.event import (
     AnswerLost,
     ModelWaited,
@@ -341,16 +341,28 @@ def test_waiting_never_outlasts_the_deadline(deadline, tick, slept) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "outcome", "reason"),
     [
-        (ModelFault(reason="invalid key (401)", hint="Check anthropic-api-key."), "invalid key (401). Check anthropic"),
-        (says("", stop=StopReason.REFUSAL), "refused"),
+        (
+            ModelFault(reason="invalid key (401)", hint="Check anthropic-api-key."),
+            Outcome.MODEL_FAILED,
+            "invalid key (401). Check anthropic-api-key.",
+        ),
+        (
+            says("", stop=StopReason.REFUSAL),
+            Outcome.MODEL_REFUSED,
+            "the model's safeguards refused this without naming a category",
+        ),
+        (
+            replace(says("", stop=StopReason.REFUSAL), refusal=Refusal(category="cyber", explanation="It asks how.\n")),
+            Outcome.MODEL_REFUSED,
+            "the model's safeguards refused this as `cyber`: It asks how.",
+        ),
     ],
 )
-def test_other_failures_of_the_model_end_the_run_at_once(reply, words) -> None:
+def test_other_failures_of_the_model_end_the_run_at_once(reply, outcome, reason) -> None:
     result, ports = play(issue_agent(), [reply])
-    assert result.outcome is Outcome.MODEL_FAILED
-    assert words in result.reason
+    assert (result.outcome, result.reason.removeprefix("Flow loop: ")) == (outcome, reason)
     assert ports.clock.slept == []
 
 

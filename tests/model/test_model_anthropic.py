@@ -9,6 +9,7 @@ import pytest
 from stepflow.domain.conversation import (
     Message,
     ModelTurn,
+    Refusal,
     StopReason,
     ToolResult,
     ToolSpec,
@@ -181,9 +182,16 @@ def test_an_unknown_stop_reason_is_a_fault_that_says_so(serve):
 
 
 def test_a_refusal_without_content_is_a_turn(serve):
-    model, _ = serve(Answer(content=(), stop_reason="refusal", stop_details={"type": "refusal"}))
+    details = {"type": "refusal", "category": "cyber", "explanation": "This asks for an exploit."}
+    model, _ = serve(
+        Answer(content=(), stop_reason="refusal", stop_details=details),
+        Answer(content=(), stop_reason="refusal", stop_details={"type": "refusal"}),
+        Answer(content=(), stop_reason="refusal"),
+    )
     turn = model.ask(ask())
     assert (turn.stop_reason, turn.content) == (StopReason.REFUSAL, ())
+    assert turn.refusal == Refusal(category="cyber", explanation="This asks for an exploit.")
+    assert [model.ask(ask()).refusal for _ in range(2)] == [Refusal()] * 2
 
 
 def test_usage_is_taken_as_the_api_counts_it(serve):
