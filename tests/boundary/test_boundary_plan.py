@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import pytest
 
-from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
+from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects, unfinished_branch
 from stepflow.domain.definition import PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,
@@ -18,7 +18,7 @@ from stepflow.domain.effect import (
     describe_effect,
 )
 from stepflow.domain.json import JsonObject
-from stepflow.domain.run import Issue
+from stepflow.domain.run import FollowUp, Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, VerdictType
 from tests.boundary.agents import ISSUE, agent, facts, result, settings
@@ -245,6 +245,19 @@ def test_a_branch_without_an_issue_is_named_after_the_run() -> None:
     assert branch_name(agent(), facts(None)) == "stepflow/fixer/run-run-1"
     named = agent(pull_request=PullRequestSettings(branch_prefix="bot/"))
     assert branch_name(named, facts()) == "bot/fixer/issue-7"
+
+
+def test_unfinished_work_goes_to_no_branch_that_a_pull_request_is_opened_from() -> None:
+    review = FollowUp(
+        kind="review", pull_request=8, url="x", branch="stepflow/fixer/run-run-0", base="main", head="a" * 40
+    )
+    runs = (facts(), facts(None), facts(follow_up=review), facts(None, follow_up=review))
+    assert [unfinished_branch(agent(), each) for each in runs] == [
+        "stepflow/fixer/run-run-1",
+        "stepflow/fixer/run-run-1-unfinished",
+        "stepflow/fixer/run-run-1",
+        "stepflow/fixer/run-run-1",
+    ]
 
 
 @pytest.mark.parametrize("prefix", ["../", "-x", "a..b/", "a b/", "/", "a.lock/"])

@@ -90,13 +90,14 @@ class GitServer(LoopbackServer):
         return hook
 
     def create(self, repository: str, default_branch: str = "main") -> Path:
-        """An empty repository that may be pushed to."""
+        """An empty repository that may be pushed to, and fetched from without its trees."""
         path = self.root / f"{repository}.git"
         path.parent.mkdir(parents=True, exist_ok=True)
         environment = {"PATH": PATH, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         run = ["git", "init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(path)]
         subprocess.run(run, check=True, env=environment)
-        subprocess.run(["git", "-C", str(path), "config", "http.receivepack", "true"], check=True, env=environment)
+        for setting in ("http.receivepack", "uploadpack.allowFilter"):
+            subprocess.run(["git", "-C", str(path), "config", setting, "true"], check=True, env=environment)
         return path
 
 
