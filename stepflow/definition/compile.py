@@ -129,7 +129,9 @@ def compile_registry(
         texts = {name: prompt.source for name, prompt in finder.sections.items()}
     elif files is not None:
         prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).prompts()
-    validation = _validation(registry, nodes, verdict, problems, schemas=schemas, prompts=files, options=options)
+    validation = _validation(
+        registry, nodes, verdict, problems, schemas=schemas, prompts=files, supply=supply, options=options
+    )
     if problems.diagnostics.failed or entries.step is None:
         return None
     steps = {
@@ -164,6 +166,7 @@ def _validation(
     *,
     schemas: Schemas | None,
     prompts: PromptFiles | None,
+    supply: Supply,
     options: LoadOptions,
 ) -> dict[str, ValidationEntry]:
     """What is checked when a closure step says `closing`, by its id."""
@@ -174,6 +177,8 @@ def _validation(
         problems=problems,
         schemas=schemas,
         prompts=prompts,
+        variables=supply.names,
+        plain=supply.plain,
         programs=options.programs,
     ).entries()
 

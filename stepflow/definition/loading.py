@@ -16,7 +16,8 @@ from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.mcp import LockedServers, read_lock
-from stepflow.definition.prompt_files import shipped_prompt, split_prompt
+from stepflow.definition.placeholders import TagReporter
+from stepflow.definition.prompt_files import Prompt, shipped_prompt, split_prompt
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.repository.skills import read_skills
 from stepflow.definition.shapes import FileModel
@@ -34,6 +35,7 @@ from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
+from stepflow.engine.prompt.messages import system_names
 from stepflow.errors import DefinitionError
 
 _GATE_KEYS = ("structuredGate", "c2")
@@ -209,7 +211,7 @@ def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
         return shipped_prompt("system").source
     fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
     try:
-        _, text, _ = split_prompt(folder.read(path))
+        _, text, first_line = split_prompt(folder.read(path))
     except FileRefused as refused:
         texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
         message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
@@ -217,7 +219,24 @@ def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
         return None
     if not text:
         agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
-    return SourceText(text=text, file=path)
+    prompt = Prompt(source=SourceText(text=text, file=path), first_line=first_line)
+    if agent.known:
+        _check_system_prompt(prompt, agent)
+    return prompt.source
+
+
+def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
+    """What is not the same in every step of a run stays as text in the system prompt."""
+    names = system_names(agent.parameters)
+    reporter = TagReporter(
+        prompt=prompt,
+        owner="the system prompt: ",
+        names=names,
+        plain=names,
+        problems=agent.problems,
+        advice="Write it in the prompt of a step",
+    )
+    reporter.report(prompt.tags(names, is_closed=True))
 
 
 def _graph(

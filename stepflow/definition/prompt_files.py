@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from importlib.resources import files
 
@@ -15,12 +16,11 @@ from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.steps import check_part
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.engine.prompt.template import Tag, parse_template
 
 #: prompts.md §1: what may stand in a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
-#: `{{uv-NAME}}` holds the same.
-VARIABLE_FORM = re.compile(r"\{uv-([A-Za-z0-9_-]+)\}")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -54,16 +54,15 @@ class Prompt:
     #: False for a file that is there and cannot be used, which is reported: nothing is concluded from its text.
     usable: bool = True
 
-    def used(self, form: re.Pattern[str]) -> dict[str, int]:
-        """The names in placeholders of a form, each with the line of the file on which it is used first.
+    def tags(self, known: Container[str] = (), *, is_open: bool = False, is_closed: bool = False) -> tuple[Tag, ...]:
+        """The tags of the text as `parse_template` reads them; a shipped template can do without any of its own."""
+        if self.source.template:
+            return ()
+        return parse_template(self.source.text, known, is_open=is_open, is_closed=is_closed).tags
 
-        A shipped template can do without any of its own.
-        """
-        text = "" if self.source.template else self.source.text
-        lines: dict[str, int] = {}
-        for match in form.finditer(text):
-            lines.setdefault(match[1], self.first_line + text.count("\n", 0, match.start()))
-        return lines
+    def line_of(self, tag: Tag) -> int:
+        """The line of the file on which a tag stands."""
+        return self.first_line + self.source.text.count("\n", 0, tag.start)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.placeholders import TagReporter, closest_variable
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
-    VARIABLE_FORM,
     Address,
     Prompt,
     PromptFiles,
@@ -21,8 +21,11 @@ from stepflow.definition.steps import Node, Nodes, check_part
 from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
-from stepflow.engine.prompt.render import SECTION_FORM, TEMPLATE_KEYS
+from stepflow.engine.prompt.render import INPUT_TEXT, TEMPLATE_KEYS
+from stepflow.engine.prompt.template import Tag, Use
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
+
+_SUPPLY = "Declare a parameter, hand it off in a step, or remove it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +70,28 @@ class Supply:
             lost=lost,
         )
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All that something supplies, if only perhaps."""
+        return self.sure | self.perhaps | self.handoff
+
+    def reporter(self, step_id: str, prompt: Prompt, names: Collection[str], problems: FileProblems) -> TagReporter:
+        """What reports the tags of a step's prompt that nothing fills."""
+        owner = f'step "{step_id}": '
+        return TagReporter(prompt=prompt, owner=owner, names=names, plain=self.plain, problems=problems)
+
+    @property
+    def plain(self) -> frozenset[str]:
+        """The variables that are one value, without parts."""
+        return (self.sure | self.perhaps) - self.handoff
+
     def has(self, name: str) -> bool:
         """Whether something supplies the variable, if only perhaps."""
-        return not self.known or name in self.sure | self.perhaps | self.handoff
+        return not self.known or name in self.names
 
-    def check(self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None) -> None:
+    def check(
+        self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None, word: str = ""
+    ) -> None:
         """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
         begin = self.lost.get((step_id, name))
         if not self.known or name in self.sure or (name in self.handoff and begin is None):
@@ -83,10 +103,21 @@ class Supply:
             state = "comes only from an optional argument without a default"
             fix = "Make it required, or give it a default."
         else:
-            state = f"is supplied by nothing{did_you_mean(name, self.sure | self.perhaps | self.handoff)}"
-            fix = "Declare a parameter, hand it off in a step, or remove it."
-        word = f"{{uv-{name}}}" if line else ""
+            near = closest_variable(name, self.names)
+            state = f"is supplied by nothing{hint(near)}"
+            fix = f'Write "{near}", or declare a parameter.' if near else _SUPPLY
         problems.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}', fix, line=line, word=word)
+
+
+def _sections_in(prompt: Prompt) -> dict[str, Tag]:
+    """The sections that a prompt takes in, each with its first tag."""
+    return {tag.name: tag for tag in reversed(prompt.tags()) if tag.use is Use.SECTION}
+
+
+def _values_in(tags: Sequence[Tag]) -> dict[str, Tag]:
+    """The variables that tags ask for, each with its first tag, one that no block asks about if there is one."""
+    values = [tag for tag in reversed(tags) if tag.use is Use.VALUE and tag.name not in ("this", "@index")]
+    return {tag.name: tag for tag in sorted(values, key=lambda tag: not tag.is_asked)}
 
 
 def _check_stdin(node: Node[StepEntry] | Node[CheckStepEntry], problems: FileProblems) -> None:
@@ -127,9 +158,15 @@ class GatePrompts:
                 variables=tuple(dict.fromkeys(declared)),
                 inputs=inputs,
                 uses_stdin=bool(node.entry.uses_stdin),
+                names=self._names(declared, inputs),
             )
             self._check_variables(parts, prompts[node.id])
         return prompts
+
+    def _names(self, declared: Iterable[str], inputs: Iterable[StepInput]) -> frozenset[str]:
+        """The names that placeholders of a step may have."""
+        taken = ((one.name, handoff_variable(one.step_id, one.key)) for one in inputs)
+        return self.supply.names.union(declared, *taken)
 
     def _find(self, node: Node[StepEntry], fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""
@@ -170,12 +207,12 @@ class GatePrompts:
     def _sections_of(self, node: Node[StepEntry], prompt: Prompt) -> list[tuple[Node[StepEntry], Prompt]]:
         known = self.nodes.sections
         sections: list[tuple[Node[StepEntry], Prompt]] = []
-        for name, line in prompt.used(SECTION_FORM).items():
+        for name, tag in _sections_in(prompt).items():
             if name in known:
                 sections.append((known[name], self._section(name)))
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{did_you_mean(name, known)}'
-                self._report_section(prompt, name, line, message, f"The sections are {listed(known)}.")
+                self._report_section(prompt, tag, message, f"The sections are {listed(known)}.")
         return sections
 
     def _section(self, name: str) -> Prompt:
@@ -183,14 +220,14 @@ class GatePrompts:
             node = self.nodes.sections[name]
             prompt = self._find(node, self._fallback(node)) or Prompt(source=SourceText(text="", file=""), usable=False)
             self.sections[name] = prompt
-            for inner, line in prompt.used(SECTION_FORM).items():
+            for inner, tag in _sections_in(prompt).items():
                 message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
-                self._report_section(prompt, inner, line, message, "Put both sections into the step's prompt.")
+                self._report_section(prompt, tag, message, "Put both sections into the step's prompt.")
         return self.sections[name]
 
-    def _report_section(self, prompt: Prompt, name: str, line: int, message: str, fix: str) -> None:
+    def _report_section(self, prompt: Prompt, tag: Tag, message: str, fix: str) -> None:
         own = self.problems.diagnostics.of(prompt.source.file)
-        own.add("SF509", "", message, fix, line=line, word=f"{{section:{name}}}")
+        own.add("SF509", "", message, fix, line=prompt.line_of(tag), word=tag.written)
 
     def _check_variables(self, parts: list[tuple[Node[StepEntry], Prompt]], step: StepPrompt) -> None:
         """Check the variables of a prompt and of the sections that it takes in, each with the step that declares."""
@@ -199,36 +236,38 @@ class GatePrompts:
         node, inputs = parts[0][0], {one.name for one in step.inputs}
         inputs |= {handoff_variable(one.step_id, one.key) for one in step.inputs if one.default is not None}
         misspelled: set[str] = set()
-        for _, text in parts:
+        used: dict[str, set[str]] = {}
+        known = {*step.names, INPUT_TEXT} if step.uses_stdin else step.names
+        for owner, text in parts:
+            tags = text.tags(known, is_open=not self.supply.known)
+            used[owner.id] = {tag.name for tag in tags if tag.use is Use.VALUE}
+            self.supply.reporter(node.id, text, known, self.problems).report(tags, takes_sections=True)
             own = self.problems.diagnostics.of(text.source.file)
-            for name, line in text.used(VARIABLE_FORM).items():
-                if name in step.variables or name in inputs:
+            for name, tag in _values_in(tags).items():
+                if name in step.variables or name in inputs or (name == INPUT_TEXT and step.uses_stdin):
                     continue
-                near = closest_match(name, step.variables)
-                if name not in self.supply.handoff:
+                line, near = text.line_of(tag), closest_match(name, step.variables)
+                if name not in self.supply.handoff and (near or self.supply.has(name)):
                     message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
                     fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
-                    own.add("SF505", "", message, fix, line=line, word=f"{{uv-{name}}}")
+                    own.add("SF505", "", message, fix, line=line, word=tag.written)
                 if near:
                     misspelled.add(near)
-                else:
-                    self.supply.check(node.id, name, own, line=line)
-        self._check_declared(node, [text for _, text in parts], inputs, misspelled)
+                elif not (tag.is_asked and self.supply.has(name)):
+                    self.supply.check(node.id, name, own, line=line, word=tag.written)
+        every = set[str]().union(*used.values())
+        self._check_declared(node, parts[0][1], inputs, every | misspelled)
         for owner, text in parts[1:]:
-            self._check_declared(owner, [text], inputs, misspelled)
-        used = {name for _, text in parts for name in text.used(VARIABLE_FORM)}
+            self._check_declared(owner, text, inputs, used[owner.id] | misspelled)
         for one in step.inputs:
             value = handoff_variable(one.step_id, one.key)
-            if one.default is None and (one.required or one.name in used) and (node.id, value) in self.supply.lost:
+            if one.default is None and (one.required or one.name in every) and (node.id, value) in self.supply.lost:
                 self.supply.check(node.id, value, self.problems, at=node.at / "inputs" / one.name)
 
-    def _check_declared(
-        self, owner: Node[StepEntry], texts: list[Prompt], inputs: set[str], misspelled: set[str]
-    ) -> None:
-        used = {name for text in texts for name in text.used(VARIABLE_FORM)} | misspelled
+    def _check_declared(self, owner: Node[StepEntry], text: Prompt, inputs: set[str], used: set[str]) -> None:
         for index, name in enumerate(owner.entry.uv_variables or ()):
             at = owner.at / "uvVariables" / index
-            is_used = name in used or texts[0].source.template is not None
+            is_used = name in used or text.source.template is not None
             if not is_used and (name in inputs or self.supply.has(name)):
                 message = f'the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
@@ -300,10 +339,14 @@ class CheckPrompts:
             message = f"the prompt {what} missing or empty{beside(self.files.folder, paths[0])}"
             self.problems.report("SF501", at, message, f'Write "{paths[0]}".')
             return None
-        own = self.problems.diagnostics.of(prompt.source.file)
-        for name, line in prompt.used(VARIABLE_FORM).items():
-            self.supply.check(node.id, name, own, line=line)
-        return StepPrompt(source=prompt.source, uses_stdin=bool(node.entry.uses_stdin), bare_names=True)
+        own, uses_stdin = self.problems.diagnostics.of(prompt.source.file), bool(node.entry.uses_stdin)
+        known = {*self.supply.names, INPUT_TEXT} if uses_stdin else self.supply.names
+        tags = prompt.tags(known, is_open=not self.supply.known)
+        self.supply.reporter(node.id, prompt, known, self.problems).report(tags)
+        for name, tag in _values_in(tags).items():
+            if name != INPUT_TEXT and not (tag.is_asked and self.supply.has(name)):
+                self.supply.check(node.id, name, own, line=prompt.line_of(tag), word=tag.written)
+        return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
 
     def _sound(self, entry: PromptEntry, at: Pointer) -> bool:
         """Whether the reference is a path or an address, and safe."""

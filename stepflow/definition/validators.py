@@ -11,7 +11,8 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
 from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
-from stepflow.definition.prompt_files import VARIABLE_FORM, Address, Prompt, PromptFiles
+from stepflow.definition.placeholders import TagReporter, closest_variable
+from stepflow.definition.prompt_files import Address, Prompt, PromptFiles
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.domain.definition import (
@@ -32,7 +33,7 @@ from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.patterns import PatternFault, check_pattern
 from stepflow.engine.prompt.retry import RETRY_VALUES
-from stepflow.engine.prompt.template import names_in, parse_retry_template, parse_template
+from stepflow.engine.prompt.template import Use
 
 #: `git status` without paths and without options that leave something out, and nothing after it that filters.
 _ASKS_FOR_ALL = re.compile(
@@ -116,8 +117,8 @@ def entry_of(
 class ValidationBuilder:
     """Builds what is checked at a closing, and reports what is wrong with it; a part with a problem is left out.
 
-    `closures` are the ids of closure steps. Without `schemas` or `prompts`, whose places could not be told, nothing is
-    said about them.
+    `closures` are the ids of closure steps, `variables` the names of what a run supplies; those that are `plain` have
+    no parts. Without `schemas` or `prompts`, whose places could not be told, nothing is said about them.
     """
 
     registry: Registry
@@ -126,6 +127,8 @@ class ValidationBuilder:
     problems: FileProblems
     schemas: Schemas | None
     prompts: PromptFiles | None
+    variables: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()
     programs: Collection[str] | None = None
 
     def entries(self) -> dict[str, ValidationEntry]:
@@ -274,16 +277,25 @@ class ValidationBuilder:
             any_retry_prompt=any_retry_prompt,
         )
 
-    def _check_values(self, prompt: Prompt, extracted: Collection[str]) -> None:
-        """Warn about names in a retry prompt that no failure gives a value (SF515)."""
-        known, text = {*RETRY_VALUES, *extracted}, prompt.source.text
-        own = self.problems.diagnostics.of(prompt.source.file)
-        wrong = {name: closest_match(name, known) for name in names_in(parse_template(text)) if name not in known}
-        wrong |= {f"uv-{name}": f"uv.{name}" for name in prompt.used(VARIABLE_FORM)}
-        for name, near in wrong.items():
-            message = f'the retry prompt names "{name}", which no failure has{hint(near)}'
-            line = prompt.first_line + text.count("\n", 0, max(text.find(name), 0))
-            own.add("SF515", "", message, f"Write one of {listed(sorted(known))}.", line=line, word=name)
+    def _is_sound(self, prompt: Prompt, extracted: Collection[str]) -> bool:
+        """Whether a retry prompt can be used; names that no failure and no run gives a value are warned of (SF515)."""
+        own_values = {*RETRY_VALUES, *extracted}
+        known = own_values | self.variables
+        tags = prompt.tags(known, is_open=True)
+        plain = self.plain - own_values
+        reporter = TagReporter(
+            prompt=prompt, owner="the retry prompt: ", names=known, plain=plain, problems=self.problems
+        )
+        reporter.report(tags)
+        own, reported = self.problems.diagnostics.of(prompt.source.file), {"this", "@index"}
+        for tag in tags:
+            if tag.use is Use.VALUE and not tag.is_asked and tag.name not in known | reported:
+                reported.add(tag.name)
+                near = closest_variable(tag.path, known)
+                message = f'the retry prompt names "{tag.name}", which no failure has{hint(near)}'
+                fix = f"Write one of {listed(sorted(own_values))}."
+                own.add("SF515", "", message, fix, line=prompt.line_of(tag), word=tag.name)
+        return all(tag.use is not Use.FAULT for tag in tags)
 
     def _retry_prompt(
         self,
@@ -297,16 +309,11 @@ class ValidationBuilder:
         whose failures it is for."""
         path = files.path(address, pattern.adaptation if pattern else None)
         prompt = files.read(path)
-        fault = parse_retry_template(prompt.source.text) if prompt is not None else None
-        if prompt is not None and fault is None:
-            self._check_values(prompt, {name for one in validators for name in one.extract})
-            return prompt.source
-        state = f"cannot be parsed ({fault})" if prompt is not None else "is missing or empty"
-        message = f'the retry prompt "{path}" {state}'
+        if prompt is not None:
+            is_sound = self._is_sound(prompt, {name for one in validators for name in one.extract})
+            return prompt.source if is_sound else None
         if pattern is not None:
-            near = beside(files.folder, path) if prompt is None else ""
-            message = f'validation step "{last_key(at)}", failure pattern "{pattern.name}": {message}{near}'
+            message = f'validation step "{last_key(at)}", failure pattern "{pattern.name}": '
+            message += f'the retry prompt "{path}" is missing or empty{beside(files.folder, path)}'
             self.problems.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
-        elif prompt is not None:
-            self.problems.report("SF513", at, message, "Correct it, or leave it to the general text.")
         return None

@@ -81,7 +81,7 @@ class StepInput:
 class StepPrompt:
     """What a step asks: its own text, and the template used when a variable is missing (prompts.md §5).
 
-    `bare_names`: `{NAME}` and `{{NAME}}` are placeholders too, where such a variable is supplied.
+    `names` are the variables that the agent's runs can have: `{{NAME}}` and `{NAME}` are placeholders with these alone.
     """
 
     source: SourceText
@@ -90,7 +90,7 @@ class StepPrompt:
     variables: tuple[str, ...] = ()
     inputs: tuple[StepInput, ...] = ()
     uses_stdin: bool = False
-    bare_names: bool = False
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.definition.loading import load_agent
-from stepflow.engine.prompt.template import parse_retry_template
+from stepflow.engine.prompt.template import parse_template
 from stepflow.run.scenarios import load_scenario
 from tests.checkout import git
 
@@ -35,7 +35,7 @@ def test_every_failure_has_a_retry_prompt_of_its_own_that_can_be_parsed(folder: 
     entry = load_agent(folder).steps["closure.issue"].validation
     assert entry is not None
     assert {one.validator.pattern.name for one in entry.conditions} == set(entry.retry_prompts)
-    assert {parse_retry_template(prompt.text) for prompt in entry.retry_prompts.values()} == {None}
+    assert {parse_template(prompt.text).faults for prompt in entry.retry_prompts.values()} == {()}
 
 
 @pytest.mark.parametrize("folder", AGENTS.values(), ids=AGENTS)

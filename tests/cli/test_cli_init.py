@@ -29,7 +29,7 @@ from stepflow.definition.builtin import (
 )
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
-from stepflow.engine.prompt.template import parse_retry_template
+from stepflow.engine.prompt.template import parse_template
 from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
@@ -124,7 +124,7 @@ def test_a_shipped_agent_is_an_agent_as_it_stands(template: str, tmp_path: Path)
         assert not step_id.startswith("initial.") or "handoff" not in {str(intent) for intent in step.edges}
     entry = agent.steps["closure.default"].validation
     assert entry is not None
-    assert {parse_retry_template(prompt.text) for prompt in entry.retry_prompts.values()} == {None}
+    assert {parse_template(prompt.text).faults for prompt in entry.retry_prompts.values()} == {()}
 
 
 def write(folder: Path, template: str, name: str) -> Path:

@@ -103,5 +103,5 @@ def test_a_retry_template_that_cannot_be_parsed_counts_as_missing(tmp_path: Path
     entry = agent.steps["closure.issue"].validation
     assert entry
     assert (entry.retry_prompts, entry.any_retry_prompt) == ({}, None)
-    assert [problem.code for problem in agent.problems] == ["SF513", "SF513"]
-    assert "cannot be parsed" in agent.problems[0].message
+    assert [problem.code for problem in agent.problems] == ["SF516", "SF516"]
+    assert '"{{#each changedFiles}}" is never closed' in agent.problems[0].message

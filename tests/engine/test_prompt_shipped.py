@@ -10,7 +10,8 @@ from prompt_parts import make_agent, make_step, texts, variables_of
 
 from stepflow.domain.definition import SourceText
 from stepflow.engine.prompt.messages import render_system
-from stepflow.engine.prompt.render import TEMPLATE_KEYS, fill_template, render_prompt, used_variables
+from stepflow.engine.prompt.render import TEMPLATE_KEYS, fill_shipped, render_prompt
+from stepflow.engine.prompt.template import parse_template
 from stepflow.engine.prompt.variables import Variables
 
 EVERYWHERE = {"step_id", "iteration", "allowed_intents"}
@@ -72,7 +73,7 @@ def test_a_template_has_its_headings_and_variables_and_asks_for_nothing_that_onl
     assert re.findall(r"^(#+) (.+)$", text, re.MULTILINE) == [("##", heading) for heading in expected]
     assert text.startswith("## "), "no front matter"
     assert 10 <= len(text.splitlines()) <= 60
-    assert own <= set(used_variables(text)) <= (own if key == "system" else own | EVERYWHERE)
+    assert own <= {tag.name for tag in parse_template(text).tags} <= (own if key == "system" else own | EVERYWHERE)
     assert not re.search(r"\r|\{section:", text)
     assert not FORBIDDEN.search(text)
 
@@ -100,7 +101,7 @@ def test_manual_is_the_same_text_as_keyword(phase):
 @pytest.mark.parametrize("key", TEMPLATE_KEYS)
 @pytest.mark.parametrize("variables", [texts(), texts(issue="", project="", repository="")], ids=["none", "empty"])
 def test_a_template_without_any_value_renders_with_not_given(key, variables):
-    text = fill_template(text_of(key), variables)
+    text = fill_shipped(text_of(key), variables).text
     assert "(not given)" in text
     assert "{uv-" not in text
 

@@ -15,19 +15,20 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.output_excerpt import excerpt
 from stepflow.domain.words import Intent
 from stepflow.engine.closed_schema import close_schema
-from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, render_prompt, substitute
+from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, fill_shipped, render_prompt
+from stepflow.engine.prompt.template import fill_template, parse_template
 from stepflow.engine.prompt.variables import offered_intents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.decision import FormatError
-    from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
+    from stepflow.domain.definition import AgentDefinition, Gate, Parameter, Skill, SourceText, Step
     from stepflow.domain.run import IssueImage, RunFacts
     from stepflow.domain.state import RunState
     from stepflow.engine.prompt.variables import Variables
 
-#: What a system prompt may use beside the run arguments; every other placeholder stays as it is.
+#: What a system prompt may use beside the run arguments.
 SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
 
 CONTRACT = "## Answer contract"
@@ -108,15 +109,20 @@ def _skills(skills: tuple[Skill, ...]) -> tuple[str, ...]:
 
 
 def _opening(agent: AgentDefinition, variables: Variables) -> str:
-    shipped = bool(agent.system_prompt.template)
+    source = agent.system_prompt
+    if source.template:
+        return fill_shipped(source.text, variables).text
+    given = {*SYSTEM_VARIABLES, *variables.arguments}
+    known = system_names(agent.parameters) | variables.arguments
+    values = {name: value for name, value in variables.scope.items() if name in given}
+    texts = {name: text for name, text in variables.texts.items() if name in given}
+    template = parse_template(source.text, known, is_open=False, is_closed=True)
+    return fill_template(template, {"uv": values, **values}, texts, NOT_GIVEN).text
 
-    def value_of(name: str) -> str | None:
-        if name not in SYSTEM_VARIABLES and name not in variables.arguments:
-            return None
-        text = variables.texts.get(name)
-        return text or NOT_GIVEN if shipped else text
 
-    return substitute(agent.system_prompt.text, value_of)
+def system_names(parameters: Iterable[Parameter]) -> frozenset[str]:
+    """The variables that a system prompt may use: what is the same in every step of a run."""
+    return frozenset({*SYSTEM_VARIABLES, "issue", *(parameter.name for parameter in parameters)})
 
 
 def _intents(gate: Gate, step_ids: tuple[str, ...]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.conversation import Substitution
+from stepflow.engine.prompt.template import Filled, fill_template, parse_template
 
 if TYPE_CHECKING:
+    from stepflow.domain.conversation import Substitution
     from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt
     from stepflow.engine.prompt.variables import Variables
 
@@ -26,61 +25,8 @@ TEMPLATE_KEYS: tuple[str, ...] = (
 )
 
 
-#: What may stand in a gate-dialect text. The one group that matches is the variable's name; of `{input_text}` it is the
-#: whole, which no variable can be called. The double brace comes first, so that both braces are consumed.
-GATE_FORMS = re.compile(r"\{\{uv-([A-Za-z0-9_-]+)\}\}|\{uv-([A-Za-z0-9_-]+)\}|(\{input_text\})")
-#: The check dialect knows the bare names too; only where such a variable is supplied (prompts.md §5).
-CHECK_FORMS = re.compile(GATE_FORMS.pattern + r"|\{\{([A-Za-z0-9_-]+)\}\}|\{([A-Za-z0-9_-]+)\}")
-SECTION_FORM = re.compile(r"\{section:(?P<id>[A-Za-z0-9._-]+)\}")
-
-#: The name under which it asks for its value.
-INPUT_TEXT = "{input_text}"
-
-ValueOf = Callable[[str], str | None]
-
-
-def substitute(
-    text: str,
-    value_of: ValueOf,
-    forms: re.Pattern[str] = GATE_FORMS,
-    substitutions: list[Substitution] | None = None,
-) -> str:
-    """Each placeholder replaced by its value; a placeholder whose value is None stays as it is.
-
-    One pass: what is put in is never looked at again. `forms` are the placeholder forms of the dialect. Where each
-    value stands in the result is added to `substitutions`.
-    """
-    shift = 0
-
-    def replacement(match: re.Match[str]) -> str:
-        nonlocal shift
-        name = _name(match)
-        value = value_of(name)
-        if value is None:
-            return match[0]
-        start = match.start() + shift
-        shift += len(value) - len(match[0])
-        if value and substitutions is not None:
-            substitutions.append(Substitution(name=name, start=start, end=start + len(value)))
-        return value
-
-    return forms.sub(replacement, text)
-
-
-def used_variables(text: str) -> tuple[str, ...]:
-    """The names of the variables that a gate-dialect text asks for, in order, each once."""
-    names = map(_name, GATE_FORMS.finditer(text))
-    return tuple(dict.fromkeys(name for name in names if name != INPUT_TEXT))
-
-
-def insert_sections(text: str, sections: Mapping[str, str]) -> str:
-    """Each `{section:ID}` replaced by that section; sections do not nest, an unknown one stays as text."""
-    return SECTION_FORM.sub(lambda match: sections.get(match["id"], match[0]), text)
-
-
-def _name(match: re.Match[str]) -> str:
-    return match[match.lastindex or 0]
-
+#: The name of the run's input text in prompts of steps with `usesStdin`.
+INPUT_TEXT = "input_text"
 
 #: Stands in a shipped template for a variable without a value: a fallback can never fail (prompts.md §8).
 NOT_GIVEN = "(not given)"
@@ -111,52 +57,46 @@ def render_prompt(
     """The step's prompt with its sections and variables put in; its fallback template where a value is missing."""
     if step.prompt is None:
         return PromptFailure(message=f'Step "{step.id}" runs a command and has no prompt to render.')
-    prompt, sections = step.prompt, {section_id: section.text for section_id, section in agent.sections.items()}
-    source = replace(prompt.source, text=insert_sections(prompt.source.text, sections))
-    faults = () if source.template else _faults(prompt, source.text, variables, input_text)
-    cause = "; ".join(faults)
-    if not faults:
-        return _fill(source, prompt, variables, input_text)
+    prompt, texts = step.prompt, dict(variables.texts)
+    if prompt.source.template:
+        return _of_shipped(prompt.source, variables)
+    if prompt.uses_stdin and input_text:
+        texts[INPUT_TEXT] = input_text
+    sections = {section_id: section.text for section_id, section in agent.sections.items()}
+    known = {*prompt.names, INPUT_TEXT} if prompt.uses_stdin else prompt.names
+    template = parse_template(prompt.source.text, known, is_open=False, sections=sections)
+    filled = fill_template(template, variables.scope, texts)
+    cause = "; ".join(_faults(prompt, filled, variables, input_text))
+    if not cause:
+        return RenderedPrompt(text=filled.text, source=prompt.source.file, substitutions=filled.substitutions)
     if prompt.fallback:
-        filled = _fill(prompt.fallback, prompt, variables, input_text)
-        return replace(filled, used_fallback=prompt.fallback.template or prompt.fallback_key, cause=cause)
-    if prompt.fallback_key:
-        return PromptFailure(message=f'No fallback prompt found for key: "{prompt.fallback_key}" (step: {step.id})')
-    return PromptFailure(
-        message=f'The prompt of step "{step.id}" ({prompt.source.file}) cannot be rendered: {cause}. '
-        "Supply the value as a run argument, an extra variable or a handoff field, "
-        'or give the step a "fallbackKey".'
-    )
+        rendered = _of_shipped(prompt.fallback, variables)
+        return replace(rendered, used_fallback=prompt.fallback.template or prompt.fallback_key, cause=cause)
+    message = f'The prompt of step "{step.id}" ({prompt.source.file}) cannot be rendered: {cause}. '
+    message += "Supply the value as a run argument, an extra variable or a handoff field"
+    if key := prompt.fallback_key:
+        return PromptFailure(message=f'{message}. No fallback prompt found for key: "{key}" (step: {step.id})')
+    return PromptFailure(message=f'{message}, or give the step a "fallbackKey".')
 
 
-def fill_template(template: str, variables: Variables, substitutions: list[Substitution] | None = None) -> str:
+def fill_shipped(text: str, variables: Variables) -> Filled:
     """A shipped template with its variables put in; what is missing or empty reads `(not given)`."""
-    return substitute(
-        template,
-        lambda name: None if name == INPUT_TEXT else variables.texts.get(name) or NOT_GIVEN,
-        substitutions=substitutions,
-    )
+    texts = {name: value or NOT_GIVEN for name, value in variables.texts.items()}
+    return fill_template(parse_template(text, is_open=False), variables.scope, texts, NOT_GIVEN)
 
 
-def _faults(prompt: StepPrompt, text: str, variables: Variables, input_text: str | None) -> tuple[str, ...]:
-    texts = variables.texts
-    declared = [f'declared variable "{name}" has no value' for name in prompt.variables if not texts.get(name)]
+def _of_shipped(source: SourceText, variables: Variables) -> RenderedPrompt:
+    filled = fill_shipped(source.text, variables)
+    return RenderedPrompt(text=filled.text, source=source.file, substitutions=filled.substitutions)
+
+
+def _faults(prompt: StepPrompt, filled: Filled, variables: Variables, input_text: str | None) -> tuple[str, ...]:
+    declared = [
+        f'declared variable "{name}" has no value' for name in prompt.variables if not variables.texts.get(name)
+    ]
     used = [
-        f'variable "{name}" is used but nothing supplies it'
-        for name in used_variables(text)
-        if name not in texts and name not in prompt.variables
+        f'variable "{name}" is used but nothing supplies it' for name in filled.missing if name not in prompt.variables
     ]
     inputs = [f'required input "{name}" has no value' for name in variables.missing_inputs]
     stdin = ['"usesStdin" is set but the run was given no input text'] if prompt.uses_stdin and not input_text else []
     return tuple(dict.fromkeys([*declared, *used, *inputs, *stdin]))
-
-
-def _fill(source: SourceText, prompt: StepPrompt, variables: Variables, input_text: str | None) -> RenderedPrompt:
-    substitutions: list[Substitution] = []
-    if source.template:
-        text = fill_template(source.text, variables, substitutions)
-    else:
-        stdin = input_text if prompt.uses_stdin else None
-        values = {**variables.texts, INPUT_TEXT: stdin}
-        text = substitute(source.text, values.get, CHECK_FORMS if prompt.bare_names else GATE_FORMS, substitutions)
-    return RenderedPrompt(text=text, source=source.file, substitutions=tuple(substitutions))

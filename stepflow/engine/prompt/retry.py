@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue, as_text
 from stepflow.domain.output_excerpt import excerpt
-from stepflow.engine.prompt.template import Template, TemplateFault, parse_template, render_template
+from stepflow.engine.prompt.template import fill_template, parse_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from stepflow.domain.decision import ValidatorFailure
-    from stepflow.domain.definition import SourceText, ValidationEntry
+    from stepflow.domain.definition import ValidationEntry
     from stepflow.engine.prompt.variables import Variables
 
 #: Of a longer text an excerpt is shown.
@@ -59,24 +59,18 @@ class RetryText:
 def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str, variables: Variables) -> RetryText:
     """The most special retry prompt that there is for this failure; `step_id` is the closure step that said closing."""
     values = _values(failure, step_id, variables)
+    own = {*RETRY_VALUES, *failure.values}
+    texts = {name: _cut(text) for name, text in variables.texts.items() if name not in own}
     for source in (entry.retry_prompts.get(failure.pattern), entry.any_retry_prompt):
-        template = _parsed(source)
-        if source and template is not None:
-            return RetryText(text=render_template(template, values), source=source.file)
+        template = parse_template(source.text, values) if source else None
+        if source and template and not template.faults:  # the loader has reported them (SF516)
+            return RetryText(text=fill_template(template, values, texts).text, source=source.file)
     return RetryText(text="\n\n".join(_generic(failure)), source=GENERIC)
-
-
-def _parsed(source: SourceText | None) -> Template | None:
-    """A template that cannot be parsed counts as missing; the loader has said so (SF513)."""
-    try:
-        return parse_template(source.text) if source else None
-    except TemplateFault:
-        return None
 
 
 def _values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
     known = {name: read(failure) for name, read in _OF_FAILURE.items()}
-    values: JsonObject = {**known, "stepId": step_id, "uv": dict(variables.texts), **failure.values}
+    values: JsonObject = {**variables.scope, **known, "stepId": step_id, **failure.values}
     return {name: _shortened(value) for name, value in values.items()}
 
 

@@ -1,5 +1,7 @@
-"""The template language of retry prompts: parsing and rendering (prompts.md §9.2).
+"""The template language of every prompt: of steps, sections, checks, retries and the system prompt.
 
+`{uv-NAME}` and `{{NAME}}` are a value, `{NAME}` outside of a code block too; blocks are `{{#if}}`, `{{#unless}}` and
+`{{#each}}`. What names nothing that there is stays as it is written, and so does what a backslash or a `$` precedes.
 Values are put in as they are and never parsed again.
 
 No library fits: Handlebars for Python prints lists as Python does, does not look outside of an item, accepts unknown
@@ -8,25 +10,38 @@ blocks, and lets its helpers hide values of the same name."""
 from __future__ import annotations
 
 import re
+import sys
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
+from stepflow.domain.conversation import Substitution
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator, Mapping
 
-#: Deeper nesting is refused, so that rendering cannot run out of stack.
+#: Deeper nesting is text, so that rendering cannot run out of stack.
 DEEPEST = 50
 
-TAG = re.compile(r"\{\{\{(?P<raw>.*?)\}\}\}|\{\{(?P<plain>.*?)\}\}", re.DOTALL)
-PATH = re.compile(r"@index|[\w$-]+(?:\.[\w$-]+)*")
-
-
-class TemplateFault(ValueError):
-    """A template that cannot be parsed."""
+#: All that may be a tag. A double brace comes before a single one, so that both are consumed.
+_FORMS = re.compile(
+    r"(?P<sign>[\\$]?)(?P<written>\{\{!.*?\}\}|\{\{\{(?!uv-)(?P<triple>[^{}]*)\}\}\}|\{\{(?P<double>[^{}]*)\}\}"
+    r"|\{(?P<single>uv-[^{}\s]*|section:[A-Za-z0-9._-]+|[A-Za-z_][\w-]*(?:\.[\w-]+)*)\})",
+    re.DOTALL,
+)
+_OPENED = re.compile(r"\{\{")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PATH = re.compile(r"@index|[\w$-]+(?:\.[\w$-]+)*")
+_SECTION = re.compile(r"section:([A-Za-z0-9._-]+)")
+#: What stands between double braces in this language or one like it; other text with braces is just that.
+_LIKE_A_TAG = re.compile(r"[#/>^&@.].*|else\b.*|[\w$./-]+(?:\s+[\w$./-]+)*|", re.DOTALL)
+_FENCE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*$.*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
+_CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`{1,2})(?!`)[^\n]+?(?<!`)(?P=ticks)(?!`)")
 
 
 class Word(StrEnum):
@@ -37,153 +52,306 @@ class Word(StrEnum):
     UNLESS = "unless"
 
 
+class Use(StrEnum):
+    """What a tag is in its template."""
+
+    #: A value, or a block that asks for one.
+    VALUE = "value"
+    SECTION = "section"
+    #: A name that nothing has: the tag stays as text.
+    UNKNOWN = "unknown"
+    #: Nothing of this language: the tag stays as text.
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag:
+    """A tag as it is written. `path` is what it asks for, `name` the variable of that.
+
+    `in_code`: it stands in a code block or between backticks. `is_asked`: the value may be missing, since a block
+    around asks for it, or is an item's. `fault` says what is wrong with it.
+    """
+
+    written: str
+    start: int
+    use: Use
+    path: str = ""
+    in_code: bool = False
+    is_asked: bool = False
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the variable, or of the section."""
+        return self.path if self.use is Use.SECTION else name_of(self.path)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether it says itself that it is a variable: `{uv-NAME}`."""
+        return self.written.startswith(("{uv-", "{{uv-"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A value put in."""
+    """A value put in; one that `is_explicit` is demanded: `{uv-NAME}`."""
 
     path: str
+    is_explicit: bool = False
 
 
 @dataclass(kw_only=True)
 class Block:
-    """A block with its two parts, `otherwise` being None without an `else`. The template itself has no `tag`."""
+    """A block with its two parts, `otherwise` being None without an `else`.
 
-    word: Word
+    The template itself has no `word`; the tags of a block that `is_text` are kept. `opening` and `middle` are what its
+    tags took of the text.
+    """
+
+    word: str = ""
     path: str = ""
-    tag: _Tag | None = None
+    tag: Tag | None = None
+    is_text: bool = True
+    opening: str = ""
+    middle: str = ""
     body: list[Node] = field(default_factory=list)
     otherwise: list[Node] | None = None
 
-    def add(self, node: Node) -> None:
-        """Append a node to the part that is being read."""
-        (self.body if self.otherwise is None else self.otherwise).append(node)
+    @property
+    def last(self) -> list[Node]:
+        """The part that is being read."""
+        return self.body if self.otherwise is None else self.otherwise
 
 
 Node = str | Value | Block
-Template = Sequence[Node]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tag:
-    """What stands between braces. `line` is 1-based; `raw` marks three braces, which only values have."""
+class Template:
+    """A text that was parsed, with its tags in order."""
 
-    text: str
-    line: int
-    raw: bool
+    nodes: Sequence[Node]
+    tags: tuple[Tag, ...]
 
     @property
-    def sign(self) -> str:
-        """`#`, `/`, `!` or `else`; empty for a value."""
-        if self.raw:
-            return ""
-        return "else" if self.text == "else" else self.text[:1] if self.text[:1] in ("#", "/", "!") else ""
-
-    def fault(self, why: str) -> TemplateFault:
-        return TemplateFault(f"line {self.line}: {{{{{self.text}}}}} {why}")
+    def faults(self) -> tuple[Tag, ...]:
+        """The tags that are nothing of this language."""
+        return tuple(tag for tag in self.tags if tag.use is Use.FAULT)
 
 
-def parse_template(text: str) -> Template:
-    """The template's nodes; raises `TemplateFault`."""
-    blocks, at = [Block(word=Word.IF)], 0
-    for match in TAG.finditer(text):
-        raw = match["raw"] is not None
-        tag = _Tag(text=match["raw" if raw else "plain"].strip(), line=_line_number(text, match.start()), raw=raw)
-        start, end = _whole_line(text, match) if tag.sign in ("#", "/", "else") else match.span()
-        blocks[-1].add(_plain(text, at, start))
-        _read(tag, blocks)
-        at = end
-    blocks[-1].add(_plain(text, at, len(text)))
-    if blocks[-1].tag:
-        raise blocks[-1].tag.fault("is never closed")
-    return blocks[0].body
+def parse_template(
+    text: str,
+    known: Container[str] = (),
+    *,
+    is_open: bool = True,
+    is_closed: bool = False,
+    sections: Mapping[str, str] | None = None,
+) -> Template:
+    """The template in a text: every text is one. `known` are the names that values have.
+
+    With `is_open`, `{{NAME}}` is a value whatever its name; with `is_closed`, `{uv-NAME}` only with a known one.
+    `sections` are put in where `{section:ID}` stands, and do not nest.
+    """
+    return _Parser(text=text, known=known, is_open=is_open, is_closed=is_closed, sections=sections or {}).parse()
 
 
-def _plain(text: str, start: int, end: int) -> str:
-    opened = text.find("{{", start, end)
-    if opened >= 0:
-        raise TemplateFault(f"line {_line_number(text, opened)}: {{{{ is never closed with }}}}")
-    return text[start:end]
+@dataclass(kw_only=True)
+class _Parser:
+    text: str
+    known: Container[str]
+    is_open: bool
+    is_closed: bool
+    sections: Mapping[str, str]
+    tags: list[Tag] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=lambda: [Block()])
+    at: int = 0
+
+    def parse(self) -> Template:
+        fences = [match.span() for match in _FENCE.finditer(self.text)]
+        spans = sorted((*fences, *(match.span() for match in _CODE_SPAN.finditer(self.text))))
+        for match in _FORMS.finditer(self.text):
+            start = match.start("written")
+            in_fence = _within(fences, start)
+            self.read(match, in_fence=in_fence, in_code=in_fence or _within(spans, start))
+        self.put(len(self.text), len(self.text))
+        while len(self.blocks) > 1:
+            self.unclosed(self.blocks.pop())
+        taken = sorted(match.span() for match in _FORMS.finditer(self.text))
+        for opened in _OPENED.finditer(self.text):
+            start = opened.start()
+            if not _within(taken, start) and not _within(spans, start):
+                fault = "is never closed with }}"
+                self.tags.append(Tag(written=self.text[start:].split("\n")[0], start=start, use=Use.FAULT, fault=fault))
+        return Template(nodes=self.blocks[0].body, tags=tuple(sorted(self.tags, key=lambda tag: tag.start)))
+
+    def read(self, match: re.Match[str], *, in_fence: bool, in_code: bool) -> None:
+        """Add what a form says to the innermost of the open blocks; one that is text is left for the next."""
+        content, single = (match["triple"] or match["double"] or match["single"] or "").strip(), match["single"]
+        tag = Tag(written=match["written"], start=match.start("written"), use=Use.VALUE, in_code=in_code)
+        is_note, is_uv = tag.written.startswith("{{!"), content.startswith("uv-")
+        if match["sign"] == "$" and not is_uv:
+            return
+        if match["sign"] == "\\" and not (single and in_fence and not is_uv and single not in self.known):
+            self.put(match.start(), match.end(), tag.written)
+        elif is_note:
+            self.put(tag.start, match.end())
+        elif is_uv:
+            self.read_variable(tag, content[3:], match.end())
+        elif section := _SECTION.fullmatch(content):
+            self.read_section(tag, section[1], match.end())
+        elif single is not None:
+            self.read_value(tag, content, match.end(), is_value=not in_fence and content in self.known)
+        elif (match["triple"] is None and content[:1] in ("#", "/")) or content == "else":
+            self.read_block(tag, content, match)
+        elif _PATH.fullmatch(content):
+            self.read_value(tag, content, match.end(), is_value=self.knows(content))
+        elif _LIKE_A_TAG.fullmatch(content):
+            self.fault(tag, "holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
+
+    def knows(self, path: str) -> bool:
+        in_each = any(block.word == Word.EACH and not block.is_text for block in self.blocks)
+        return in_each or self.is_open or name_of(path) in self.known
+
+    def asked(self, path: str) -> bool:
+        around = [block for block in self.blocks if not block.is_text and block.otherwise is None]
+        return any(block.word == Word.EACH or name_of(block.path) == name_of(path) for block in around)
+
+    def put(self, start: int, end: int, *nodes: Node) -> None:
+        """Add the text before `start`, then the nodes in the place of what ends at `end`."""
+        self.blocks[-1].last.extend((self.text[self.at : start], *nodes))
+        self.at = end
+
+    def fault(self, tag: Tag, why: str) -> None:
+        """A tag that stays as text. In a code block of a prompt that may be what is meant."""
+        if not tag.in_code or self.is_open:
+            self.tags.append(replace(tag, use=Use.FAULT, fault=why))
+
+    def read_variable(self, tag: Tag, name: str, end: int) -> None:
+        if _NAME.fullmatch(name):
+            self.read_value(tag, name, end, is_value=not self.is_closed or name in self.known)
+        elif re.fullmatch(r"[\w.-]+", name):
+            self.tags.append(replace(tag, use=Use.UNKNOWN, path=name))
+
+    def read_value(self, tag: Tag, path: str, end: int, *, is_value: bool) -> None:
+        use = Use.VALUE if is_value else Use.UNKNOWN
+        self.tags.append(replace(tag, use=use, path=path, is_asked=self.asked(path)))
+        if is_value:
+            self.put(tag.start, end, Value(path=path, is_explicit=tag.is_explicit))
+
+    def read_section(self, tag: Tag, name: str, end: int) -> None:
+        self.tags.append(replace(tag, use=Use.SECTION, path=name))
+        if name in self.sections:
+            self.put(tag.start, end, *parse_template(self.sections[name], self.known, is_open=self.is_open).nodes)
+
+    def read_block(self, tag: Tag, content: str, match: re.Match[str]) -> None:
+        inner = self.blocks[-1]
+        if content.startswith("#"):
+            self.open(tag, content, match)
+        elif content == "else":
+            if not inner.word:
+                self.fault(tag, "stands outside of a block")
+            elif inner.otherwise is not None:
+                self.fault(tag, "is the second one of its block")
+            else:
+                start, end = self.whole_line(match, inner)
+                inner.middle = self.text[start:end]
+                self.put(start, end, *((tag.written,) if inner.is_text else ()))
+                inner.otherwise = inner.body if inner.is_text else []
+        elif not inner.word:
+            self.fault(tag, "closes a block that was never opened")
+        elif content[1:].strip() != inner.word:
+            opened = inner.tag.written if inner.tag else ""
+            self.fault(tag, f"cannot close {opened} of line {line_at(self.text, inner.tag.start if inner.tag else 0)}")
+        else:
+            self.put(*self.whole_line(match, inner), *((tag.written,) if inner.is_text else ()))
+            self.blocks.pop()
+
+    def open(self, tag: Tag, content: str, match: re.Match[str]) -> None:
+        word, path = (*content[1:].split(maxsplit=1), "", "")[:2]
+        path = path.strip()
+        why = ""
+        if word not in set(Word):
+            why = "is not a block; there are each, if and unless"
+        elif len(self.blocks) > DEEPEST:
+            why = f"stands more than {DEEPEST} blocks deep"
+        elif not _PATH.fullmatch(path):
+            why = "holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}"
+        is_known = not why and self.knows(path)
+        if why:
+            self.fault(tag, why)
+        else:
+            tag = replace(tag, use=Use.VALUE if is_known else Use.UNKNOWN, path=path, is_asked=True)
+            self.tags.append(tag)
+        is_text = bool(why) or (tag.in_code and not is_known)
+        block = Block(word=word or "#", path=path, tag=tag, is_text=is_text)
+        start, end = self.whole_line(match, block)
+        block.opening = self.text[start:end]
+        self.put(start, end, *((tag.written,) if is_text else (block,)))
+        if is_text:
+            block.body = self.blocks[-1].last  # its text goes on where it stands
+        self.blocks.append(block)
+
+    def whole_line(self, match: re.Match[str], block: Block) -> tuple[int, int]:
+        """The span of the whole line if a tag of the block stands alone on it, else the tag's own."""
+        start, end = match.span("written")
+        if block.is_text:
+            return start, end
+        first = self.text.rfind("\n", 0, start) + 1
+        newline = self.text.find("\n", end)
+        last = len(self.text) if newline < 0 else newline + 1
+        around = self.text[first:start] + self.text[end:last]
+        return (start, end) if around.strip() else (first, last)
+
+    def unclosed(self, block: Block) -> None:
+        """A block that has no end is no block: its tags stay as text."""
+        if block.tag is None:
+            return
+        if not block.is_text:
+            outer = self.blocks[-1].last
+            at = next(index for index, node in enumerate(outer) if node is block)
+            outer[at : at + 1] = [block.opening, *block.body, block.middle, *(block.otherwise or ())]
+            self.tags.remove(block.tag)
+        self.fault(block.tag, "is never closed")
 
 
-def _line_number(text: str, at: int) -> int:
+def name_of(path: str) -> str:
+    """The name of the variable that a path begins with."""
+    return path.removeprefix("uv.").partition(".")[0]
+
+
+def _within(spans: list[tuple[int, int]], at: int) -> bool:
+    """Whether a place lies inside one of these spans, which are sorted."""
+    index = bisect_right(spans, (at, sys.maxsize)) - 1
+    return index >= 0 and spans[index][0] <= at < spans[index][1]
+
+
+def line_at(text: str, at: int) -> int:
+    """The line, from 1, of a place in a text."""
     return text.count("\n", 0, at) + 1
 
 
-def _whole_line(text: str, match: re.Match[str]) -> tuple[int, int]:
-    """The span of the whole line if the tag stands alone on it, else the tag's own."""
-    first = text.rfind("\n", 0, match.start()) + 1
-    newline = text.find("\n", match.end())
-    last = len(text) if newline < 0 else newline + 1
-    around = text[first : match.start()] + text[match.end() : last]
-    return match.span() if around.strip() else (first, last)
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A template with its values put in. `missing` are the names that `{uv-NAME}` demands and that have no value."""
+
+    text: str
+    substitutions: tuple[Substitution, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-def _read(tag: _Tag, blocks: list[Block]) -> None:
-    """Add what the tag says to the innermost of the open blocks."""
-    innermost = blocks[-1]
-    match tag.sign:
-        case "#":
-            opened = _open(tag, depth=len(blocks))
-            innermost.add(opened)
-            blocks.append(opened)
-        case "/":
-            if not innermost.tag:
-                raise tag.fault("closes a block that was never opened")
-            if tag.text[1:].strip() != innermost.word:
-                raise tag.fault(f"cannot close {{{{{innermost.tag.text}}}}} of line {innermost.tag.line}")
-            blocks.pop()
-        case "else":
-            if not innermost.tag:
-                raise tag.fault("stands outside of a block")
-            if innermost.otherwise is not None:
-                raise tag.fault("is the second one of its block")
-            innermost.otherwise = []
-        case "":
-            innermost.add(Value(path=_path(tag, tag.text)))
-
-
-def _open(tag: _Tag, *, depth: int) -> Block:
-    word, path = (*tag.text[1:].split(maxsplit=1), "", "")[:2]
-    if word not in set(Word):
-        raise tag.fault("is not a block; there are each, if and unless")
-    if depth > DEEPEST:
-        raise tag.fault(f"stands more than {DEEPEST} blocks deep")
-    return Block(word=Word(word), path=_path(tag, path.strip()), tag=tag)
-
-
-def _path(tag: _Tag, path: str) -> str:
-    if not PATH.fullmatch(path):
-        raise tag.fault("holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
-    return path
-
-
-def parse_retry_template(text: str) -> str | None:
-    """What keeps this text from being a template, None when nothing does (SF513)."""
-    try:
-        parse_template(text)
-    except TemplateFault as fault:
-        return str(fault)
-    return None
-
-
-def names_in(template: Template, asked: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The first names of the values that are put in unasked: within an `each` they may be an item's, and a block may
-    ask for what only some failures have. `asked` are the names that blocks around ask for."""
-    for node in template:
-        match node:
-            case Value():
-                yield from {node.path.split(".")[0]} - asked
-            case Block():
-                yield from names_in(node.otherwise or (), asked)
-                if node.word is not Word.EACH:
-                    yield from names_in(node.body, asked | {node.path.split(".")[0]})
-            case str():
-                pass
+def fill_template(
+    template: Template, values: JsonObject, texts: Mapping[str, str] | None = None, otherwise: str = ""
+) -> Filled:
+    """The text that a template makes of these values. Never fails: what is missing is `otherwise`. `texts` are values
+    that are written in another way than a list or an object is here."""
+    filler = _Filler(texts=texts or {}, otherwise=otherwise)
+    text = "".join(filler.fill(template.nodes, _Scope(item=values)))
+    missing = tuple(dict.fromkeys(filler.missing))
+    return Filled(text=text, substitutions=tuple(filler.substitutions), missing=missing)
 
 
 def render_template(template: Template, values: JsonObject) -> str:
-    """The text that a template makes of these values. Never fails: what is missing is empty."""
-    return "".join(_render(template, _Scope(item=values)))
+    """The text alone; what is missing is empty."""
+    return fill_template(template, values).text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,29 +363,62 @@ class _Scope:
     outer: _Scope | None = None
 
 
-def _render(template: Template, scope: _Scope) -> Iterator[str]:
-    for node in template:
-        match node:
-            case str():
-                yield node
-            case Value():
-                yield _text(_look_up(node.path, scope))
-            case Block():
-                yield from _render_block(node, _look_up(node.path, scope), scope)
-            case _:
-                assert_never(node)
+@dataclass(kw_only=True)
+class _Filler:
+    texts: Mapping[str, str]
+    otherwise: str
+    length: int = 0
+    substitutions: list[Substitution] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def fill(self, nodes: Sequence[Node], scope: _Scope) -> Iterator[str]:
+        for node in nodes:
+            match node:
+                case str():
+                    self.length += len(node)
+                    yield node
+                case Value():
+                    yield self.put(node, scope)
+                case Block():
+                    yield from self.fill_block(node, _look_up(node.path, scope), scope)
+                case _:
+                    assert_never(node)
+
+    def put(self, node: Value, scope: _Scope) -> str:
+        value, name = _look_up(node.path, scope), name_of(node.path)
+        text = None if _has(node.path, scope) else self.texts.get(node.path.removeprefix("uv."))
+        if text is None and value is None and scope.outer is None:
+            text = self.otherwise
+            if node.is_explicit:
+                self.missing.append(name)
+        elif text is None:
+            text = _text(value)
+        if text:
+            self.substitutions.append(Substitution(name=name, start=self.length, end=self.length + len(text)))
+        self.length += len(text)
+        return text
+
+    def fill_block(self, block: Block, value: JsonValue, scope: _Scope) -> Iterator[str]:
+        otherwise = block.otherwise or ()
+        if block.word != Word.EACH:
+            holds = value not in (None, False, 0, "", [])
+            yield from self.fill(block.body if holds is (block.word == Word.IF) else otherwise, scope)
+        elif isinstance(value, list) and value:
+            for index, item in enumerate(value):
+                yield from self.fill(block.body, _Scope(item=item, index=index, outer=scope))
+        else:
+            yield from self.fill(otherwise, scope)
 
 
-def _render_block(block: Block, value: JsonValue, scope: _Scope) -> Iterator[str]:
-    otherwise = block.otherwise or ()
-    if block.word is not Word.EACH:
-        holds = value not in (None, False, 0, "", [])
-        yield from _render(block.body if holds is (block.word is Word.IF) else otherwise, scope)
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _render(block.body, _Scope(item=item, index=index, outer=scope))
-    else:
-        yield from _render(otherwise, scope)
+def _has(path: str, scope: _Scope) -> bool:
+    """Whether an item of an `each` around has this name."""
+    first = path.partition(".")[0]
+    here: _Scope | None = scope
+    while here and here.outer:
+        if first in ("this", "@index") or (isinstance(here.item, dict) and first in here.item):
+            return True
+        here = here.outer
+    return False
 
 
 def _look_up(path: str, scope: _Scope) -> JsonValue:

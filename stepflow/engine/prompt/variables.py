@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
@@ -25,15 +25,22 @@ CUT_MARK = "…[cut]"
 class Variables:
     """What a step's texts may use.
 
-    `texts` holds the supplied values; a name that is not in it is not supplied. `arguments` names those that came
-    from the run arguments. `hidden` says which lower value a higher one of the same name hides, one phrase each.
-    `missing_inputs` names the required inputs without a value.
+    `texts` holds the supplied values as they are written, `values` as they are; a name that is not in `texts` is not
+    supplied. `arguments` names those that came from the run arguments. `hidden` says which lower value a higher one of
+    the same name hides, one phrase each. `missing_inputs` names the required inputs without a value.
     """
 
     texts: Mapping[str, str]
+    values: Mapping[str, JsonValue] = field(default_factory=dict)
     arguments: frozenset[str] = frozenset()
     hidden: tuple[str, ...] = ()
     missing_inputs: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> JsonObject:
+        """What templates look names up in: each value under its name, and all of them under `uv`."""
+        values: JsonObject = {**self.texts, **self.values}
+        return {"uv": values, **values}
 
 
 def step_variables(
@@ -54,8 +61,10 @@ def step_variables(
         ("handoff value", _handoff_variables(agent, state)),
     )
     texts, origins, hidden = _merge(layers)
+    values = {name: value for _, layer in reversed(layers) for name, value in layer.items() if value is not None}
     return Variables(
         texts=texts,
+        values=values,
         arguments=frozenset(name for name, origin in origins.items() if origin == "run argument"),
         hidden=hidden,
         missing_inputs=tuple(entry.name for entry in inputs if entry.required and entry.name not in texts),
