@@ -343,7 +343,8 @@ def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> No
     assert (dry.outputs["outcome"], real.outputs["outcome"]) == ("completed", "completed"), dry.log + real.log
     texts = json.loads(Path(dry.outputs["report"]).read_text())["texts"]
     (pull,), (comment,) = world.pulls(), world.comments()
-    assert _masked(texts["open_pull_request"]) == _masked(f"{pull['title']}\n\n{pull['body']}")
+    shown = re.sub(r"\n?<!-- /?stepflow\b.*?-->\n?", "", str(pull["body"]))
+    assert _masked(texts["open_pull_request"]) == _masked(f"{pull['title']}\n\n{shown}")
     assert _masked(texts["post_comment"]).rstrip() in _masked(comment)
     assert "@ann" not in texts["post_comment"], "it is filtered as a real one is"
     assert all(f"│ {line}" in dry.log for line in texts["post_comment"].splitlines() if line and line.isascii())
