@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
+    from stepflow.domain.decision import Violation
     from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
@@ -55,6 +56,19 @@ class Guards(Protocol):
     def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """What was changed under the validator that just ran, and what moved since the closing; what was hidden from it
         only when it `passed`."""
+        ...
+
+
+class BoundaryRules(Protocol):
+    """Judges what a closing asks for by the rules of the boundary, which will look once more."""
+
+    def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
+        """What the commits and the answer of a closing break; asked before its validators run."""
+        ...
+
+    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+        """What keeps green validators from speaking for the commits; asked after `judge_request` of the same
+        closing."""
         ...
 
 
@@ -115,3 +129,4 @@ class Ports:
     journal: Journal
     clock: Clock
     verdict: CustomVerdict | None = None
+    boundary_rules: BoundaryRules | None = None

@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.commit_policy import (
-    SUBMODULE,
-    SYMLINK,
-    Change,
-    clean_message,
-    is_among,
-    judge_changes,
-    name_some,
-    printable,
-)
-from stepflow.boundary.git import REMOVED, Git, GitFailed, Remote, TooMuch, compare_trees, lines_of, sizes_of, tree_of
+from stepflow.boundary.commit_check import Commit, check_commits
+from stepflow.boundary.commit_policy import CommitRules, clean_message
+from stepflow.boundary.git import Git, GitFailed, Remote, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import (
@@ -37,8 +29,7 @@ from stepflow.boundary.target_branch import (
 )
 from stepflow.boundary.verified_push import VerifiedPush, plan_commit
 from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.secrets import Redactor, find_secrets
+from stepflow.domain.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +38,6 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_types import Account
 
 
-MOST_COMMITS = 300
-LONGEST_TARGET = 4_096
 LONGEST_HEADER = 1024 * 1024
 #: The pack is for git to check: `index-pack --strict` does so in every version, fetching from a bundle only in some.
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
@@ -75,8 +64,7 @@ class BundlePush:
     agent: str
     issue: int | None = None
     tree: str | None = None
-    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
-    allowed_secret_paths: tuple[str, ...] = ()
+    rules: CommitRules = field(default_factory=CommitRules)
     redactor: Redactor = field(default_factory=Redactor)
     connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
@@ -110,10 +98,7 @@ class BundlePush:
                 connection=self.connection,
             )
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
-            try:
-                commits = self._checked(git)
-            except TooMuch as exc:
-                raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
+            commits = self._checked(git)
             if self.signer:
                 return self._plan_verified(git, url, commits, author, self.signer).push(branch, fast_forward)
             written = self._rewrite(git, commits, author)
@@ -137,36 +122,16 @@ class BundlePush:
             # Somebody was faster.
             return pushed()
 
-    def _checked(self, git: Git) -> tuple[_Commit, ...]:
+    def _checked(self, git: Git) -> tuple[Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
-        commits = self._commits(git, self._unbundle(git))
-        if refusal := judge_changes(_changes(git, self.base_commit, commits), self.protected_paths):
-            raise Refused(f"refused: {refusal}")
-        if found := self._find_secrets(git, commits):
-            raise Refused(
-                f"refused: what looks like a credential: {name_some(found)}",
-                hint="Keep it out of every commit; if it is none, name the file in `allowedSecretPaths` of agent.json.",
-            )
-        return commits
+        checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=self._rules)
+        for violation in checked.violations:
+            raise Refused(f"refused: {violation.message}", hint=violation.hint)
+        return checked.commits
 
-    def _find_secrets(self, git: Git, commits: tuple[_Commit, ...]) -> list[str]:
-        """Each credential that a commit adds to what the base has, by its kind, file, line and commit."""
-        base_tree = tree_of(git, self.base_commit)
-        first = {
-            change: commit.oid
-            for commit in reversed(commits)
-            for change in compare_trees(git, base_tree, {commit.tree})
-            if change.mode not in (SUBMODULE, REMOVED) and not is_among(change.path, self.allowed_secret_paths)
-        }
-        lines = lines_of(git, {change.oid for change in first})
-        found = {change: tuple(find_secrets(lines[change.oid])) for change in first}
-        before = lines_of(git, {change.before for change, hits in found.items() if hits})
-        return [
-            f"{kind} in {printable(change.path)}, line {number + 1}, commit {first[change][:12]}"
-            for change, hits in sorted(found.items(), key=lambda each: (each[0].path, each[0].oid))
-            for number, kind in hits
-            if lines[change.oid][number] not in before.get(change.before, ())
-        ]
+    @property
+    def _rules(self) -> CommitRules:
+        return replace(self.rules, by_api=self.signer is not None)
 
     def _unbundle(self, git: Git) -> str:
         if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:
@@ -185,29 +150,10 @@ class BundlePush:
             raise Refused("refused: the commits do not hold what the validators saw")
         return bundle.tip
 
-    def _commits(self, git: Git, tip: str) -> tuple[_Commit, ...]:
-        """The commits from the base to the tip, parents first; all of them descend from the base."""
-        text = git.run(
-            "log", "-z", "--topo-order", "--reverse", "--encoding=UTF-8", "--no-show-signature", "--no-mailmap",
-            "--format=%H%n%T%n%P%n%ct%n%B", tip, f"^{self.base_commit}",
-        )  # fmt: skip
-        commits = tuple(_commit(record) for record in text.decode(errors="replace").split("\0") if record)
-        known = {self.base_commit, *(commit.oid for commit in commits)}
-        if not commits or not all(commit.parents and known.issuperset(commit.parents) for commit in commits):
-            raise Refused(f"refused: the commits do not descend from {self.base_commit}, where the run began")
-        if len(commits) > MOST_COMMITS:
-            raise Refused(f"refused: {len(commits)} commits, and at most {MOST_COMMITS} may be pushed")
-        return commits
-
     def _plan_verified(
-        self, git: Git, url: str, commits: tuple[_Commit, ...], author: Account, signer: GitHubWriter
+        self, git: Git, url: str, commits: tuple[Commit, ...], author: Account, signer: GitHubWriter
     ) -> VerifiedPush:
-        """What GitHub is to write. Raises `Refused` when its API cannot carry a commit, before anything is written."""
-        if merges := [commit.oid[:12] for commit in commits if len(set(commit.parents)) > 1]:
-            raise Refused(
-                f"refused: GitHub's API cannot write a merge commit: {name_some(merges)}",
-                hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
-            )
+        """What GitHub is to write."""
         trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
         planned = [
             plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
@@ -225,13 +171,13 @@ class BundlePush:
             list_commits=lambda tip, branches: read_own_commits(history, url, tip, branches, self.base_commit),
         )
 
-    def _messages(self, commits: tuple[_Commit, ...]) -> list[str]:
+    def _messages(self, commits: tuple[Commit, ...]) -> list[str]:
         """The messages that the commits leave with."""
         trailers = {"Stepflow-Agent": self.agent, RUN_TRAILER: self.run_id, **self._issue_trailer}
         output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
         return [clean_message(commit.message, trailers, output_filter) for commit in commits]
 
-    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> tuple[str, ...]:
+    def _rewrite(self, git: Git, commits: tuple[Commit, ...], author: Account) -> tuple[str, ...]:
         """The same trees in commits that the bot answers for, parents first. Doing it again gives the same commits."""
         new = {self.base_commit: self.base_commit}
         for commit, message in zip(commits, self._messages(commits), strict=True):
@@ -297,41 +243,6 @@ def read_bundle(file: IO[bytes]) -> Bundle:
     file.seek(begin + header.end())
     builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
     return Bundle(tip=tip[1].decode(), builds_on=builds_on)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Commit:
-    """A commit of the run. `time` is in seconds since the epoch, as git prints it."""
-
-    oid: str
-    tree: str
-    parents: tuple[str, ...]
-    time: str
-    message: str
-
-
-def _commit(record: str) -> _Commit:
-    oid, tree, parents, time, message = record.split("\n", 4)
-    return _Commit(oid=oid, tree=tree, parents=tuple(parents.split()), time=time, message=message)
-
-
-def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
-    """What every single commit has that the base has not."""
-    base_tree = tree_of(git, base)
-    changes = compare_trees(git, base_tree, {commit.tree for commit in commits})
-    sizes = sizes_of(git, {change.oid for change in changes if change.mode not in (SUBMODULE, REMOVED)})
-    return tuple(
-        replace(
-            change,
-            size=sizes.get(change.oid, 0),
-            target=_target(git, change.oid, sizes[change.oid]) if change.mode == SYMLINK else None,
-        )
-        for change in changes
-    )
-
-
-def _target(git: Git, oid: str, size: int) -> str:
-    return git.run("cat-file", "blob", oid).decode(errors="surrogateescape") if size <= LONGEST_TARGET else "/"
 
 
 def _push_commit(

@@ -9,13 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
+from stepflow.domain.decision import Violation
+from stepflow.domain.definition import DEFAULT_MOST_BYTES, DEFAULT_MOST_FILES, DEFAULT_PROTECTED_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
-MOST_FILES = 300
-MOST_BYTES = 8 * 1024 * 1024
 MOST_NAMED = 20
 SUBMODULE, SYMLINK = "160000", "120000"
 
@@ -34,22 +34,62 @@ class Change:
     target: str | None = None
 
 
-def judge_changes(changes: Sequence[Change], protected: Sequence[str]) -> str | None:
+@dataclass(frozen=True, kw_only=True)
+class CommitRules:
+    """What commits must keep to. `by_api`: GitHub's API is to write them, which cannot carry everything."""
+
+    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    allowed_secret_paths: tuple[str, ...] = ()
+    most_files: int = DEFAULT_MOST_FILES
+    most_bytes: int = DEFAULT_MOST_BYTES
+    by_api: bool = False
+
+
+COMMIT_LESS = "Commit less: large, generated, and binary files belong into .gitignore."
+
+
+def rewrite_advice(base: str) -> str:
+    """What corrects commits: a later commit that takes something back does not."""
+    return (
+        "Every commit counts, also what a later one takes back, so make the commits anew: "
+        f"`git reset --soft {base[:12]}` undoes them and keeps the files."
+    )
+
+
+def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Violation]:
     """Why these changes may not leave. Every commit counts, also what a later one takes back."""
-    if guarded := [change for change in changes if is_among(change.path, protected)]:
-        return f"protected path: {_named(guarded)}"
-    if submodules := [change for change in changes if change.mode == SUBMODULE]:
-        return f"submodule or nested repository: {_named(submodules)}"
-    if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
-        return f"symlink that leaves the tree: {_named(links)}"
-    if (files := len({change.path for change in changes})) > MOST_FILES:
-        return f"{files} changed files, and at most {MOST_FILES} may be pushed"
-    size = sum({change.oid: change.size for change in changes}.values())
-    if size > MOST_BYTES:
-        return (
-            f"{size / 1024 / 1024:.1f} MiB of changed files, and at most {MOST_BYTES // 1024 // 1024} MiB may be pushed"
+    if guarded := [change for change in changes if is_among(change.path, rules.protected_paths)]:
+        yield Violation(
+            message=f"protected path: {_named(guarded)}",
+            advice="No commit of this run may change a protected path: leave it as it is.",
+            hint="Make that change yourself, or narrow `protectedPaths` in agent.json.",
         )
-    return None
+    if submodules := [change for change in changes if change.mode == SUBMODULE]:
+        yield Violation(
+            message=f"submodule or nested repository: {_named(submodules)}",
+            advice="Commit no submodule and no repository inside the repository: remove the `.git` of a folder whose "
+            "files belong to the change, or leave the folder out.",
+        )
+    if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
+        yield Violation(
+            message=f"symlink that leaves the tree: {_named(links)}",
+            advice="Let a symlink point to a place inside the repository by a relative path, or commit a file instead.",
+        )
+    if (files := len({change.path for change in changes})) > rules.most_files:
+        yield Violation(
+            message=f"{files} changed files, and at most {rules.most_files} may be pushed",
+            advice="Commit fewer files: those that are generated or installed belong into .gitignore.",
+            hint="Raise `pullRequest.maxFiles` in agent.json if the change has to be as large as that.",
+        )
+    sizes = {change.oid: change for change in changes}
+    if (size := sum(change.size for change in sizes.values())) > rules.most_bytes:
+        largest = max(changes, key=lambda change: change.size)
+        yield Violation(
+            message=f"{size:,} bytes of changed files, and at most {rules.most_bytes:,} may be pushed; the largest is "
+            f"{printable(largest.path)}",
+            advice=COMMIT_LESS,
+            hint="Raise `pullRequest.maxBytes` in agent.json if the change has to be as large as that.",
+        )
 
 
 def is_among(path: str, globs: Sequence[str]) -> bool:

@@ -13,13 +13,14 @@ import subprocess
 import tempfile
 import threading
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from stepflow.boundary.commit_policy import MOST_BYTES, Change
+from stepflow.boundary.commit_policy import Change
 from stepflow.boundary.connection import git_connection_settings
 from stepflow.boundary.retry_policy import GitHubFailed
 from stepflow.domain.connection import DIRECT, Connection
+from stepflow.domain.definition import LARGEST_MOST_BYTES
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
@@ -284,7 +285,16 @@ def _git_path() -> str:
     return path
 
 
-def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
+class GitReader(Protocol):
+    """Git in a repository that holds the commits of a run."""
+
+    def run(self, *args: str, stdin: bytes = b"", memory: int | None = None) -> bytes:
+        """What the command prints. Raises `BoundaryError`, or `TooMuch` for more output than is taken. `memory` is its
+        limit in bytes, where that can be set."""
+        ...
+
+
+def compare_trees(git: GitReader, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
     """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
     changes: set[Change] = set()
     for tree in sorted(set(trees)):
@@ -306,16 +316,16 @@ def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ..
     return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))
 
 
-def sizes_of(git: Git, blobs: Collection[str]) -> dict[str, int]:
+def sizes_of(git: GitReader, blobs: Collection[str]) -> dict[str, int]:
     """The sizes in bytes of those of these blobs that are there."""
     lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
     pairs = (line.split() for line in lines.decode().splitlines() if not line.endswith(" missing"))
     return {oid: int(size) for oid, size in pairs}
 
 
-def blobs_of(git: Git, oids: Collection[str]) -> dict[str, bytes]:
-    """The contents of those of these blobs that are there and no larger than what may be pushed."""
-    present = {oid: size for oid, size in sizes_of(git, oids).items() if size <= MOST_BYTES}
+def blobs_of(git: GitReader, oids: Collection[str]) -> dict[str, bytes]:
+    """The contents of those of these blobs that are there and no larger than what may ever be pushed."""
+    present = {oid: size for oid, size in sizes_of(git, oids).items() if size <= LARGEST_MOST_BYTES}
     output = io.BytesIO(git.run("cat-file", "--batch", stdin="\n".join(present).encode(), memory=_DIFF_MEMORY))
     contents: dict[str, bytes] = {}
     while head := output.readline():
@@ -325,7 +335,7 @@ def blobs_of(git: Git, oids: Collection[str]) -> dict[str, bytes]:
     return contents
 
 
-def lines_of(git: Git, blobs: Collection[str]) -> dict[str, list[str]]:
+def lines_of(git: GitReader, blobs: Collection[str]) -> dict[str, list[str]]:
     """The lines of such blobs. A null byte is left out: UTF-16 has one beside each letter."""
     return {
         oid: content.replace(b"\0", b"").decode(errors="replace").split("\n")
@@ -333,6 +343,6 @@ def lines_of(git: Git, blobs: Collection[str]) -> dict[str, list[str]]:
     }
 
 
-def tree_of(git: Git, commit: str) -> str:
+def tree_of(git: GitReader, commit: str) -> str:
     """The id of a commit's tree."""
     return git.run("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()

@@ -28,7 +28,7 @@ from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer
     from stepflow.boundary.settings import BoundarySettings
@@ -46,6 +46,7 @@ class Plan:
 
     `base` is empty when the default branch is meant. `expects` is the state in which the issue must be found after
     the last effect; None when any will do. `reads_back`: the state is read at all (verdict type `poll:state`).
+    `objections` are those of the `warnings` that another answer would avoid.
     `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects. `no_changes` says
     that the agent was to change something and did not; else it is empty. `follow_up` is None for a run that
     begins at the base.
@@ -59,6 +60,7 @@ class Plan:
     base: str = ""
     effects: tuple[Effect, ...] = ()
     warnings: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
     refusal: str | None = None
     expects: str | None = None
     reads_back: bool = False
@@ -145,7 +147,7 @@ class CommitsInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Adds one run's effects to an empty plan. `warnings` grows as effects are planned."""
+    """Adds one run's effects to an empty plan. `warnings` and `objections` grow as effects are planned."""
 
     agent: AgentDefinition
     facts: RunFacts
@@ -154,9 +156,11 @@ class Planner:
     commits: CommitsInfo | None
     verified: str = ""
     warnings: list[str] = field(default_factory=list)
+    objections: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.warnings.extend(self.requested.warnings)
+        for warning in self.requested.warnings:
+            self._object(warning)
 
     def planned(self, summary: str, removed: str) -> Plan:
         """The plan with its effects, or with the reason why nothing may be written."""
@@ -184,7 +188,8 @@ class Planner:
             self.plan,
             base=self.base,
             effects=effects,
-            warnings=tuple(self.plan.output_filter.redactor(warning) for warning in self.warnings),
+            warnings=self._redacted(self.warnings),
+            objections=self._redacted(self.objections),
             expects=("open" if by_merge else "closed") if closes else None,
             reads_back=self.plan.issue is not None and self.agent.verdict.type is VerdictType.POLL_STATE,
             no_changes=self.no_changes(),
@@ -202,7 +207,8 @@ class Planner:
             self.plan,
             base=follow_up.base,
             effects=effects,
-            warnings=tuple(self.plan.output_filter.redactor(warning) for warning in self.warnings),
+            warnings=self._redacted(self.warnings),
+            objections=self._redacted(self.objections),
             no_changes=self.no_changes(),
             follow_up=follow_up,
         )
@@ -211,9 +217,7 @@ class Planner:
         """One reply for each thread that the run was shown."""
         answers = {answer.thread: answer for answer in self.requested.threads}
         if unknown := [thread for thread in answers if thread not in follow_up.threads]:
-            self.warnings.append(
-                f"No reply is written in threads that the run was not shown: {', '.join(unknown)[:200]}."
-            )
+            self._object(f"No reply is written in threads that the run was not shown: {', '.join(unknown)[:200]}.")
         if not (follow_up.threads and self._github.comment and self._allows(AllowedEffect.COMMENT)):
             return ()
         replies = (self._reply(thread, answers.get(thread), pushes) for thread in follow_up.threads)
@@ -311,11 +315,22 @@ class Planner:
         by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
         add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
         remove = (*self._github.labels_remove, *self.requested.labels_remove) if by_answer else ()
+        if by_answer:
+            self.objections.extend(self._label_objections())
         added, removed = choose_labels(add, remove, self._github, self.plan.settings, self.warnings)
         return (
             *((AddLabels(labels=added),) if added else ()),
             *((RemoveLabels(labels=removed),) if removed else ()),
         )
+
+    def _label_objections(self) -> Iterator[str]:
+        """About labels that the answer asks for; the one that started the run comes off in any case."""
+        settings = self.plan.settings
+        started = (settings.started_by_label or "").casefold()
+        removed = (label for label in self.requested.labels_remove if label.casefold() != started)
+        for label in _distinct((*self.requested.labels_add, *removed)):
+            if reason := _objection(label, self._github, settings):
+                yield f"Label `{label[:LONGEST_LABEL]}` cannot be changed: {reason}."
 
     def release(self) -> tuple[CreateRelease, ...]:
         """A release, where the agent lists that effect."""
@@ -326,7 +341,7 @@ class Planner:
             self.warnings.append("No release is created: `allowedEffects` in agent.json does not list `release`.")
             return ()
         if not _TAG.fullmatch(requested.tag):
-            self.warnings.append(f"No release is created: {requested.tag[:80]!r} cannot be the name of a tag.")
+            self._object(f"No release is created: {requested.tag[:80]!r} cannot be the name of a tag.")
             return ()
         name = filter_line(requested.name or requested.tag, self.plan.output_filter)
         return (
@@ -369,6 +384,14 @@ class Planner:
             f"Close #{issue.number} by hand after the merge: the pull request goes to `{self.base}`, and GitHub closes "
             f"issues only at a merge into the default branch, `{default}`."
         )
+
+    def _object(self, objection: str) -> None:
+        """Warn of something that another answer would avoid."""
+        self.warnings.append(objection)
+        self.objections.append(objection)
+
+    def _redacted(self, texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(self.plan.output_filter.redactor, texts))
 
     def _allows(self, effect: AllowedEffect) -> bool:
         return effect in self._github.allowed_effects

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.commit_policy import MOST_BYTES, SUBMODULE, SYMLINK, Change, name_some, printable
+from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, name_some, printable
 from stepflow.boundary.git import REMOVED, blobs_of, compare_trees, sizes_of
 from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, WriteFailed
-from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import HEADS, RUN_TRAILER, BranchCommit, Branches, Pushed, has_marks, moved_on
+from stepflow.domain.decision import Violation
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from stepflow.boundary.git import Git
+    from stepflow.boundary.git import Git, GitReader
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.github_types import Account, CommitNow
 
 PLAIN, EXECUTABLE = "100644", "100755"
 UNPROCESSABLE = 422
+#: Of one commit, in one request.
+MOST_BYTES = 8 * 1024 * 1024
 #: GraphQL's errors without a known type count as 400, and a ref that has moved may be among them; one that is gone is
 #: not found.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
@@ -48,22 +51,50 @@ class PlannedCommit:
         return f"{self.headline}\n\n{self.body}"
 
 
-def plan_commit(git: Git, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
-    """What GitHub is asked for. Raises `Refused` for what its API cannot carry."""
+def plan_commit(git: GitReader, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
+    """What GitHub is asked for."""
     changes = compare_trees(git, parent_tree, {tree})
-    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
-        raise Refused(f"refused: GitHub's API cannot write {name_some(reasons)}", hint=_HINT)
     written = tuple(change for change in changes if change.mode != REMOVED)
+    removed = tuple(change.path for change in changes if change.mode == REMOVED)
+    headline, _, body = message.strip().partition("\n")
+    return PlannedCommit(headline=headline.strip(), body=body.strip(), tree=tree, written=written, removed=removed)
+
+
+def judge_for_api(
+    git: GitReader, commits: Sequence[tuple[str, tuple[str, ...], str]], base_tree: str
+) -> Iterator[Violation]:
+    """What GitHub's API has no words for in commits, parents first, each with its id, its parents and its tree."""
+    if merges := [oid[:12] for oid, parents, _ in commits if len(set(parents)) > 1]:
+        yield Violation(
+            message=f"GitHub's API cannot write a merge commit: {name_some(merges)}",
+            advice="Make no merge commit.",
+            hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
+        )
+        return
+    trees = [base_tree, *(tree for _, _, tree in commits)]
+    for parent_tree, tree in pairwise(trees):
+        yield from _judge_for_api(git, compare_trees(git, parent_tree, {tree}))
+
+
+def _judge_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violation]:
+    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
+        yield Violation(
+            message=f"GitHub's API cannot write {name_some(reasons)}",
+            advice="GitHub itself writes the commits of this run, and it can add, change, and remove plain files only: "
+            "do without the others.",
+            hint=_HINT,
+        )
+        return
+    written = [change for change in changes if change.mode != REMOVED]
     sizes = sizes_of(git, {change.oid for change in written})
     if sum(sizes[change.oid] for change in written) > MOST_BYTES:
         largest = max(written, key=lambda change: sizes[change.oid])
         limit = f"{MOST_BYTES // 1024 // 1024} MiB in one commit"
-        raise Refused(
-            f"refused: GitHub's API is given at most {limit}; the largest file is {printable(largest.path)}", hint=_HINT
+        yield Violation(
+            message=f"GitHub's API is given at most {limit}; the largest file is {printable(largest.path)}",
+            advice="Commit less at once.",
+            hint=_HINT,
         )
-    removed = tuple(change.path for change in changes if change.mode == REMOVED)
-    headline, _, body = message.strip().partition("\n")
-    return PlannedCommit(headline=headline.strip(), body=body.strip(), tree=tree, written=written, removed=removed)
 
 
 def _not_carried(change: Change) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, cast
 from pydantic import Field, Strict, WithJsonSchema
 
 from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
+from stepflow.domain.definition import DEFAULT_MOST_BYTES, DEFAULT_MOST_FILES, LARGEST_MOST_BYTES, LARGEST_MOST_FILES
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
@@ -124,6 +125,8 @@ class PullRequest(FileModel):
     base: str | None = None
     branch_prefix: str | None = None
     title: str | None = None
+    max_files: Annotated[int, Field(ge=1, le=LARGEST_MOST_FILES)] = DEFAULT_MOST_FILES
+    max_bytes: Annotated[int, Field(ge=1, le=LARGEST_MOST_BYTES)] = DEFAULT_MOST_BYTES
 
 
 class Comment(FileModel):

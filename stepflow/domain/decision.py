@@ -98,6 +98,17 @@ class ValidatorFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Violation:
+    """A rule of the boundary that a closing breaks. `message` names the rule and what breaks it; `advice` is for the
+    agent, `hint` for people. One that `refuses` ends the run; of any other the boundary only leaves something out."""
+
+    message: str
+    advice: str
+    hint: str = ""
+    refuses: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Done:
     """Nothing is left to check. `validated` is false when a red validator was skipped; `closing` is what the validators
     saw, None without any."""
@@ -122,7 +133,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True)
 class Unproven:
-    """The validators are green, but what they saw is not what would be pushed: the run is refused."""
+    """What would be pushed breaks a rule of the boundary, or is not what green validators saw: the run is refused."""
 
     reason: str
 

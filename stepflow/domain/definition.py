@@ -321,6 +321,15 @@ class AgentVerdict:
     handler: SourceText | None = None
 
 
+#: How much the commits of a run may change, where agent.json does not say.
+DEFAULT_MOST_FILES = 300
+DEFAULT_MOST_BYTES = 8 * 1024 * 1024
+#: What agent.json may say at most. GitHub lists no more files of a pull request, and the bundle in which commits leave
+#: the sandbox holds little more.
+LARGEST_MOST_FILES = 3000
+LARGEST_MOST_BYTES = 24 * 1024 * 1024
+
+
 @dataclass(frozen=True, kw_only=True)
 class PullRequestSettings:
     """`runner.integrations.github.pullRequest` (boundary.md)."""
@@ -330,6 +339,8 @@ class PullRequestSettings:
     base: str | None = None
     branch_prefix: str = "stepflow/"
     title: str | None = None
+    max_files: int = DEFAULT_MOST_FILES
+    max_bytes: int = DEFAULT_MOST_BYTES
 
 
 #: boundary.md: any other effect is refused when a definition does not list it.
@@ -353,6 +364,24 @@ class GitHubSettings:
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
     allowed_secret_paths: tuple[str, ...] = ()
     close_by: CloseBy = CloseBy.AUTO
+
+    @property
+    def pushes(self) -> bool:
+        """Whether commits of a completed run are pushed."""
+        return self.enabled and self.pull_request.enabled and AllowedEffect.PULL_REQUEST in self.allowed_effects
+
+
+#: The check of every agent that the engine brings: what the boundary would refuse. It runs before the validators.
+BOUNDARY_RULES = Validator(
+    name="boundary-rules",
+    command="",
+    success=ExitCode(code=0),
+    pattern=FailurePattern(
+        name="boundary-rules",
+        description="What this closing asks for breaks a rule of what may be written to GitHub.",
+        edition="failed",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

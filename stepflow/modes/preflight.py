@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
-from stepflow.domain.definition import guidance_files
+from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
 from stepflow.domain.figures import count, usd
 from stepflow.domain.output_excerpt import telling_line
 from stepflow.domain.problem import Problem, Severity, count_problems
@@ -68,6 +68,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", agent.problems)
             yield from _guidance(agent)
             yield from _tools(agent)
+            yield from _rules(agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
             yield _judged("definition", problems)
@@ -121,6 +122,15 @@ def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
     if len(same := {*tools.values()}) == 1:
         tools = {"tools": same.pop()}
     yield from (ok(name, detail) for name, detail in tools.items())
+
+
+def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """What every closing is judged by beside the validators."""
+    if agent.github.pushes:
+        limits = agent.github.pull_request
+        most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
+        protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
+        yield ok(BOUNDARY_RULES.name, f"judged at each closing: {most}; {protected}")
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -30,6 +30,7 @@ from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
+from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, toolbox_options
@@ -192,6 +193,7 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
         journal=run.journal,
         clock=clock,
         verdict=run.prepared.verdict,
+        boundary_rules=ClosingRules(run, toolbox),
     )
     return ports, snapshotter
 

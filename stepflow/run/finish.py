@@ -16,6 +16,7 @@ from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
+from stepflow.domain.decision import Violation
 from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
@@ -30,18 +31,19 @@ from stepflow.report.summary import comment_summary, removed_text, verified
 from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import boundary_settings, check_addresses
+from stepflow.run.parts import boundary_settings, check_addresses, commit_rules
 from stepflow.run.prepare import load_requested
 from stepflow.run.recorded import JOURNAL
 from stepflow.run.reports import collect_run, comment_text, guard_warnings, pushed_commit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.plan import Plan
-    from stepflow.domain.checkout import DiffStat
+    from stepflow.domain.checkout import BundleInfo, DiffStat
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
     from stepflow.domain.report import RunReport
@@ -125,11 +127,8 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
         try:
             # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
             with tempfile.TemporaryFile(buffering=0) as file:
-                bundle = toolbox.stream_bundle(
-                    base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=closing.commit
-                )
-                file.seek(0)
-                problem = _unkeepable(file, run.request) if bundle else ""
+                bundle = stream_commits(toolbox, file, base_commit, closing.commit)
+                problem = find_unkeepable(file, run.request) if bundle else ""
                 if bundle and not problem:
                     file.seek(0)
                     with path.open("wb") as copy:
@@ -165,7 +164,27 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
     return work
 
 
-def _unkeepable(file: IO[bytes], request: RunRequest) -> str:
+def stream_commits(toolbox: Toolbox, file: IO[bytes], base_commit: str, commit: str = "") -> BundleInfo | None:
+    """Put the commits since the base, by default up to HEAD, into the file as a bundle; None when there are none.
+    Raises `BoundaryError` where they are too large or cannot be read, and `OSError` where the file takes no more."""
+    problems: list[OSError] = []
+
+    def keep(data: bytes) -> None:
+        """An exception here would leave a toolbox that can only be closed."""
+        try:
+            if not problems:
+                file.write(data)
+        except OSError as exc:
+            problems.append(exc)
+
+    bundle = toolbox.stream_bundle(base_commit, keep, max_bytes=MOST_BUNDLE_BYTES, commit=commit)
+    for problem in problems:
+        raise problem
+    file.seek(0)
+    return bundle
+
+
+def find_unkeepable(file: IO[bytes], request: RunRequest) -> str:
     """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
     from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
 
@@ -325,11 +344,19 @@ def _refusal(run: Run, plan: Plan) -> Ending | None:
     reason, work = plan.refusal, run.work
     pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
     if not reason and pushes and work.is_checked and work.uncommitted:
-        reason = (
-            f"refused: the checks ran beside files that no commit holds, so they do not speak for the commits: "
-            f"{named(work.uncommitted)}. Let the agent commit them, remove them, or name them in .gitignore."
-        )
+        beside = beside_commits(work.uncommitted)
+        reason = f"refused: {beside.message}. {beside.hint}"
     return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
+
+
+def beside_commits(files: Sequence[str]) -> Violation:
+    """Why checks that ran beside these files do not speak for commits that hold none of them."""
+    return Violation(
+        message="the checks ran beside files that no commit holds, so they do not speak for the commits: "
+        + named(files),
+        advice="Commit these files, remove them, or name them in .gitignore and commit that.",
+        hint="Let the agent commit them, remove them, or name them in .gitignore.",
+    )
 
 
 def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
@@ -399,8 +426,7 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
         agent=agent.name,
         issue=run.facts.issue.number if run.facts.issue else None,
         tree=work.tree,
-        protected_paths=agent.github.protected_paths,
-        allowed_secret_paths=agent.github.allowed_secret_paths,
+        rules=commit_rules(request, agent),
         redactor=run.request.redactor,
         connection=request.proxy_config.connection_to(server),
         signer=writer if request.inputs.commits is Commits.VERIFIED else None,

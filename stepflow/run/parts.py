@@ -9,11 +9,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
+from stepflow.boundary.commit_policy import CommitRules
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.definition import guidance_files
 from stepflow.domain.event import RunStarted
-from stepflow.domain.words import Provider, VerdictType
+from stepflow.domain.words import Commits, Provider, VerdictType
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel, address_of
@@ -62,6 +63,18 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
         root=facts.root,
         follow_up=facts.follow_up,
         guidance=guidance_files(agent.all_guidance),
+    )
+
+
+def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
+    """What the commits of a run must keep to."""
+    github = agent.github
+    return CommitRules(
+        protected_paths=github.protected_paths,
+        allowed_secret_paths=github.allowed_secret_paths,
+        most_files=github.pull_request.max_files,
+        most_bytes=github.pull_request.max_bytes,
+        by_api=request.inputs.commits is Commits.VERIFIED,
     )
 
 

@@ -47,6 +47,10 @@ _REACH_HINT = "Put the checkout and the folder for temporary files where the too
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
+class BundleTooLarge(BoundaryError):
+    """The commits of a run are more than leaves the sandbox."""
+
+
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
@@ -203,10 +207,10 @@ class Toolbox:
         """Stream a bundle of `base_commit..commit` to the sink, piece by piece; None when there are no commits. Without
         a `commit`, HEAD's.
 
-        Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
-        (the sink then holds a part that is of no use) or git cannot make it.
+        Everything that still runs is killed first. Raises `BundleTooLarge` when the bundle is larger than `max_bytes`
+        (the sink then holds a part that is of no use), and `BoundaryError` when git cannot make it.
         """
-        too_large = BoundaryError(
+        too_large = BundleTooLarge(
             f"The commits of this run make a bundle of more than {max_bytes} bytes.",
             hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
         )
@@ -238,6 +242,22 @@ class Toolbox:
             size=answer["bytes"],
             changes=_diff_stat(answer["changes"]) if answer["changes"] else None,
         )
+
+    def read_objects(self, *arguments: str, base: str, stdin: str, limit: int) -> bytes | None:
+        """What a git command prints in the sandbox that only reads objects; None where that is more than `limit` bytes.
+        `base` is any commit of the repository. Raises `BoundaryError` when git fails."""
+        output = bytearray()
+        request: JsonObject = {
+            "op": "read_objects",
+            "arguments": list(arguments),
+            "base": base,
+            "stdin": stdin,
+            "limit": limit,
+        }
+        answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=output.extend)
+        if "problem" in answer:
+            raise BoundaryError(f"The commits cannot be read from the checkout: {answer['problem']}.")
+        return None if answer.get("too_large") or len(output) > limit else bytes(output)
 
     @property
     def isolation(self) -> Mapping[str, str]:

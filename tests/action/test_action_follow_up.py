@@ -215,7 +215,8 @@ def test_rounds_are_counted_by_what_was_pushed_and_end(opened: World) -> None:
 
 def test_answers_about_nothing_and_no_answer_are_told_as_what_they_are(opened: World) -> None:
     answers = [{"thread": "PRRT_2", "applied": True, "why": "Done."}, {"thread": "PRRT_9", "applied": True, "why": "x"}]
-    done = follow_up(opened, [*improve()[1:2], answer("closure.issue", "closing", comment="Well.", threads=answers)])
+    insists = [*improve()[1:2], answer("closure.issue", "closing", comment="Well.", threads=answers)] * 2
+    done = follow_up(opened, insists)
     assert done.outputs["outcome"] == "completed", done.log
     assert last_words(opened, 1) == "Not applied: the run does not say what became of it."
     assert last_words(opened, 2) == "Not applied: the run made no commit. Done."
@@ -224,7 +225,7 @@ def test_answers_about_nothing_and_no_answer_are_told_as_what_they_are(opened: W
 
 
 def test_neither_a_commit_nor_an_answer_is_no_changes(opened: World) -> None:
-    done = follow_up(opened, improve()[1:])
+    done = follow_up(opened, improve()[1:] * 2)
     assert (done.outputs["outcome"], done.exit_code) == ("no_changes", 0), done.log
     assert "made no commit and answered no thread" in opened.comments()[0]
 

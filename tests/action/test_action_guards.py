@@ -94,19 +94,20 @@ def test_a_changed_guard_blocks_until_it_is_put_back(world: World) -> None:
     assert "README.md (added)" in retry
 
 
-def test_a_definition_that_is_changed_midway_is_not_used_and_blocks_the_push(world: World) -> None:
+def test_a_definition_that_is_changed_midway_is_not_used(world: World) -> None:
+    """Also where the agent may push such a change."""
+    unprotected = {"protectedPaths": ["CODEOWNERS"]}
+    world.edit("agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(unprotected))
     script = 's/grep .*/true",/; s/git status --porcelain/true/'
     prompt = "find .agent -name '*.md' -exec sh -c 'echo EVIL > \"$1\"' sh {} ';'"
     change = f"sed -i '{script}' .agent/fixer/steps_registry.json; {prompt}; git add -A; {COMMIT}"
     done = world.run([*did(change), bash(GREET), HANDED_OVER, CLAIM])
-    assert done.outputs["outcome"] == "refused", done.log
-    assert "refused: protected path: .agent/fixer/" in done.outputs["reason"]
+    assert done.outputs["outcome"] == "completed", done.log
     ran = validators(world, done)
     assert [passed for name, passed, _ in ran if name == "greeting"] == [False, True]
     opened = [event for event in world.events(done) if event["event"] == "prompt_rendered"]
     assert len(opened) > 3
     assert "EVIL" not in "".join(str(event["blocks"]) + event["system"] for event in opened)
-    assert world.wrote_nothing(but_comments=1)
 
 
 @pytest.mark.parametrize(

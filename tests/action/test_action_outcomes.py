@@ -233,7 +233,7 @@ def test_a_closing_without_a_commit_of_an_agent_that_closes_by_merging_is_no_cha
     github = {"defaultClosureAction": "close", "closeBy": "merge"}
     world.edit("agent.json", lambda agent: agent["runner"]["integrations"].update(github=github))
     world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
-    done = world.run([understood(), *solve()[2:]])
+    done = world.run([understood(), *solve()[2:] * 2])
     assert (done.outputs["outcome"], done.outputs["success"], done.exit_code) == ("no_changes", "false", 0), done.log
     assert "the run made no commit" in done.outputs["reason"]
     (comment,) = world.comments()

@@ -33,9 +33,9 @@ COMMITTED = {
 
 
 def greet(command: str) -> list[Reply]:
-    """A run that would end with a pull request."""
+    """A run that would end with a pull request, and insists on it."""
     _, _, *rest = solve()
-    return [understood(), bash(f"{command} && echo 'hello, world' > greeting.txt && {COMMIT}"), *rest]
+    return [understood(), bash(f"{command} && echo 'hello, world' > greeting.txt && {COMMIT}"), *rest * 3]
 
 
 def unpacked(folder: Path) -> bytes:

@@ -54,7 +54,7 @@ def test_a_second_run_with_the_same_work_writes_no_commit_and_keeps_the_pull_req
 )
 def test_what_the_api_cannot_carry_ends_as_refused_with_its_path(world: World, command: str, says: str) -> None:
     work = bash(f"{command} && echo 'hello, world' > greeting.txt && git add --all && {COMMIT}")
-    script = [understood(), work, *solve()[2:]]
+    script = [understood(), work, *solve()[2:] * 3]
     done = world.run(script, commits="verified")
     assert (done.outputs["outcome"], done.exit_code) == ("refused", 1), done.log
     assert says in done.outputs["reason"]

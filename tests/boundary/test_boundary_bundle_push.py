@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.commit_policy import CommitRules
 from stepflow.boundary.git import MOST_ENTRIES
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
@@ -283,7 +284,10 @@ REFUSED: dict[str, tuple[Callable[[Checkout], None], str]] = {
         edit("/".join(["d"] * 101) + "/f"),
         "the commits are too large to be looked at (their folders are nested more than 100 deep)",
     ),
-    "too many bytes": (big_file, "8.0 MiB of changed files, and at most 8 MiB may be pushed"),
+    "too many bytes": (
+        big_file,
+        "8,388,609 bytes of changed files, and at most 8,388,608 may be pushed; the largest is big.bin",
+    ),
 }
 
 
@@ -318,7 +322,7 @@ def test_symlinks_inside_the_tree_may_leave(push: Pushing, checkout: Checkout) -
 def test_protected_paths_are_the_definitions_own(push: Pushing, checkout: Checkout) -> None:
     checkout.write(".github/workflows/ci.yml", "on: push # ok\n")
     checkout.commit()
-    assert push(protected_paths=("secrets/**",)).branch == BRANCH
+    assert push(rules=CommitRules(protected_paths=("secrets/**",))).branch == BRANCH
 
 
 def test_another_history_is_refused(push: Pushing, checkout: Checkout, origin: Path) -> None:
@@ -546,8 +550,8 @@ def test_a_path_of_the_definition_may_hold_what_looks_like_one(push: Pushing, ch
     checkout.write("tests/keys.txt", f"{KEY}\n")
     checkout.commit("A key for tests")
     with pytest.raises(Refused):
-        push(allowed_secret_paths=("docs/**",))
-    assert push(allowed_secret_paths=("tests/keys.*",)).branch == BRANCH
+        push(rules=CommitRules(allowed_secret_paths=("docs/**",)))
+    assert push(rules=CommitRules(allowed_secret_paths=("tests/keys.*",))).branch == BRANCH
 
 
 def test_commits_go_on_top_of_a_branch_that_stands_where_the_run_began(

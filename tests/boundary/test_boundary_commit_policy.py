@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.commit_policy import SYMLINK, Change, clean_message, judge_changes
+from stepflow.boundary.commit_policy import SYMLINK, Change, CommitRules, clean_message, judge_changes
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
@@ -17,6 +17,12 @@ OURS = {"Stepflow-Run": "run-1"}
 
 def changed(path: str, **more: object) -> Change:
     return Change(**{"path": path, "mode": "100644", "oid": path, **more})  # type: ignore[arg-type]
+
+
+def judge(changes: list[Change], protected: tuple[str, ...], **limits: int) -> str | None:
+    """The first rule that the changes break."""
+    rules = CommitRules(protected_paths=protected, **limits)
+    return next((violation.message for violation in judge_changes(changes, rules)), None)
 
 
 @pytest.mark.parametrize(
@@ -45,17 +51,17 @@ def changed(path: str, **more: object) -> Change:
 )
 def test_the_default_protected_paths(path: str) -> None:
     shown = path.encode("unicode_escape").decode()
-    assert judge_changes([changed(path)], DEFAULT_PROTECTED_PATHS) == f"protected path: {shown}"
+    assert judge([changed(path)], DEFAULT_PROTECTED_PATHS) == f"protected path: {shown}"
 
 
 def test_a_pattern_of_dots_stays_what_it_is() -> None:
-    assert judge_changes([changed("a/..b"), changed("...")], ("..",)) is None
-    assert judge_changes([changed("...")], ("...",)) is not None
+    assert judge([changed("a/..b"), changed("...")], ("..",)) is None
+    assert judge([changed("...")], ("...",)) is not None
 
 
 @pytest.mark.parametrize("path", ["github/x", "a/.github/x", "action.yml.md", "my-action.yml", ".agents/x", "src/a.py"])
 def test_paths_that_only_look_protected(path: str) -> None:
-    assert judge_changes([changed(path)], DEFAULT_PROTECTED_PATHS) is None
+    assert judge([changed(path)], DEFAULT_PROTECTED_PATHS) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_paths_that_only_look_protected(path: str) -> None:
     ],
 )
 def test_globs_mean_what_they_mean_to_git(glob: str, path: str, fits: bool) -> None:
-    assert (judge_changes([changed(path)], (glob,)) is not None) is fits
+    assert (judge([changed(path)], (glob,)) is not None) is fits
 
 
 @pytest.mark.parametrize(
@@ -101,26 +107,24 @@ def test_globs_mean_what_they_mean_to_git(glob: str, path: str, fits: bool) -> N
     ],
 )
 def test_symlinks(path: str, target: str, leaves: bool) -> None:
-    assert (judge_changes([changed(path, mode=SYMLINK, target=target)], ()) is not None) is leaves
+    assert (judge([changed(path, mode=SYMLINK, target=target)], ()) is not None) is leaves
 
 
 def test_the_same_content_counts_once_and_the_same_path_counts_once() -> None:
     big = [changed(f"{n}.bin", oid="same", size=5_000_000) for n in range(9)]
-    assert judge_changes(big, ()) is None
-    assert judge_changes([*big, changed("other", size=5_000_000)], ()) is not None
-    assert judge_changes([changed("a", oid=str(n)) for n in range(900)], ()) is None
+    assert judge(big, ()) is None
+    assert judge([*big, changed("other", size=5_000_000)], ()) is not None
+    assert judge([changed("a", oid=str(n)) for n in range(900)], ()) is None
 
 
 def test_many_paths_are_named_up_to_twenty() -> None:
-    reason = judge_changes([changed(f".github/{n}") for n in range(25)], DEFAULT_PROTECTED_PATHS)
+    reason = judge([changed(f".github/{n}") for n in range(25)], DEFAULT_PROTECTED_PATHS)
     assert reason is not None
     assert reason.endswith(".github/19 and 5 more")
 
 
 def test_a_path_cannot_break_the_line_it_is_named_in() -> None:
-    assert (
-        judge_changes([changed(".github/a\n::error::x")], (".github/**",)) == "protected path: .github/a\\n::error::x"
-    )
+    assert judge([changed(".github/a\n::error::x")], (".github/**",)) == "protected path: .github/a\\n::error::x"
 
 
 MESSAGES = {

@@ -21,7 +21,7 @@ from stepflow.errors import BaseCheckError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from stepflow.domain.checkout import Closing, GuardDiagnostics
+    from stepflow.domain.checkout import GuardDiagnostics
     from stepflow.domain.definition import AgentDefinition, Condition, ValidationEntry, Validator
     from stepflow.ports import Commands, Guards
 
@@ -77,8 +77,8 @@ def judge_completion(
                 return Failed(reason=_reason(run))
             case _:
                 assert_never(action)
-    if reason := _unproven(closing):
-        return Unproven(reason=reason)
+    if closing.problem:
+        return Unproven(reason=f"it cannot be shown that the checks saw what would be pushed: {closing.problem}")
     return Done(validated=not skipped, closing=closing)
 
 
@@ -131,15 +131,6 @@ def _search(pattern: str, output: str) -> bool | None:
         return Search()(pattern, output)
     except PatternTooSlow:
         return None
-
-
-def _unproven(closing: Closing) -> str:
-    """Why green validators do not speak for the commit, empty when they do."""
-    if closing.problem:
-        return f"it cannot be shown that the checks saw what would be pushed: {closing.problem}"
-    if closing.changed:
-        return f"the checks saw files that differ from the commit that would be pushed: {named(closing.changed)}"
-    return ""
 
 
 def _action(run: Run) -> FailureAction:

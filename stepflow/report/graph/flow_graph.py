@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.definition import Branch, Target
+from stepflow.domain.definition import BOUNDARY_RULES, Branch, Target
 from stepflow.domain.figures import usd
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, StepKind
@@ -17,7 +17,7 @@ from stepflow.report.safe_text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.domain.definition import AgentDefinition, StepCheck, Transition
+    from stepflow.domain.definition import AgentDefinition, Step, StepCheck, Transition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
 
@@ -150,6 +150,12 @@ class FlowGraph:
     edges: tuple[GraphEdge, ...] = field(default=())
 
 
+def _checks(agent: AgentDefinition, step: Step) -> tuple[str, ...]:
+    """The checks of a closing in the order of running."""
+    rules = (BOUNDARY_RULES.name,) if step.kind is StepKind.CLOSURE and agent.github.pushes else ()
+    return (*rules, *(each.validator.name for each in (step.validation.conditions if step.validation else ())))
+
+
 def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
     """The graph of an agent, with a path drawn into it if there is one."""
     routes = list(routes_of(agent))
@@ -167,7 +173,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
                 name=step.name,
                 kind=step.kind,
                 initial=step.initial,
-                validators=tuple(each.validator.name for each in step.validation.conditions) if step.validation else (),
+                validators=_checks(agent, step),
                 reachable=step.id in reached,
                 may_abort=bool(step.gate and step.gate.lists_abort),
                 visits=visits[step.id],

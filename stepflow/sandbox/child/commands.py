@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import signal
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -136,6 +137,7 @@ def run_command(
     timeout: float,
     *,
     alone: bool = True,
+    stdin: int = subprocess.DEVNULL,
     stdout: Sink | None = None,
     extra_env: Mapping[str, str] | None = None,
 ) -> Ended:
@@ -148,7 +150,7 @@ def run_command(
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
-        child = children.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
+        child = children.start(argv, stdin=stdin, stdout=out_end, stderr=err_end, extra_env=extra_env)
     except (OSError, ValueError) as exc:
         _close(out, err)
         reason = getattr(exc, "strerror", None) or str(exc)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,12 +44,16 @@ _CONFIG = {
 
 
 def git(
-    children: ChildProcesses, *arguments: str, stdout: Sink | None = None, extra_env: Mapping[str, str] | None = None
+    children: ChildProcesses,
+    *arguments: str,
+    stdin: int = subprocess.DEVNULL,
+    stdout: Sink | None = None,
+    extra_env: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run git. What else the toolbox has running goes on."""
     environment = {**PLAIN_ENVIRONMENT, **(extra_env or {})}
     words = ("git", *NO_GRAFT_ADVICE, *arguments)
-    return run_command(children, words, GIT_TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
+    return run_command(children, words, GIT_TIMEOUT, alone=False, stdin=stdin, stdout=stdout, extra_env=environment)
 
 
 def said(ended: Ended) -> str:
@@ -181,13 +186,14 @@ class EngineGit:
         """The one line that git prints. Raises `Refusal`."""
         return "".join(self.ask(*arguments)).strip()
 
-    def stream(self, *arguments: str, sink: Sink) -> None:
+    def stream(self, *arguments: str, sink: Sink, stdin: bytes = b"") -> None:
         """Hand on what git prints. Raises `Refusal`."""
-        said(self.run(*arguments, stdout=sink))
+        with open(self.write("stdin", stdin), "rb") as file:
+            said(self.run(*arguments, stdin=file.fileno(), stdout=sink))
 
-    def run(self, *arguments: str, stdout: Sink | None = None) -> Ended:
+    def run(self, *arguments: str, stdin: int = subprocess.DEVNULL, stdout: Sink | None = None) -> Ended:
         """Run git to its end."""
-        return git(self.children, "-C", self.top, *arguments, stdout=stdout, extra_env=self.environment)
+        return git(self.children, "-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
 
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""
@@ -277,7 +283,44 @@ def _small(folder: str, path: bytes, limit: int) -> bytes:
 
 
 class TooLarge(Exception):
-    """The bundle has more bytes than are taken."""
+    """Git prints more bytes than are taken."""
+
+
+class LimitedSink:
+    """Hands on at most `limit` bytes. Raises `TooLarge`."""
+
+    def __init__(self, hand_on: Callable[[bytes], None], limit: int) -> None:
+        self._hand_on, self._limit = hand_on, limit
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Hand on the next piece."""
+        self.total += len(data)
+        if self.total > self._limit:
+            raise TooLarge
+        self._hand_on(data)
+
+
+def read_objects(
+    children: ChildProcesses,
+    repository: Repository,
+    arguments: Sequence[str],
+    *,
+    base: str,
+    stdin: str,
+    limit: int,
+    hand_on: Callable[[bytes], None],
+) -> dict[str, object]:
+    """Hand on what a git command prints that only reads objects. `base` is any commit of the repository."""
+    if not COMMIT.fullmatch(base):
+        raise Refusal(f"{base!r} is no commit id")
+    with engine_git(children, repository, base) as own:
+        try:
+            own.stream(*arguments, sink=LimitedSink(hand_on, limit).feed, stdin=stdin.encode())
+        except TooLarge:
+            children.end()
+            return {"too_large": True}
+    return {}
 
 
 def bundle(
@@ -298,24 +341,16 @@ def bundle(
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
         if count == 0:
             return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
-        total = 0
-
-        def feed(data: bytes) -> None:
-            nonlocal total
-            total += len(data)
-            if total > limit:
-                raise TooLarge
-            hand_on(data)
-
+        sink = LimitedSink(hand_on, limit)
         try:
             # Without deltas: what it holds is searched for secrets.
             plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
-            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=feed)
+            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=sink.feed)
         except TooLarge:
             children.end()
             return {"too_large": True}
         changes = _diff_stat(own, base)
-    return {"commits": count, "commit": commit, "tree": tree, "bytes": total, "changes": changes}
+    return {"commits": count, "commit": commit, "tree": tree, "bytes": sink.total, "changes": changes}
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:

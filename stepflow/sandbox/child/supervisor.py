@@ -19,7 +19,7 @@ from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
 from .file_tools import value_of
-from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, repository_fingerprint
+from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, read_objects, repository_fingerprint
 from .paths import Refusal, digests
 from .snapshots import Snapshots
 from .workers import run_worker
@@ -115,6 +115,7 @@ class _Supervisor:
             "tree": self._tree,
             "guard": self._guard,
             "bundle": self._bundle,
+            "read_objects": self._read_objects,
             "take_snapshot": self._take_snapshot,
             "restore_snapshot": self._restore_snapshot,
         }
@@ -204,6 +205,20 @@ class _Supervisor:
             self._repository,
             base=request["base"],
             commit=request["commit"] or self._repository.head(),
+            limit=request["limit"],
+            hand_on=partial(wire.send_raw, _ANSWERS),
+        )
+
+    def _read_objects(self, request: dict[str, Any]) -> dict[str, object]:
+        if self._repository is None:
+            raise Refusal(_NO_REPOSITORY)
+        check_repository_fingerprint(self._settings.checkout, self._fingerprint)
+        return read_objects(
+            self._children,
+            self._repository,
+            request["arguments"],
+            base=request["base"],
+            stdin=request["stdin"],
             limit=request["limit"],
             hand_on=partial(wire.send_raw, _ANSWERS),
         )

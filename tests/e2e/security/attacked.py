@@ -52,12 +52,15 @@ class Attacked:
         planted: dict[str, str] | None = None,
         **inputs: str,
     ) -> Ended:
-        """The repair, then these commands, then the closing."""
+        """The repair, then these commands, then the closing, on which the model insists."""
         replies: list[Answer] = [
             answer("initial.issue", "next", understanding="the number is repeated"),
             calls(("edit", REPAIR), ("bash", {"command": COMMIT}), *(("bash", {"command": one}) for one in commands)),
-            answer("continuation.issue", "handoff", summary="repaired"),
-            answer("closure.issue", "closing", **(closing or CLOSING)),
+            *[
+                answer("continuation.issue", "handoff", summary="repaired"),
+                answer("closure.issue", "closing", **(closing or CLOSING)),
+            ]
+            * 3,
         ]
         event = labeled("agent:fixer", secret=EVENT_CANARY)
         runner = self.world.hosted_runner(replies, event, owner=owner, planted=planted)

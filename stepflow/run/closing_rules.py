@@ -1,0 +1,142 @@
+"""The rules of the boundary, held against a closing while the agent can still correct what breaks them."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING
+
+from stepflow.boundary.commit_policy import COMMIT_LESS, name_some, printable, rewrite_advice
+from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.domain.decision import FlowResult, Violation
+from stepflow.domain.effect import PushBranch
+from stepflow.domain.event import Noted
+from stepflow.domain.secrets import search_pack, secrets_to_find
+from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError
+from stepflow.run.finish import beside_commits, find_unkeepable, stream_commits
+from stepflow.run.parts import boundary_settings, commit_rules
+from stepflow.sandbox.box import BundleTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.boundary.commit_check import CheckedCommits
+    from stepflow.boundary.plan import Plan
+    from stepflow.domain.checkout import Closing
+    from stepflow.domain.definition import Step
+    from stepflow.domain.json import JsonObject
+    from stepflow.run.finish import Run
+    from stepflow.sandbox.box import Toolbox
+
+
+#: Hexadecimal digits of a commit's id.
+SHA256_DIGITS = 64
+_NO_CHANGES = (
+    "Make the change and commit it, then close again. If there is nothing to change, close again and say why: the run "
+    "then ends as it is."
+)
+_OBJECTION = "Answer with values that can be used: what is named above has no effect as it is."
+_TAKE_OUT = "Take the secret out of every commit."
+
+
+class ClosingRules:
+    """The port `BoundaryRules` for one run: the boundary's own functions, on commits that are still in the sandbox."""
+
+    def __init__(self, run: Run, toolbox: Toolbox) -> None:
+        self._run, self._toolbox = run, toolbox
+        self._pushes = False
+
+    def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
+        """What the commits up to HEAD and the answer break."""
+        self._pushes = False
+        try:
+            with tempfile.TemporaryFile(buffering=0) as file:
+                violations = tuple(self._judge(step, answer, file))
+        except (BoundaryError, OSError) as exc:
+            message = f"[Boundary] what this closing asks for cannot be judged before the end of the run: {exc}"
+            self._run.journal.append(Noted(level="warning", message=message))
+            return ()
+        redact = self._run.request.redactor
+        return tuple(replace(each, message=redact(each.message)) for each in violations)
+
+    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+        """Whether the checks ran beside files that are not part of what is pushed."""
+        return (beside_commits(closing.untracked),) if self._pushes and closing.untracked else ()
+
+    def _judge(self, step: Step, answer: JsonObject | None, file: IO[bytes]) -> Iterator[Violation]:
+        base = self._run.facts.base_commit
+        try:
+            bundle = stream_commits(self._toolbox, file, base) if base else None
+        except BundleTooLarge as exc:
+            yield Violation(message=exc.message.rstrip("."), advice=f"{COMMIT_LESS} {rewrite_advice(base)}")
+            return
+        plan = self._plan(step, answer, bundle.commits if bundle else 0)
+        self._pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
+        if plan.no_changes:
+            yield Violation(message=plan.no_changes, advice=_NO_CHANGES, refuses=False)
+        if bundle:
+            yield from self._judge_commits(bundle.commit, file)
+        for objection in plan.objections:
+            yield Violation(message=objection, advice=_OBJECTION, refuses=False)
+
+    def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:
+        from stepflow.boundary.commit_check import check_commits  # noqa: PLC0415 - loads requests, as PyGithub does
+
+        request, git = self._run.request, SandboxGit(self._toolbox, self._run.facts.base_commit)
+        checked = check_commits(git, tip, base=git.base, rules=commit_rules(request, self._run.prepared.agent))
+        if problem := find_unkeepable(file, request):
+            file.seek(0)
+            places = name_some([*self._places_of_secrets(checked, file)])
+            yield Violation(
+                message=f"{problem} It stands in {places}" if places else problem,
+                advice=f"{_TAKE_OUT} {rewrite_advice(git.base)}",
+            )
+        if self._pushes:
+            yield from checked.violations
+
+    def _places_of_secrets(self, checked: CheckedCommits, file: IO[bytes]) -> Iterator[str]:
+        """Where the commits hold a secret of this run: never the secret, which a name may be as well."""
+        from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
+
+        read_bundle(file)
+        sha = "sha256" if len(self._run.facts.base_commit) == SHA256_DIGITS else "sha1"
+        secrets = secrets_to_find(self._run.request.secrets())
+        for found in (each for each in search_pack(file, secrets, object_format=sha) if each.has_secret):
+            match found.kind:
+                case "blob":
+                    yield from map(printable, checked.places_of(found.name))
+                case "commit":
+                    yield f"the message or the author of commit {found.name[:12]}"
+                case _:
+                    yield "the name of a file"
+
+    def _plan(self, step: Step, answer: JsonObject | None, commits: int) -> Plan:
+        """What the boundary would do now."""
+        run = self._run
+        result = FlowResult(outcome=Outcome.COMPLETED, reason="", step_id=step.id, iterations=0, answer=answer)
+        return plan_effects(
+            run.prepared.agent,
+            run.facts,
+            result,
+            boundary_settings(run.request),
+            summary="",
+            commits=CommitsInfo(count=commits),
+            redactor=run.request.redactor,
+        )
+
+
+class SandboxGit:
+    """Git that reads the objects of the checkout, in the sandbox. `base` is the commit at which the run began."""
+
+    def __init__(self, toolbox: Toolbox, base: str) -> None:
+        self._toolbox, self.base = toolbox, base
+
+    def run(self, *args: str, stdin: bytes = b"", memory: int | None = None) -> bytes:
+        """What the command prints. Raises `BoundaryError`, or `TooMuch` for more output than is taken."""
+        from stepflow.boundary.git import MOST_OUTPUT, TooMuch  # noqa: PLC0415 - loads requests, as PyGithub does
+
+        output = self._toolbox.read_objects(*args, base=self.base, stdin=stdin.decode(), limit=MOST_OUTPUT)
+        if output is None:
+            raise TooMuch(f"`git {args[0]}` writes more than {MOST_OUTPUT} bytes")
+        return output
