@@ -69,7 +69,9 @@ class ClosingRules:
         try:
             bundle = stream_commits(self._toolbox, file, base) if base else None
         except BundleTooLarge as exc:
-            yield Violation(message=exc.message.rstrip("."), advice=f"{COMMIT_LESS} {rewrite_advice(base)}")
+            yield Violation(
+                message=exc.message.rstrip("."), advice=f"{COMMIT_LESS} {rewrite_advice(base)}", hint=exc.hint
+            )
             return
         plan = self._plan(step, answer, bundle.commits if bundle else 0)
         self._pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)

@@ -201,7 +201,9 @@ def test_somebody_who_loses_write_access_meanwhile_is_refused_and_nothing_is_wri
 
 def test_a_protected_path_in_the_commits_stops_the_push(world: World) -> None:
     evil = "mkdir -p .github/workflows && echo 'on: push' > .github/workflows/x.yml && git add --all"
-    done = world.run([understood(), bash(f"echo 'hello, world' > greeting.txt && {evil} && {COMMIT}"), *solve()[2:]])
+    done = world.run(
+        [understood(), bash(f"echo 'hello, world' > greeting.txt && {evil} && {COMMIT}"), *solve()[2:] * 3]
+    )
     assert_ended(world, done, "refused")
     assert "refused: protected path: .github/workflows/x.yml" in done.outputs["reason"]
     assert world.wrote_nothing(but_comments=1)
@@ -213,7 +215,7 @@ def test_what_was_refused_after_the_work_is_kept_where_on_failure_says(world: Wo
     make = "python3 -c \"print('hello, world gh' + 'p_' + 'aZ09' * 9)\" > greeting.txt"
     remove = f"echo 'hello, world' > greeting.txt && {COMMIT}"
     done = world.run(
-        [understood(), bash(f"{make} && {COMMIT}"), WORK_ON, bash(remove), *solve()[2:]], on_failure="push-branch"
+        [understood(), bash(f"{make} && {COMMIT}"), WORK_ON, bash(remove), *solve()[2:] * 3], on_failure="push-branch"
     )
     assert_ended(world, done, "refused")
     assert "what looks like a credential: GitHub Token in greeting.txt, line 1, commit" in done.outputs["reason"]
@@ -378,7 +380,7 @@ def test_a_pull_request_that_somebody_else_has_opened_is_named_by_the_outputs(wo
 
 def test_commits_that_are_too_large_to_be_pushed_are_not_collected_either(world: World) -> None:
     big = "head -c 36000000 /dev/urandom > big.bin && git add big.bin && "
-    done = world.run([understood(), bash(f"{big}echo 'hello, world' > greeting.txt && {COMMIT}"), *solve()[2:]])
+    done = world.run([understood(), bash(f"{big}echo 'hello, world' > greeting.txt && {COMMIT}"), *solve()[2:] * 3])
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
     assert "Let the agent commit less" in done.outputs["reason"]
     assert "Let the agent commit less" in world.comments()[0]
