@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from stepflow.definition.diagnostics import (
@@ -19,7 +20,7 @@ from stepflow.definition.diagnostics import (
     visible,
 )
 from stepflow.definition.files.json_text import Document, JsonFault, last_key, parse_json
-from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_below, text_of
+from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_below, text_of, walk_files
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Problem
 
@@ -228,12 +229,7 @@ class AgentFolder:
 
         Nothing is followed and nothing is read.
         """
-        paths: list[str] = []
-        for folder, _, names in os.walk(self.path):
-            paths += [(Path(folder) / name).relative_to(self.path).as_posix() for name in sorted(names)]
-            if len(paths) > MAX_LISTED:
-                break
-        return tuple(paths[:MAX_LISTED])
+        return tuple(islice(walk_files(self.path), MAX_LISTED))
 
     def digest(self, others: Mapping[str, str]) -> str:
         """SHA-256 over the names and contents of all files that were read, and of other texts that the agent uses."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 #: Bytes that are read at once: a long journal's lines are shorter than this.
 _BUFFER = 256 * 1024
+#: A folder may be forged. The longest line that a run writes has an issue's images, 10 MB in base64.
+LONGEST_LINE = 32 * 1024 * 1024
+#: Each value of a line takes about a hundred bytes of memory and some microseconds.
+MOST_VALUES = 600_000
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:
@@ -67,19 +71,23 @@ class JournalReader:
         return (entry,) if entry else ()
 
     def _entries(self, file: BinaryIO) -> Iterator[Entry]:
-        line = file.readline()
+        line = file.readline(LONGEST_LINE + 1)
         while line.endswith(b"\n"):
-            after = file.readline()
+            after = file.readline(LONGEST_LINE + 1)
             entry = self._entry(line, last=not after)
             if entry is None:
                 break
             self._offset += len(line)
             yield entry
             line = after
+        if len(line) > LONGEST_LINE:
+            raise self._too_long()
         self._rest = line if not line.endswith(b"\n") else b""
 
     def _entry(self, line: bytes, *, last: bool) -> Entry | None:
         location = f"{self._path}, line {self._lines + 1}"
+        if len(line) > LONGEST_LINE or sum(map(line.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise self._too_long()
         try:
             entry = read_line(line, location=location)
         except BrokenLine as exc:
@@ -96,3 +104,9 @@ class JournalReader:
                 hint="Start a new run, or restore the run folder.",
             )
         return entry
+
+    def _too_long(self) -> InputError:
+        return InputError(
+            f"{self._path}, line {self._lines + 1} is longer than any run writes.",
+            hint="The file was changed or written by something else; start a new run, or restore the run folder.",
+        )

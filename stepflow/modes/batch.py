@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.definition.files.safe_files import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
 from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
@@ -141,7 +142,8 @@ def gather_results(folders: Iterable[Path], planned: Sequence[int] = ()) -> Gath
 def _reports(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}.", hint="Name the folder with the downloaded reports.")
-    return (file for file in sorted(folder.rglob("report.json")) if file.is_file() and not file.is_symlink())
+    files = sorted(folder / path for path in walk_files(folder) if PurePath(path).name == "report.json")
+    return (file for file in files if file.is_file() and not file.is_symlink())
 
 
 def _read(file: Path) -> IssueResult:

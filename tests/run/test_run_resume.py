@@ -265,7 +265,7 @@ FORGED = {
         replaced("journal.jsonl", lambda path, _: path.mkdir()),
         "cannot be read",
     ),
-    "a line without an end": (lambda run: run.journal.write_bytes(b"x" * (64 * 1024 * 1024 + 1)), "longer than any"),
+    "a line without an end": (lambda run: run.journal.write_bytes(b"x" * (32 * 1024 * 1024 + 1)), "longer than any"),
 }
 
 

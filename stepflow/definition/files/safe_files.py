@@ -144,3 +144,18 @@ def _read(fd: int, most: int) -> bytes:
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
+
+
+def walk_files(top: Path) -> Iterator[str]:
+    """The files below a folder by their paths in it; no link to a folder is followed, and what cannot be read is left
+    out. Folders may be nested as deep as a file system lets them: `os.walk` calls itself for each level."""
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            entries = sorted(os.scandir(top / inside), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        folders = [entry for entry in entries if entry.is_dir()]
+        yield from (f"{inside}{entry.name}" for entry in entries if entry not in folders)
+        waiting += (f"{inside}{entry.name}/" for entry in reversed(folders) if not entry.is_symlink())

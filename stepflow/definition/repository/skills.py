@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -11,7 +10,14 @@ from typing import Any
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_start_below, text_of
+from stepflow.definition.files.safe_files import (
+    FileRefused,
+    Why,
+    first_link,
+    read_start_below,
+    text_of,
+    walk_files,
+)
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.definition.folder import unsafe_reason
 from stepflow.definition.prompt_files import split_prompt
@@ -83,7 +89,7 @@ def _front_matter(text: str) -> dict[str, Any]:
 
 def _texts(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
     """Every text of the folder by its path in it. What is no UTF-8, `read` would not give either."""
-    paths = sorted(islice(_walk(root / folder), MOST_FILES + 1))
+    paths = sorted(islice(walk_files(root / folder), MOST_FILES + 1))
     if len(paths) > MOST_FILES:
         raise _Unusable(f"it has more than {MOST_FILES} files", "Keep only what the skill itself names.")
     left = MOST_OF_ALL
@@ -99,9 +105,3 @@ def _texts(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
             if refused.why is not Why.NOT_TEXT:
                 message = f'the file "{path}" {refused.message}'
                 raise _Unusable(message, "Make it a regular file that can be read.", unsafe=refused.unsafe) from refused
-
-
-def _walk(top: Path) -> Iterator[str]:
-    for folder, _, names in os.walk(top):
-        for name in names:
-            yield (Path(folder) / name).relative_to(top).as_posix()
