@@ -377,3 +377,17 @@ def test_preflight_on_a_pull_request_needs_an_agent_by_name(opened: World) -> No
     assert skipped.outputs["outcome"] == "skipped", skipped.log
     looked = follow_up(opened, [], mode="preflight", agent="fixer")
     assert looked.outputs["outcome"] == "completed", looked.log
+
+
+def test_of_a_long_hunk_and_a_long_thread_the_ends_are_shown(opened: World) -> None:
+    """The line that a thread is about is the last of its hunk, and the newest remark says what is wanted."""
+    hunk = "\n".join(["@@ -1,300 +1,300 @@", "+its first line", *(["+in between"] * 400), "+the line that it is about"])
+    remarks = ["The oldest remark.", *(f"Remark {number}. {'And so on. ' * 180}" for number in range(6))]
+    opened.github.state.add_thread(PULL, *(("bob", text) for text in [*remarks, "The newest remark."]), hunk=hunk)
+    opened.model.requests.clear()
+    done = follow_up(opened, improve())
+    shown = said_to_model(opened)
+    for words in ("the line that it is about", "The newest remark.", "what was said before is left out"):
+        assert words in shown, done.log
+    for words in ("its first line", "The oldest remark."):
+        assert words not in shown, done.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,11 @@ def test_folders_nested_deeper_than_a_program_calls_itself_are_read(root: Path) 
             here = inside
         os.close(os.open("deep.md", os.O_WRONLY | os.O_CREAT, dir_fd=here))
         os.close(here)
-    assert load(root).skills[0].files == {"SKILL.md": TEXT, f"{'a/' * 1_500}deep.md": ""}
-    (root / ".agent/demo/prompts/system.md").unlink()
-    with pytest.raises(DefinitionError):
-        load(root)
+    try:
+        assert load(root).skills[0].files == {"SKILL.md": TEXT, f"{'a/' * 1_500}deep.md": ""}
+        (root / ".agent/demo/prompts/system.md").unlink()
+        with pytest.raises(DefinitionError):
+            load(root)
+    finally:
+        # Whoever removes the test's folder later would call itself as often.
+        subprocess.run(["rm", "-r", "docs", ".agent"], cwd=root, check=True)

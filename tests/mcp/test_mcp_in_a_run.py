@@ -1,0 +1,121 @@
+"""MCP tools as a run opens them: until its deadline, and with their changes kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from stepflow.domain.checkout import SnapshotInfo
+from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
+from stepflow.domain.mcp import mcp_name
+from stepflow.run.clock import Cancellation, Deadline
+from stepflow.run.sandbox import open_tools
+from stepflow.run.snapshots import Snapshotter, SnapshottingTools
+from tests.mcp.steps import script
+
+SLOW = """
+import json, sys, time
+def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    match message.get("method"):
+        case "initialize":
+            send(id=message["id"], result={"protocolVersion": message["params"]["protocolVersion"],
+                 "capabilities": {"tools": {}}, "serverInfo": {"name": "slow", "version": "1"}})
+        case "tools/list":
+            send(id=message["id"], result={"tools": [{"name": "search", "inputSchema": {"type": "object"}}]})
+        case "tools/call":
+            time.sleep(5)
+            send(id=message["id"], result={"content": [{"type": "text", "text": "late"}]})
+"""
+
+
+@dataclass
+class StoppedClock:
+    """A clock that shows the same time for ever."""
+
+    time: float
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def test_a_call_does_not_outlast_the_deadline_of_its_run(toolbox, monkeypatch) -> None:
+    """It has what is left with the grace behind it, a second here, and the server answers after five."""
+    monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
+    server = script(SLOW)
+    deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0)
+    with open_tools(toolbox, (server,), Cancellation(), deadline=deadline) as tools:
+        tools.begin_step(tuple(map(server.spec_of, server.tools)))
+        result = tools.run_tool(ToolUse(id="t", name=mcp_name("docs", "search"), input={}))
+    assert result.is_error
+    assert "did not answer" in result.text
+
+
+@dataclass
+class Snapshots:
+    """A tree that changes whenever somebody looks."""
+
+    numbers: count[int] = field(default_factory=lambda: count(1))
+
+    def take(self) -> SnapshotInfo:
+        return SnapshotInfo(name=str(next(self.numbers)))
+
+
+@dataclass
+class Journal:
+    events: list[Event] = field(default_factory=list)
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Answering:
+    """Tools that answer every call."""
+
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        pass
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        return ToolResult(tool_use_id=use.id, text="done")
+
+    def end_step(self) -> None:
+        pass
+
+
+SEARCH = ToolSpec(name=mcp_name("docs", "search"), description="", input_schema={"type": "object"})
+READ = ToolSpec(name="read", description="", input_schema={"type": "object"})
+
+
+def kept(journal: Journal) -> list[str]:
+    return [type(event).__name__ for event in journal.events if isinstance(event, ToolStarted | SnapshotTaken)]
+
+
+def test_what_a_servers_tool_changed_is_kept_before_it_is_answered(tmp_path: Path) -> None:
+    """A run that is stopped then goes on with it; what only reads is kept nowhere."""
+    journal = Journal()
+    tools = SnapshottingTools(tools=Answering(), snapshotter=Snapshotter(Snapshots(), journal, tmp_path))
+    tools.begin_step((SEARCH, READ))
+    tools.run_tool(ToolUse(id="1", name="read", input={}))
+    assert kept(journal) == ["ToolStarted"]
+    for number in ("2", "3"):
+        tools.run_tool(ToolUse(id=number, name=SEARCH.name, input={}))
+    assert kept(journal) == ["ToolStarted", *["ToolStarted", "SnapshotTaken"] * 2]
+
+
+def test_what_a_server_changed_without_a_call_is_kept_at_the_end_of_its_step(tmp_path: Path) -> None:
+    """In the third step as in the first; a step without servers changes nothing."""
+    journal = Journal()
+    snapshotter = Snapshotter(Snapshots(), journal, tmp_path)
+    snapshotter.keep()
+    tools = SnapshottingTools(tools=Answering(), snapshotter=snapshotter)
+    for offered in ((SEARCH,), (READ,), (SEARCH,)):
+        before = len(kept(journal))
+        tools.begin_step(offered)
+        tools.end_step()
+        assert len(kept(journal)) - before == (offered == (SEARCH,))
