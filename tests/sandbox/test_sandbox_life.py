@@ -175,13 +175,15 @@ def test_tools_cannot_be_ended_later(box):
 
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 checkout, how = Path(sys.argv[1]), sys.argv[2]
+# In the background of a shell a program begins with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Toolbox.start(checkout, options=ToolboxOptions(private_root=checkout.parent)) as box:
     def bash(command):
         return box.run_tool(ToolUse(id="t", name="bash", input={"command": command})).text
