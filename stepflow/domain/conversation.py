@@ -132,9 +132,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClearedResults:
+    """Old results of tools that the service left out of a request to make room, and the tokens that they had."""
+
+    results: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelTurn:
     """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown; `refusal`
-    only where the model refused."""
+    only where the model refused; `cleared` what the service left out of the request."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
@@ -142,6 +150,7 @@ class ModelTurn:
     cost_usd: float | None = 0.0
     model: str = ""
     refusal: Refusal | None = None
+    cleared: ClearedResults | None = None
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import Refusal, Remedy, Substitution, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy
@@ -308,6 +308,7 @@ class ModelTurned:
     model: str
     seconds: float
     refusal: Refusal | None = None
+    cleared: ClearedResults | None = None
     event: Literal["model_turn"] = "model_turn"
 
 

@@ -61,7 +61,7 @@ class ContextOverflow(Exception):
 class Conversation:
     """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order;
     `in_words` says that the answer's form is described in messages, `described_schema` which one was described last;
-    `is_cut` says that the last answer was cut off.
+    `is_cut` says that the last answer was cut off, `has_room` that the service has left old results out of it.
 
     While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
     """
@@ -73,6 +73,7 @@ class Conversation:
     described_schema: JsonObject | None = None
     may_shorten: bool = True
     is_cut: bool = False
+    has_room: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
         """Add a message of the engine's, with the answer's form where only words describe it."""
@@ -122,6 +123,11 @@ class Conversation:
         self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
         if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
             raise self._overflow(FULL, by_fault=False)
+        if turn.cleared and not self.has_room:
+            self.has_room = True
+            tokens = count(turn.cleared.tokens, "token")
+            message = f"[Context] the service leaves old tool results out of this long conversation ({tokens})"
+            self.context.note("info", message, {"step": self.request.step_id, "results": turn.cleared.results})
         self._add("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)

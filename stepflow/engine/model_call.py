@@ -106,5 +106,6 @@ def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> No
             model=turn.model,
             seconds=seconds,
             refusal=turn.refusal,
+            cleared=turn.cleared,
         )
     )

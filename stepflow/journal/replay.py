@@ -211,6 +211,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
         cost_usd=turned.cost_usd,
         model=turned.model,
         refusal=turned.refusal,
+        cleared=turned.cleared,
     )
 
 

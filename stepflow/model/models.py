@@ -65,6 +65,19 @@ def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) 
         return None
 
 
+def find_price_step(model: str) -> int | None:
+    """The length of a request, in tokens, from which the Anthropic API charges more for it; None without one."""
+    from genai_prices import Usage as Tokens  # noqa: PLC0415
+    from genai_prices import calc_price  # noqa: PLC0415
+
+    try:
+        found = calc_price(Tokens(input_tokens=1), model, provider_id=_LISTS[Provider.ANTHROPIC])
+    except (LookupError, ValueError):
+        return None
+    tiers = getattr(found.model_price.input_mtok, "tiers", ())
+    return min((tier.start for tier in tiers), default=None)
+
+
 def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
     """Whether a budget in dollars can be kept with this model (action.md, `budget-tokens`)."""
     if MODEL_IDS.get(model, model) in MODEL_IDS.values() and provider in _LISTS:

@@ -10,9 +10,10 @@ import anthropic
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
+from stepflow.model.context_editing import plan_clearing, read_cleared, shows_thinking
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
-from stepflow.model.models import UnlistedModel, price_of, resolve_model
+from stepflow.model.models import UnlistedModel, find_price_step, price_of, resolve_model
 from stepflow.model.request import betas_of, request_body
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _LONGEST_LOOK_UP = 60.0
 _SCHEMA_WORDS = ("output_config", "output_format", "structured output", "grammar", "optional parameters", "schema")
 #: The same for images, of which one may be broken behind its head, too.
 _IMAGE_WORDS = ("image", "multimodal")
+#: The parts of a request that a service may refuse by their names, and that a run can do without.
+_OPTIONAL = ("cache_control", "context_management")
 #: How the SDK stumbles over events that are JSON but not the API's.
 _STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
 
@@ -50,11 +53,15 @@ class Wire:
         self._max_tokens, self._longest_call = max_tokens, longest_call
         self._key_worked = False
         self._refused: frozenset[str] = frozenset()
+        self._entries: dict[str, JsonObject] = {}
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
+        model = resolve_model(request.model, self._service.provider)
         body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused)
-        body["model"] = resolve_model(str(body["model"]), self._service.provider)
+        body["model"] = model
+        if request.tools:
+            body |= self._ask_for_more(model, body)
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
         begun: JsonObject = {}
         with bounded_call(seconds) as call:
@@ -67,6 +74,31 @@ class Wire:
                 return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
         return _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
+
+    def _ask_for_more(self, model: str, body: JsonObject) -> JsonObject:
+        """What a conversation with tools also asks for, where the service's own list says that this model has it: room
+        when it becomes long, and words about what the model thinks between its calls."""
+        entry = self._read_entry(model)
+        more: JsonObject = {}
+        if clearing := plan_clearing(entry, price_step=find_price_step(model)):
+            more["context_management"] = clearing
+        if shows_thinking(entry):
+            thinking = body.get("thinking")
+            asked = thinking if isinstance(thinking, dict) else {"type": "adaptive"}
+            more["thinking"] = {**asked, "display": "summarized"}
+        return {name: part for name, part in more.items() if name not in self._refused}
+
+    def _read_entry(self, model: str) -> JsonObject:
+        """The model's entry, read once; empty where there is none. Whatever else is wrong, the call itself says it."""
+        if model not in self._entries:
+            try:
+                with bounded_call(_LONGEST_LOOK_UP):
+                    self._service.log_in()
+                    has_list = self._service.is_anthropic
+                    self._entries[model] = _json(self._client.models.retrieve(model)) if has_list else {}
+            except (*CALL_ERRORS, BrokenAnswer, *_STUMBLES):
+                self._entries[model] = {}
+        return self._entries[model]
 
     def look_up(self, model: str) -> ModelFault | None:
         """Ask for the model's entry."""
@@ -130,15 +162,16 @@ class Wire:
         return self._client.messages.stream(**cast("Any", body))
 
     def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
-        """Leave out the breakpoints from the next call on, where a server that only resembles the API has none."""
+        """Leave out a part, from the next call on, that a server which only resembles the API does not know."""
         if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
             return None
         said = error.api_message or error.message
-        # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
-        if "cache_control" not in said or "cache_control" not in body:
+        # Of breakpoints, those of tools and system go with the one at the top level.
+        part = next((each for each in _OPTIONAL if each in said and each in body), None)
+        if part is None:
             return None
-        self._refused |= {"cache_control"}
-        reason = f"The model service at {self._where} refuses `cache_control`; the call is made again without it."
+        self._refused |= {part}
+        reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
         return ModelFault(reason=f"{reason} It said: {said}", transient=True, retry_after=0.0)
 
 
@@ -208,7 +241,8 @@ def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> Mo
     stop_reason = StopReason(reason)
     refusal = _read_refusal(answer.get("stop_details")) if stop_reason is StopReason.REFUSAL else None
     content = _content(answer.get("content"))
-    return ModelTurn(content=content, stop_reason=stop_reason, model=model, refusal=refusal, **paid)
+    cleared = read_cleared(answer)
+    return ModelTurn(content=content, stop_reason=stop_reason, model=model, refusal=refusal, cleared=cleared, **paid)
 
 
 def _read_refusal(details: JsonValue) -> Refusal:

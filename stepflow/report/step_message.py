@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import Remedy
+from stepflow.domain.conversation import ClearedResults, Remedy
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.run import MAX_STRIKES
@@ -202,6 +202,7 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
     text = spoken(event)
     said = (first_line(text),) if event.stop_reason == "tool_use" else last_lines(text, WORDS_SHOWN)
     stopped = line(Tone.WARNING, f"the model stopped: {one_line(event.stop_reason)}")
+    cleared = (_describe_cleared(event.cleared),) if event.cleared else ()
     return EventMessage(
         title=one_line(f"The model calls {', '.join(called)}" if called else "The model answers"),
         tone=Tone.MODEL,
@@ -211,6 +212,7 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
             count(event.usage.total, "token"),
             usd(event.cost_usd),
             seconds_text(event.seconds),
+            *cleared,
         ),
         parts=tuple(_block_part(block) for block in event.content if block.get("type") != "tool_use"),
         in_log=False,
@@ -218,9 +220,17 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
     )
 
 
+def _describe_cleared(cleared: ClearedResults) -> str:
+    left_out = f"{count(cleared.results, 'old tool result')} ({count(cleared.tokens, 'token')})"
+    return f"left out by the service: {left_out}"
+
+
 def spoken(event: events.ModelTurned) -> str:
-    """The prose of a turn. What counts of a structured answer is shown elsewhere, as intent and reason."""
+    """The prose of a turn; what a model says between its calls may come as its thinking. What counts of a structured
+    answer is shown elsewhere, as intent and reason."""
     text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    if event.stop_reason == "tool_use" and not text.strip():
+        text = "".join(str(block.get("thinking", "")) for block in event.content if block.get("type") == "thinking")
     return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
 
 

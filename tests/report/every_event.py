@@ -9,7 +9,7 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import Remedy, Usage
+from stepflow.domain.conversation import ClearedResults, Remedy, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
@@ -109,6 +109,12 @@ EVENTS: dict[str, events.Event] = {
     "turn that was cut": model_turn("cut", "max_tokens"),
     "turn with an answer": model_turn('{"next_action": {"action": "next"}}'),
     "turn of many words": model_turn("\n".join(f"word {number}" for number in range(100)) + "x" * 1000),
+    "turn of a long conversation": replace(
+        model_turn("", "tool_use"), cleared=ClearedResults(results=12, tokens=34_567)
+    ),
+    "turn that thinks aloud": replace(
+        model_turn("", "tool_use"), content=[{"type": "thinking", "thinking": "First I look.", "signature": "c2ln"}]
+    ),
     "tool started": events.ToolStarted(tool_use_id="t", name="bash"),
     "tool": TOOL,
     "tool with an exit code": replace(TOOL, exit_code=2, seconds=75),

@@ -28,7 +28,15 @@ from tests.servers.messages_api_replies import (
     message_of,
     says,
 )
-from tests.servers.messages_api_rules import BINDING_CONTROLS, blocks_of, name_answer, prefix_of, problems_of
+from tests.servers.messages_api_rules import (
+    BINDING_CONTROLS,
+    CONTEXT_MANAGEMENT,
+    blocks_of,
+    clear_results,
+    name_answer,
+    prefixes_of,
+    problems_of,
+)
 
 __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "answers", "calls", "says"]
 
@@ -48,9 +56,12 @@ class MessagesApi(LoopbackServer):
         unknown_fields: frozenset[str] = frozenset(),
         checks: bool = True,
         dialect: Dialect | None = None,
+        window: int | None = None,
     ) -> None:
         """`dialect`: the way of another service. `unknown_fields` are known to the API but not to this server;
-        `checks=False` takes any message."""
+        `checks=False` takes any message. `window`, in tokens: longer requests are refused, and its list of models says
+        that it makes room when asked to."""
+        self.window = window
         self.api_key, self.models, self.unknown_fields, self.checks = api_key, models, unknown_fields, checks
         self.dialect = dialect or AnthropicDialect(key=api_key)
         self.requests: list[Received] = []
@@ -97,7 +108,7 @@ class MessagesApi(LoopbackServer):
             return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
         reply = self._reply(request.body)
         if isinstance(reply, Answer):
-            prefix = prefix_of(request.body, len(request.body.get("messages", [])))
+            *_, prefix = prefixes_of(request.body)
             signatures = [str(block["signature"]) for block in reply.content if "signature" in block]
             for name in (*signatures, name_answer(list(reply.content))):
                 self._given[name].add(prefix)
@@ -105,8 +116,8 @@ class MessagesApi(LoopbackServer):
 
     def count(self, body: Json, answer: Answer) -> Json:
         """Usage with a billing account by prefix: what an earlier request sent is read from the cache."""
-        segments = [json.dumps(body.get("tools", [])), json.dumps(body.get("system", ""))]
-        segments += [json.dumps(block) for message in body["messages"] for block in blocks_of(message)]
+        body, _ = clear_results(body, size_of)
+        segments = _segments_of(body)
         sizes = [max(1, len(segment) // _CHARS_PER_TOKEN) for segment in segments]
         out = max(1, len(json.dumps(answer.content)) // _CHARS_PER_TOKEN)
         if "cache_control" not in body:
@@ -144,12 +155,27 @@ class MessagesApi(LoopbackServer):
             "anthropic-beta", ""
         ):
             return _bad(f"thinking.block_binding: requires the `{BINDING_CONTROLS}` beta header")
+        if "context_management" in request.body and CONTEXT_MANAGEMENT not in request.headers.get("anthropic-beta", ""):
+            return _bad("context_management: Extra inputs are not permitted")
+        seen = size_of(clear_results(request.body, size_of)[0]) if self.window else 0
+        if self.window and seen > self.window:
+            return _bad(f"prompt is too long: {seen} tokens > {self.window} maximum")
         return self._unknown_model(str(request.body.get("model")))
 
     def _unknown_model(self, name: str) -> Failure | None:
         if self.models is None or name in self.models:
             return None
         return Failure(status=404, error="not_found_error", message=f"model: {name}")
+
+
+def _segments_of(body: Json) -> list[str]:
+    segments = [json.dumps(body.get("tools", [])), json.dumps(body.get("system", ""))]
+    return segments + [json.dumps(block) for message in body["messages"] for block in blocks_of(message)]
+
+
+def size_of(body: Json) -> int:
+    """The tokens of a request."""
+    return sum(max(1, len(segment) // _CHARS_PER_TOKEN) for segment in _segments_of(body))
 
 
 def _bad(message: str) -> Failure:
@@ -201,6 +227,9 @@ def _handler_for(api: MessagesApi) -> type[Handler]:
                 case Answer() if self.command == "GET":
                     name = self.path.rpartition("/")[2]
                     entry = {"id": name, "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+                    if api.window:
+                        clearing = {"supported": True, "clear_tool_uses_20250919": {"supported": True}}
+                        entry |= {"max_input_tokens": api.window, "capabilities": {"context_management": clearing}}
                     self._send(200, "application/json", json.dumps(entry).encode(), {})
                 case Answer():
                     self._answer(read.body, reply)
@@ -225,7 +254,8 @@ def _handler_for(api: MessagesApi) -> type[Handler]:
             self.end_headers()
             while answer.flood and self._chunk(f": {'.' * answer.flood}\n".encode()):
                 pass
-            self._stream(answer, list(events_of(answer, model=body["model"], usage=usage)))
+            _, applied = clear_results(body, size_of)
+            self._stream(answer, list(events_of(answer, model=body["model"], usage=usage, context_management=applied)))
 
         def _stream(self, answer: Answer, events: list[tuple[str, Json]]) -> None:
             for position, name, data in answer.extra_events:

@@ -81,14 +81,17 @@ def calls(*tools: tuple[str, Json], text: str = "", first_id: int = 1, **more: A
     return Answer(content=tuple(blocks), stop_reason="tool_use", **more)
 
 
-def events_of(answer: Answer, *, model: str, usage: Json) -> Iterator[tuple[str, Json]]:
+def events_of(
+    answer: Answer, *, model: str, usage: Json, context_management: Json | None = None
+) -> Iterator[tuple[str, Json]]:
     """The event stream of an answer as the API sends it: (name, data)."""
     started = {**usage, "output_tokens": 1}
     yield "message_start", {"type": "message_start", "message": message_of(answer, model, started, begun=True)}
     for index, block in enumerate(answer.content):
         yield from _block_events(index, block, answer.short_inputs)
     delta = {"stop_reason": answer.stop_reason, "stop_sequence": None, "stop_details": answer.stop_details}
-    yield "message_delta", {"type": "message_delta", "delta": delta, "usage": usage}
+    ended = {"type": "message_delta", "delta": delta, "usage": usage}
+    yield "message_delta", ended | ({"context_management": context_management} if context_management else {})
     yield "message_stop", {"type": "message_stop"}
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Json = dict[str, Any]
 _FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream", "output_config"}
-_FIELDS |= {"cache_control", "thinking", "metadata", "stop_sequences", "temperature", "service_tier"}
+_FIELDS |= {
+    "context_management",
+    "cache_control",
+    "thinking",
+    "metadata",
+    "stop_sequences",
+    "temperature",
+    "service_tier",
+}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 #: What a test may not send without the header that names it.
+CONTEXT_MANAGEMENT = "context-management-2025-06-27"
 BINDING_CONTROLS = "thinking-binding-controls-2026-08-01"
 
 BOUND_ELSEWHERE = (
@@ -60,11 +69,19 @@ def blocks_of(message: Json) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def prefix_of(body: Json, until: int) -> str:
-    """A digest of what the API binds an answer at this place to: system, tools and all messages before. Breakpoints are
-    no part of it, nor is the way in which the answer's schema is asked for."""
-    parts = [body.get("system", ""), body.get("tools", []), body.get("messages", [])[:until]]
-    return hashlib.sha256(json.dumps(_without_breakpoints(parts), sort_keys=True).encode()).hexdigest()
+def prefixes_of(body: Json) -> list[str]:
+    """What the API binds an answer to, before each message and after the last: a digest of system, tools and all
+    messages until there. Breakpoints are no part of it, nor is the way in which the answer's schema is asked for."""
+    digest = hashlib.sha256(_digestible([body.get("system", ""), body.get("tools", [])]))
+    prefixes = [digest.hexdigest()]
+    for message in body.get("messages") or []:
+        digest.update(_digestible(message))
+        prefixes.append(digest.hexdigest())
+    return prefixes
+
+
+def _digestible(value: Any) -> bytes:
+    return json.dumps(_without_breakpoints(value), sort_keys=True).encode()
 
 
 def name_answer(content: Any) -> str:
@@ -83,12 +100,12 @@ def _problems_of_prefix(body: Json, given: Prefixes) -> Iterator[str]:
     thinking = body.get("thinking") or {}
     if (thinking.get("block_binding") or {}).get("prefix_mismatch_behavior") == "drop_block":
         return
-    for number, message in enumerate(body.get("messages") or []):
+    for number, (message, prefix) in enumerate(zip(body.get("messages") or [], prefixes_of(body), strict=False)):
         if message.get("role") != "assistant":
             continue
         signatures = [str(block["signature"]) for block in blocks_of(message) if "signature" in block]
         behind = [given[name] for name in (name_answer(message["content"]), *signatures) if name in given]
-        if behind and prefix_of(body, number) not in set.intersection(*behind):
+        if behind and prefix not in set.intersection(*behind):
             yield f"messages.{number}.content.0: {BOUND_ELSEWHERE}"
 
 
@@ -134,6 +151,36 @@ def _problems_of_tools(tools: list[Json]) -> Iterator[str]:
             yield f"tools.{number}.custom.name: String should match pattern"
         if tool.get("input_schema", {}).get("type") != "object":
             yield f"tools.{number}.custom.input_schema.type: Field required"
+
+
+#: What the service puts in the place of a tool's result that it leaves out.
+CLEARED = "[Old tool result content cleared]"
+
+
+def clear_results(body: Json, size_of: Callable[[Json], int]) -> tuple[Json, Json | None]:
+    """The request as the model sees it, and what was left out of it: the oldest results of tools, once the request is
+    longer than its trigger, and only if enough goes."""
+    edits = (body.get("context_management") or {}).get("edits", [])
+    if not edits or size_of(body) <= edits[0]["trigger"]["value"]:
+        return body, None
+    results = [block for message in body["messages"] for block in blocks_of(message) if block["type"] == "tool_result"]
+    old = {block["tool_use_id"] for block in results[: len(results) - edits[0]["keep"]["value"]]}
+    messages = [
+        {
+            **message,
+            "content": [
+                {**block, "content": CLEARED} if block.get("tool_use_id") in old else block
+                for block in blocks_of(message)
+            ],
+        }
+        for message in body["messages"]
+    ]
+    shorter = {**body, "messages": messages}
+    cleared = size_of(body) - size_of(shorter)
+    if cleared < edits[0]["clear_at_least"]["value"]:
+        return body, None
+    applied = {"type": edits[0]["type"], "cleared_tool_uses": len(old), "cleared_input_tokens": cleared}
+    return shorter, {"applied_edits": [applied]}
 
 
 def _problems_of_format(config: Json) -> Iterator[str]:
