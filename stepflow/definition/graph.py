@@ -64,9 +64,6 @@ class _Rules:
     def read_approval(self, intent: Intent, entry: RuleEntry, at: Pointer) -> None:
         if entry.approval is None or entry.approval.by is None:
             return
-        if intent is Intent.CLOSING:
-            message = '"closing" ends the flow, so no step is left that could wait for approval'
-            self.problems.report("SF355", at, message, 'Move "approval" to the step or transition before it.')
         self.node.approvals[intent] = Permission(entry.approval.by)
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
@@ -240,14 +237,26 @@ def check_entries(
 def check_approvals(
     nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]], entries: Entries, problems: FileProblems
 ) -> None:
-    """Before an entry step there is nothing to approve (SF355)."""
-    for step_id in sorted(set(entries.by_pointer.values())):
+    """Before an entry step and behind the end there is nothing to approve (SF355)."""
+    begins = set(entries.by_pointer.values())
+    for step_id in sorted(begins):
         if nodes[step_id].entry.approval is not None:
             message = "before an entry step there is nothing that could be approved"
-            fix = (
-                'Move "approval" to the step that carries out what was planned, or to the transition that leads to it.'
-            )
+            fix = _approval_fix(sorted(nodes[step_id].following - begins), nodes)
             problems.report("SF355", nodes[step_id].at / "approval", message, fix)
+    for node in nodes.values():
+        if Intent.CLOSING in node.approvals:
+            message = '"closing" ends the flow, so no step is left that could wait for approval'
+            fix = _approval_fix([step_id for step_id in (node.id,) if step_id not in begins], nodes)
+            problems.report("SF355", node.at / "transitions" / Intent.CLOSING / "approval", message, fix)
+
+
+def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]]) -> str:
+    """Where an approval can stand instead; `places` are the steps that can wait for one."""
+    waiting = [step_id for step_id in places if nodes[step_id].entry.approval is not None]
+    if waiting:
+        return f'Remove it: "{waiting[0]}" waits for approval already.'
+    return f'Move "approval" to step "{places[0]}".' if places else "Remove it, or plan in a step of its own before."
 
 
 def check_graph(

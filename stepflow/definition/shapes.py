@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.yaml_text import read_yaml
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, compact
 
 #: Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported.
 NEEDED = "needed"
@@ -239,7 +239,9 @@ def _drop(document: JsonObject, error: ErrorDetails, code: str, problems: FilePr
     context = error.get("ctx", {})
     demand = _DEMANDS.get(error["type"], "be another value ({msg})").format(**context, msg=error["msg"])
     message = f'"{last}" is {shown(error["input"])}, but it must {demand}'
-    fix = f'Give "{last}" a value of that kind.'
+    fix = _FIXES.get(error["type"], "Write another value{example}.").format(
+        **context, example=_example(error["loc"][-1], error["type"], error["input"], context)
+    )
     if "expected" in context:
         fix = "Use one of these words."
         if isinstance(error["input"], str):
@@ -264,6 +266,41 @@ _DEMANDS = {
     "enum": "be one of {expected}",
     "literal_error": "be one of {expected}",
 }
+
+
+#: What to write instead, by the same types.
+_FIXES = {
+    "string_type": "Write a text in double quotes{example}.",
+    "int_type": "Write a whole number without quotes{example}.",
+    "float_type": "Write a number without quotes{example}.",
+    "bool_type": "Write true or false without quotes{example}.",
+    "list_type": "Write a list in brackets{example}.",
+    "dict_type": "Write an object in braces{example}.",
+    "model_type": "Write an object in braces{example}.",
+    "greater_than_equal": "Write {ge} or more{example}.",
+    "greater_than": "Write more than {gt}.",
+    "too_short": "Write one item or more, or leave the list out.",
+    "string_pattern_mismatch": "Write a text that matches {pattern}.",
+}
+
+
+def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any]) -> str:
+    """`, for example "key": value`, with what was written as far as that can be of the right kind."""
+    text = value if isinstance(value, str) else ""
+    match kind:
+        case "string_type":
+            example = compact(str(value)) if isinstance(value, int | float) and not isinstance(value, bool) else '"…"'
+        case "int_type" | "float_type":
+            example = text.strip() if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else "600"
+        case "bool_type":
+            example = text.lower() if text.lower() in ("true", "false") else "true"
+        case "list_type":
+            example = compact([text]) if text else "[…]"
+        case "greater_than_equal":
+            example = str(context["ge"])
+        case _:
+            example = "{…}"
+    return f", for example {example}" if isinstance(key, int) else f', for example "{key}": {example}'
 
 
 def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[str], outer: str = WRONG) -> None:

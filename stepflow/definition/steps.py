@@ -21,6 +21,7 @@ from stepflow.definition.file_models import (
     TransitionEntry,
 )
 from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.gate_paths import GatePaths, is_dotted
 from stepflow.definition.schemas import Schemas
 from stepflow.domain.definition import Gate, OutcomeRule, StepCheck, Transition
 from stepflow.domain.json import JsonObject, JsonValue
@@ -187,6 +188,15 @@ class _GateReader:
         self._check_jump()
         words = self._enum()
         self._check_pointer(words)
+        if self.node.schema is not None:
+            paths = GatePaths(
+                schema=self.node.schema,
+                entry=self.entry,
+                allowed=tuple(self.allowed),
+                at=self.at,
+                problems=self.problems,
+            )
+            paths.check()
         self._check_fail_fast(allow_spec_violations)
         entry, known = self.entry, list(Intent)
         allowed = tuple(dict.fromkeys(Intent(word) for word in self.allowed if word in known))
@@ -203,17 +213,17 @@ class _GateReader:
 
     def _check_paths(self) -> None:
         entry, names = self.entry, "Write names with dots between them."
-        if entry.intent_field and entry.intent_field.strip() and not _dotted(entry.intent_field):
+        if entry.intent_field and entry.intent_field.strip() and not is_dotted(entry.intent_field):
             message = f'"intentField" is "{entry.intent_field}", which is no dotted path'
             fix = 'Write names with dots, as in "next_action.action".'
             self.problems.report("SF324", self.at / "intentField", message, fix)
-        if entry.target_field is not None and not _dotted(entry.target_field):
+        if entry.target_field is not None and not is_dotted(entry.target_field):
             message = f'"targetField" is "{entry.target_field}", which is no dotted path'
             self.problems.report("SF106", self.at / "targetField", message, names)
         seen: dict[str, str] = {}
         for index, path in enumerate(entry.handoff_fields):
             field_at = self.at / "handoffFields" / index
-            if not _dotted(path):
+            if not is_dotted(path):
                 self.problems.report("SF106", field_at, f'the handoff field "{path}" is no dotted path', names)
             key = path.rpartition(".")[2]
             if key in seen:
@@ -280,10 +290,6 @@ class _GateReader:
         elif self.entry.fail_fast:
             message = '"fallbackIntent" is only used with "failFast": false'
             self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
-
-
-def _dotted(path: str) -> bool:
-    return all(part and part == part.strip() for part in path.split("."))
 
 
 CheckNodes = dict[str, Node[CheckStepEntry]]

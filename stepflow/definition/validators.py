@@ -140,7 +140,34 @@ class ValidationBuilder:
             check_key(key, entry.step_id, at, self.problems)
             self._check_owner(key, at)
             entries[key] = self._entry(key, entry, at, self._conditions(entry, at, validators))
+        self._check_unused()
+        self._check_unvalidated(entries)
         return entries
+
+    def _check_unused(self) -> None:
+        """Validators and failure patterns that nothing runs or names (SF609); of faulty ones that is not known."""
+        registry = self.registry
+        if any(self.problems.at(f"/{key}") for key in ("validators", "failurePatterns", "validationSteps")):
+            return
+        steps = registry.validation_steps.values()
+        run = {one.validator for entry in steps for one in entry.validation_conditions or ()}
+        named = {entry.failure_pattern for entry in registry.validators.values()}
+        for name in registry.validators.keys() - run:
+            fix = 'Name it in "validationConditions" of a validation step, or remove it.'
+            self.problems.report("SF609", Pointer("/validators") / name, "no validation step runs it", fix)
+        for name in registry.failure_patterns.keys() - named:
+            fix = 'Name it as "failurePattern" of a validator, or remove it.'
+            self.problems.report("SF609", Pointer("/failurePatterns") / name, "no validator names it", fix)
+
+    def _check_unvalidated(self, entries: Mapping[str, ValidationEntry]) -> None:
+        """Closure steps that close without checks beside one that is checked (SF610)."""
+        checked = [step_id for step_id in self.closures if entry_of(step_id, entries, self.verdict)]
+        misspelled = {closest_match(key, self.closures) for key in entries if key not in self.closures}
+        for step_id in self.closures:
+            if checked and step_id not in checked and step_id not in misspelled:
+                message = f'nothing is validated when "{step_id}" closes, while {listed(checked)} is checked'
+                fix = f'Add an entry "{step_id}" to "validationSteps".'
+                self.problems.report("SF610", Pointer("/steps") / step_id, message, fix)
 
     def _validators(self) -> dict[str, Validator]:
         patterns = self._patterns()
