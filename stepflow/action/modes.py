@@ -42,12 +42,13 @@ from stepflow.run.ending import outcome_of, report_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared
 from stepflow.run.inputs import Mode
+from stepflow.run.parts import boundary_settings
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import proxy_config_of, restore_folder, with_retries
-from stepflow.run.resume import completed_report, waiting_request
+from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
 from stepflow.run.subject.follow_up import find_follow_up
 from stepflow.run.subject.issue import skip_stranger
 from stepflow.run.trigger import Skip, Trigger
@@ -161,7 +162,7 @@ def run_mode(
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
-        return ActionResult(report=complete)
+        return ActionResult(report=without_foreign_addresses(complete, boundary_settings(request)))
     with ExitStack() as opened:
         copied = None
         try:
@@ -213,9 +214,12 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
     log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
     listeners = (lambda entry: job.say(*log.render(entry)),)
     result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=listeners)
+    report = result.report
+    if prepared.resumed_run:
+        report = without_foreign_addresses(report, boundary_settings(prepared.request))
     # The log has just said how the run ended, and why.
-    job.say(*log.close(), *final_words(result.report)[1:])
-    return ActionResult(report=result.report, agent=prepared.agent, problems=prepared.agent.problems)
+    job.say(*log.close(), *final_words(report)[1:])
+    return ActionResult(report=report, agent=prepared.agent, problems=prepared.agent.problems)
 
 
 def validate_mode(runner: Runner, job: Job) -> ActionResult:

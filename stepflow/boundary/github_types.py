@@ -144,7 +144,7 @@ class Remark(_Answer):
 class PullRequest(_Answer):
     """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`, and `merged_at` empty
     unless it was merged. `head_commit` is the newest commit, and `head_repository` the full name of where it is, empty
-    when that was deleted."""
+    when that was deleted; `base_repository` is this one, by its present name."""
 
     number: int
     state: str
@@ -156,6 +156,7 @@ class PullRequest(_Answer):
     head_commit: str = Field("", validation_alias=AliasPath("head", "sha"))
     head_repository: str = Field("", validation_alias=AliasPath("head", "repo", "full_name"))
     base: str = Field(validation_alias=AliasPath("base", "ref"))
+    base_repository: str = Field("", validation_alias=AliasPath("base", "repo", "full_name"))
     url: str = Field(validation_alias="html_url")
 
 

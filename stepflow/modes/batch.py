@@ -18,6 +18,7 @@ from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssu
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.report.document import read_report
+from stepflow.report.safe_text import ADDRESS
 from stepflow.run.parts import check_addresses
 
 if TYPE_CHECKING:
@@ -178,6 +179,6 @@ def _pull_request(report: RunReport) -> str:
     opened = (
         effect.url
         for effect in report.effects
-        if effect.kind is EffectKind.OPEN_PULL_REQUEST and effect.status in WRITTEN
+        if effect.kind is EffectKind.OPEN_PULL_REQUEST and effect.status in WRITTEN and ADDRESS.fullmatch(effect.url)
     )
     return next(opened, "")

@@ -115,11 +115,11 @@ def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
             f"{root} is not the top folder of a git repository, and a run works on a branch.",
             hint="Name the repository with --repo. In a new folder: run `git init` and commit what is there.",
         )
-    programs = request.programs or ()
+    programs = request.programs
     with copy_folder() as folder:
         copy = folder / "checkout"
-        copied = replace(request, root=copy, source=root, programs=programs_of_copy(programs, root, copy))
-        yield RepositoryCopy(request=copied, repository=root, programs=programs)
+        copied = replace(request, root=copy, source=root, programs=programs and programs_of_copy(programs, root, copy))
+        yield RepositoryCopy(request=copied, repository=root, programs=programs or ())
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:

@@ -42,6 +42,7 @@ from stepflow.run.trigger import PullRequestEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
@@ -155,6 +156,23 @@ def completed_report(request: RunRequest) -> RunReport | None:
         return None
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
+
+
+def without_foreign_addresses(report: RunReport, settings: BoundarySettings) -> RunReport:
+    """The report of a run that went on, or was complete, without addresses that lead to another repository: its folder
+    may be forged."""
+
+    def own(url: str) -> str:
+        return url if url.startswith(f"{settings.repository_url}/") else ""
+
+    effects = tuple(replace(receipt, url=own(receipt.url)) for receipt in report.effects)
+    told = report.failure_report
+    return replace(
+        report,
+        effects=effects,
+        failure_report=None if told and told.startswith("http") and not own(told) else told,
+        follow_up=report.follow_up and replace(report.follow_up, url=own(report.follow_up.url)),
+    )
 
 
 def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:

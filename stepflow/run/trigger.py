@@ -80,17 +80,20 @@ class _PullRequest(_Shape):
     number: int
 
 
-class _WorkflowRun(_Shape):
-    id: int
-    conclusion: str | None = None
-    head_branch: str | None = None
-    head_sha: str = ""
-
-
 class _Repository(_Shape):
     full_name: str = ""
     default_branch: str = ""
     private: bool | None = None
+
+
+class _WorkflowRun(_Shape):
+    """`head_repository` is null where it was deleted."""
+
+    id: int
+    conclusion: str | None = None
+    head_branch: str | None = None
+    head_sha: str = ""
+    head_repository: _Repository | None = Field(default_factory=_Repository)
 
 
 class EventPayload(_Shape):
@@ -298,6 +301,9 @@ def _checked(event: EventPayload, sender: User) -> Trigger | Skip:
         raise InputError("The event carries no workflow run.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if run.conclusion not in FAILED_CONCLUSIONS or not run.head_branch:
         return Skip(reason=f"the workflow run ended as {run.conclusion or 'nothing'}, so there is nothing to follow up")
+    if (head := run.head_repository) is None or head.full_name not in ("", event.repository.full_name):
+        fork = head.full_name if head else "a fork that is gone"
+        return Skip(reason=f"the workflow run was of {fork}, and only those of this repository are followed up")
     failed = PullRequestEvent(kind=FollowUpKind.CHECKS, failed_run=run.id, branch=run.head_branch, head=run.head_sha)
     return _follow_up(event, sender, failed)
 

@@ -26,7 +26,7 @@ from tests.action.follow_up_world import (
     thread,
 )
 from tests.checkout import git
-from tests.world import BRANCH, ISSUE, World, answer
+from tests.world import BRANCH, ISSUE, World, answer, solve
 
 pytestmark = pytest.mark.whole
 
@@ -291,6 +291,42 @@ def forged(world: World) -> dict[str, Any]:
     return reviewed(number=world.github.state.add_pull("eve/fixer/issue-7", login="eve", body=body)["number"])
 
 
+def failed_in(world: World, repository: dict[str, Any] | None) -> dict[str, Any]:
+    """The checks of a fork on our very commit, which somebody here ran again."""
+    given = failed(world)
+    given["workflow_run"]["head_repository"] = repository
+    return given
+
+
+def test_the_checks_of_this_repository_are_followed_up(opened: World) -> None:
+    opened.github.state.add_job(500, "test", "failure", log=b"it broke")
+    given = failed_in(opened, {"full_name": "o/r"})
+    done = follow_up(opened, improve(), given, name="workflow_run")
+    assert done.outputs["outcome"] == "completed", done.log
+
+
+def test_after_a_rename_a_pull_request_is_followed_up(opened: World) -> None:
+    """Event and runner still have the old name, and GitHub's answers the new one."""
+    opened.github.state.renamed_to = "o/new"
+    before = opened.branches()[BRANCH]
+    done = follow_up(opened, improve(threads=ANSWERS))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert opened.branches()[BRANCH] != before
+
+
+def test_a_follow_up_finds_the_programs_that_any_run_finds(opened: World) -> None:
+    done = follow_up(opened, improve(threads=ANSWERS))
+    path = opened.events(done)[0]["isolation"]["path"]
+    assert "your own PATH" not in path
+    assert path.startswith(first_path(opened))
+
+
+def first_path(world: World) -> str:
+    """Where the tools of a run on the issue find programs."""
+    done = world.run(solve())
+    return str(world.events(done)[0]["isolation"]["path"])
+
+
 def taken_over(world: World) -> dict[str, Any]:
     """bob's own branch holds our commits too."""
     git("branch", "mine", BRANCH, cwd=world.served)
@@ -312,6 +348,8 @@ def taken_over(world: World) -> dict[str, Any]:
         (lambda _: commented("/stepflow approve abc"), "issue_comment", "approved or rejected on the issue"),
         (lambda world: failed(world, head="a" * 40), "workflow_run", "has moved on since"),
         (lambda world: failed(world, branch="main"), "workflow_run", "the branch main has no open pull request"),
+        (lambda world: failed_in(world, {"full_name": "eve/r"}), "workflow_run", "the workflow run was of eve/r"),
+        (lambda world: failed_in(world, None), "workflow_run", "the workflow run was of a fork that is gone"),
     ],
     ids=lambda case: getattr(case, "__name__", None),
 )

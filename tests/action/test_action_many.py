@@ -319,6 +319,17 @@ def test_what_a_model_wrote_cannot_forge_a_row_or_a_command(world: World, ran: I
     assert "##[" not in done.log
 
 
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "data:text/html,x", "https://a.example/](x)", "//evil"])
+def test_an_address_that_is_none_of_the_web_is_not_shown(
+    world: World, ran: Invocation, tmp_path: Path, address: str
+) -> None:
+    forged = {"kind": "open_pull_request", "status": "applied", "detail": "opened #1", "url": address, "number": 1}
+    report(tmp_path / "in", ran, effects=[{"commit": "", **forged}])
+    done = gather(world, tmp_path / "in")
+    assert json.loads(done.outputs["gathered"])["issues"][0]["pull_request_url"] == ""
+    assert address not in done.summary + done.log
+
+
 def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp_path: Path) -> None:
     done = gather(world, tmp_path / "nothing", [7, 8])
     assert done.exit_code == 0, done.log

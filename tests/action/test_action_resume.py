@@ -164,6 +164,24 @@ def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: Wor
     assert label in world.labels()
 
 
+def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path) -> None:
+    """Nothing was written any more, so no receipt of this job takes the place of the forged one."""
+    world.github.fail("POST", "/pulls$", 422, times=999)
+    first = world.run(solve(), run_folder=str(folder), on_failure="nothing")
+    assert first.outputs["outcome"] == "boundary_failed", first.log
+    events = journal(folder)
+    push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
+    forged = [
+        {**push, "kind": kind, "url": f"{scheme}evil.example/pull/1", "number": 1, "status": "applied", "commit": ""}
+        for kind, scheme in (("open_pull_request", "https://"), ("post_comment", "javascript:"))
+    ]
+    rewrite(folder, [*events[:-1], *forged, events[-1]])
+    done = world.run([], run_folder=str(folder), on_failure="nothing")
+    assert done.outputs["outcome"] == "boundary_failed", done.log
+    assert "evil.example" not in json.dumps(done.outputs)
+    assert "evil.example" not in done.summary
+
+
 def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:
     work_on = answer("continuation.issue", "repeat", summary="still at it")
     done = world.run([understood(), work_on], run_folder=str(folder), max_iterations="2", on_failure="nothing")

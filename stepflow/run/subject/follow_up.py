@@ -150,7 +150,7 @@ def _why_not(request: RunRequest, event: PullRequestEvent, pull: PullRequest, vi
     name = f"pull request #{pull.number}"
     if pull.state != "open":
         return f"{name} is closed"
-    if pull.head_repository.casefold() != request.repository.casefold():
+    if pull.head_repository != pull.base_repository:
         return f"{name} comes from a fork, and a follow-up pushes to this repository alone"
     if event.head and event.head not in (pull.head_commit, _beginning(request)):
         return f"the workflow run was of {event.head[:12]}, and the branch of {name} has moved on since"
