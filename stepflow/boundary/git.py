@@ -18,44 +18,67 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_policy import Change
 from stepflow.boundary.connection import git_connection_settings
-from stepflow.boundary.retry_policy import GitHubFailed
+from stepflow.boundary.retry_policy import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import LARGEST_MOST_BYTES
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): the branch is looked at before it is written."
-#: What to change when the server says this; the first that fits.
-_HINTS = {
-    "verified signature": "A branch rule demands signed commits: set `commits: verified`, or exempt the run's branches "
-    "from it.",
-    "workflow": "The token may not change workflow files.",
-    "GH006": "A branch rule protects this branch: exempt the run's branches from it.",
-    "GH013": "A repository rule forbids this push: exempt the run's branches from it.",
-    "hook declined": "A hook of the server refused the commits: what it says is above. Exempt the run's branches from "
-    "it, or tell the agent in its prompts what the hook demands.",
+_PREFIX = (
+    "name the run's branches otherwise (`runner.integrations.github.pullRequest.branchPrefix` in agent.json), or "
+    "exempt them from it."
+)
+_SIGNED = f"A branch rule demands signed commits: set `commits: verified`, {_PREFIX}"
+_LEAK = (
+    "GitHub found a secret in the commits: see that no commit holds it. If it is none, allow it at the address that "
+    "GitHub names, and start the run again."
+)
+_PROTECTED = f"A branch protection rule forbids this push: {_PREFIX}"
+_RULE = f"A repository rule forbids this push, as GitHub says: {_PREFIX}"
+#: What to do by the code of GitHub's error: https://docs.github.com has them as GH001 and so on.
+_CODE_HINTS = {
+    "GH001": "A file is larger than GitHub takes: see that no commit holds it, or let Git LFS keep it.",
+    "GH006": _PROTECTED,
+    "GH009": _LEAK,
+    "GH013": _RULE,
+}
+#: Rules that GitHub names below such a code.
+_RULE_HINTS = {"verified signature": _SIGNED, "Push cannot contain secrets": _LEAK, "PUSH PROTECTION": _LEAK}
+#: What to do by the beginning of the reason that `git push --porcelain` gives for a ref.
+_REASON_HINTS = {
+    "refusing to allow": "The token may not change workflow files: leave them to people, or give the action the token "
+    "of a GitHub App with the permission `workflows` as `github-token`.",
+    "protected branch": _PROTECTED,
+    "push declined": _RULE,
     "non-fast-forward": "The server forbids to replace the commits of an earlier run: allow forced updates of the "
     "run's branches, or delete the branch.",
     "stale info": "Somebody else pushes to the run's branches at the same time: start the run again.",
-    "error: 403": "The token may not push: the job needs `contents: write`.",
-    "could not read Username": "The token is not accepted: check `github-token`.",
-    "Authentication failed": "The token is not accepted: check `github-token`.",
-    "error: 404": "The repository is not there (any more), or the token may not see it: check `github-server-url`.",
-    "not found": "The repository is not there (any more), or the token may not see it: check `github-server-url`.",
+    "cannot lock ref": "Another branch stands in the way, or somebody else writes to this one: delete the branch that "
+    f"the server names, or {_PREFIX.partition(', or')[0]}.",
+    "pre-receive hook": "A hook of the server refused the commits, as it says: exempt the run's branches from it, or "
+    "tell the agent in its prompts what the hook demands.",
 }
+_REFUSED_LOGIN = "The token is not accepted: check `github-token`."
+_ABSENT = "The repository is not there (any more), or the token may not see it: check `github-server-url`."
+_ARCHIVED = "This repository was archived"
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
 #: The mode of a path that is no longer there.
 REMOVED = "000000"
 #: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
 _DIFF_MEMORY = 512 * 1024 * 1024
-_MOVED = re.compile(r"returned error: 30\d")
-_LIMITED = re.compile(r"returned error: 429")
+#: A line that the server wrote, not git, and the code in it.
+_SERVER = re.compile(r"(?m)^remote:[ \t]*(.*?)[ \t]*$")
+_CODE = re.compile(r"\bGH\d{3}\b")
+_STATUS = re.compile(r"returned error: (\d{3})")
+#: Without a letter or digit it is a rule or a blank.
+_WORDS = re.compile(r"\w")
 #: The server's trouble, the network's, and the page of a proxy in the place of an answer.
 _PASSES = re.compile(
     r"returned error: (?:5\d\d|429)|Empty reply from server|Could not resolve host|Failed to connect|"
@@ -72,23 +95,27 @@ _UNREACHED = re.compile(
 
 
 class GitFailed(GitHubFailed):
-    """A git command failed. `said` is what it wrote to stderr, without secrets."""
+    """A git command failed. `said` is what git and the server wrote, for people; `status` the HTTP status in what git
+    has `written`, None where no server answered with one; `moved`: the repository has another address now."""
 
-    def __init__(self, message: str, *, said: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, said: str = "", written: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.said = said
-        self.passes, self.limited = bool(_PASSES.search(said)), bool(_LIMITED.search(said))
+        by_git = _SERVER.sub("", written)
+        found = _STATUS.search(by_git)
+        self.status = int(found[1]) if found else None
+        self.passes, self.limited = bool(_PASSES.search(by_git)), self.status == TOO_MANY
+        self.moved = self.status is not None and 300 <= self.status < 400
 
-    @property
-    def moved(self) -> bool:
-        """True when the repository has another address now."""
-        return bool(_MOVED.search(self.said))
 
-
-def git_failed(command: str, said: str, *, connection: Connection = DIRECT) -> GitFailed:
-    """The failure of one command, with what to do."""
-    failed = GitFailed(f"`git {command}` failed: {said}.", said=said)
-    failed.hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN if failed.passes else "")
+def git_failed(
+    command: str, written: str, *, rejected: Sequence[str] = (), connection: Connection = DIRECT
+) -> GitFailed:
+    """The failure of one command, with what to do. `written` is what git and the server wrote to stderr, and
+    `rejected` why the refs of a push were not taken."""
+    said = "\n".join(filter(None, (_shorten(written), " ".join(rejected)[:LONGEST_DETAIL])))
+    failed = GitFailed(f"`git {command}` failed: {said}.", said=said, written=written)
+    failed.hint = _hint(command, failed, written, rejected) or (_AGAIN if failed.passes else "")
     if advice := connection.advice(said) if _UNREACHED.search(said) else "":
         failed.hint = advice
     if failed.moved:
@@ -96,9 +123,38 @@ def git_failed(command: str, said: str, *, connection: Connection = DIRECT) -> G
     return failed
 
 
+def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]) -> str:
+    """By the facts: the code of the server's error, the reason that git gives for a ref, the HTTP status."""
+    by_server = "\n".join(_SERVER.findall(written))
+    if code := _CODE.search(by_server):
+        named = (hint for rule, hint in _RULE_HINTS.items() if rule in by_server)
+        return next(named, "") or _CODE_HINTS.get(code[0], "")
+    reasons = [reason.partition("(")[2] for reason in rejected]
+    for begin, hint in _REASON_HINTS.items():
+        if any(reason.startswith(begin) for reason in reasons):
+            return hint
+    by_git = _SERVER.sub("", written)
+    if "could not read Username" in by_git or "Authentication failed" in by_git or failed.status == UNAUTHORIZED:
+        return _REFUSED_LOGIN
+    if failed.status == FORBIDDEN:
+        if by_server.startswith(_ARCHIVED):
+            return "The repository is archived, so nobody can write to it."
+        what = "push" if command == "push" else "read the repository"
+        return f"The token may not {what}: the job needs `contents: write`."
+    return _ABSENT if failed.status == NOT_FOUND or by_git.rstrip().endswith("not found") else ""
+
+
+def _shorten(written: str) -> str:
+    """What git and the server wrote, without the server's decoration; of a long text both ends."""
+    lines = (_SERVER.sub(r"\1", line) for line in written.splitlines())
+    text = "\n".join(line for line in lines if _WORDS.search(line))
+    half = LONGEST_DETAIL // 2
+    return text if len(text) <= LONGEST_DETAIL else f"{text[:half]} … {text[-half:]}"
+
+
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
-LONGEST_DETAIL, LONGEST_STDERR = 600, 100_000
+LONGEST_DETAIL, LONGEST_STDERR = 1_200, 100_000
 #: What `git push --porcelain` says of a ref that was not taken.
 REJECTED = re.compile(r"(?m)^!\t.*?\t(\[.*)$")
 #: Commits within the policy's limits stay far below this.
@@ -243,11 +299,11 @@ class Git:
                     resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
                 output = _read(process, args[0], seconds, self._most_output)
             errors.seek(0)
-            said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()[-LONGEST_DETAIL:]
+            said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()
         if process.returncode:
-            rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
-            message = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
-            raise git_failed(args[0], message or f"exit {process.returncode}", connection=self._connection)
+            rejected = [self._redactor(reason) for reason in REJECTED.findall(output.decode(errors="replace"))]
+            written = said or ("" if rejected else f"exit {process.returncode}")
+            raise git_failed(args[0], written, rejected=rejected, connection=self._connection)
         return output
 
 

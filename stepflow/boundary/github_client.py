@@ -22,7 +22,7 @@ from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectio
 
 from stepflow.boundary.connection import configure_session
 from stepflow.boundary.images import is_at
-from stepflow.boundary.retry_policy import CONFLICT, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
+from stepflow.boundary.retry_policy import CONFLICT, FORBIDDEN, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
 from stepflow.domain.connection import DIRECT, Connection, certificate_problem, is_loopback, stays_closed
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
-FORBIDDEN, GONE, UNPROCESSABLE = 403, 410, 422
+GONE, UNPROCESSABLE = 410, 422
 LONGEST_DETAIL = 300
 #: Bytes. A longer text is not fetched to its end.
 LONGEST_TEXT = 200_000_000

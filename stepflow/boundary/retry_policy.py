@@ -23,7 +23,7 @@ FIRST_LIMIT_WAIT = 60.0
 LONGEST_LIMIT_WAIT = 900.0
 #: The deadline is there so that time is left to write; so much of that time may pass waiting.
 GRACE = 120.0
-NOT_FOUND, CONFLICT, TOO_MANY, SERVER_ERRORS = 404, 409, 429, 500
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY, SERVER_ERRORS = 401, 403, 404, 409, 429, 500
 
 
 class GitHubFailed(BoundaryError):
