@@ -39,7 +39,8 @@ BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
 class FailedRun:
     """What is known of a run that did not complete. `agent` is its name, `branch` that of its work; `text` says what
     happened. `pushed_commit` is what the run had pushed before it failed: the marker must know our own tip. `cost` is
-    what this run has cost. A text that `adds` stands below what the run wrote before."""
+    what this run has cost. A text that `adds` stands below what the run wrote before; `text_below` is then enough,
+    without what stands above already."""
 
     run_id: str
     agent: str
@@ -53,6 +54,7 @@ class FailedRun:
     pushed_commit: str = ""
     cost: Spent = field(default_factory=Spent)
     adds: bool = False
+    text_below: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,8 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
         if comments:
             is_ours = own is not None and own.marker.run == marker_word(run.run_id)
             adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
-            body = _comment_body(run.text, work_note, output_filter, before=own.body if adds and own else "")
+            text = run.text_below if is_ours and adds and run.text_below else run.text
+            body = _comment_body(text, work_note, output_filter, before=own.body if adds and own else "")
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:

@@ -15,6 +15,15 @@ import github
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import GONE, VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
+from stepflow.boundary.github_graphql import (
+    CREATE_COMMIT,
+    REPLY,
+    RESOLVE,
+    REVIEW_THREAD,
+    REVIEW_THREADS,
+    UPDATE_REFS,
+    WHO_AM_I,
+)
 from stepflow.boundary.github_types import (
     Account,
     ChangedFile,
@@ -55,38 +64,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="GitHub")
+W = TypeVar("W", bound="GitHubWriter")
 
-_WHO_AM_I = "query { viewer { databaseId login } }"
-_UPDATE_REFS = "mutation ($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
-_CREATE_COMMIT = (
-    "mutation ($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
-)
-_THREAD = """
-fragment Thread on PullRequestReviewThread {
-  id isResolved path line originalLine
-  opening: comments(first: 1) { nodes { diffHunk } }
-  comments(first: 100) {
-    nodes { body url author { __typename login ... on User { databaseId } ... on Bot { databaseId } } }
-  }
-}
-"""
-_REVIEW_THREADS = f"""
-query ($owner: String!, $name: String!, $number: Int!, $after: String) {{
-  repository(owner: $owner, name: $name) {{
-    pullRequest(number: $number) {{
-      reviewThreads(first: 50, after: $after) {{ pageInfo {{ hasNextPage endCursor }} nodes {{ ...Thread }} }}
-    }}
-  }}
-}}
-{_THREAD}"""
-_REVIEW_THREAD = f"query ($id: ID!) {{ node(id: $id) {{ id ...Thread }} }} {_THREAD}"
-_REPLY = (
-    "mutation ($input: AddPullRequestReviewThreadReplyInput!) "
-    "{ addPullRequestReviewThreadReply(input: $input) { comment { url } } }"
-)
-_RESOLVE = "mutation ($input: ResolveReviewThreadInput!) { resolveReviewThread(input: $input) { clientMutationId } }"
-#: Every document that is sent.
-DOCUMENTS = (_WHO_AM_I, _UPDATE_REFS, _CREATE_COMMIT, _REVIEW_THREADS, _REVIEW_THREAD, _REPLY, _RESOLVE)
 _READ_HINTS = {
     401: "The token is not accepted: check `read-token`.",
     403: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
@@ -131,6 +110,18 @@ def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, 
     @functools.wraps(method)
     def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.retry_policy.repeat(lambda: ask(self, *args, **kwargs))
+
+    return call
+
+
+def _writing(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
+    """The same for a method that writes: GitHub asks for a second between two of them."""
+    write = _translated(method)
+
+    @functools.wraps(method)
+    def call(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.wait_for_turn()
+        return write(self, *args, **kwargs)
 
     return call
 
@@ -206,7 +197,7 @@ class GitHub:
 
     def _read_viewer(self) -> Account:
         """`GET /user` answers 403 to the tokens of jobs and Apps."""
-        return Account.model_validate(self._client.graphql(_WHO_AM_I))
+        return Account.model_validate(self._client.graphql(WHO_AM_I))
 
     def _read_repository(self) -> Repository:
         return Repository.model_validate(self._client.ask("GET", "")[1])
@@ -218,12 +209,12 @@ class GitHub:
 
     @_reading
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
-        """The threads of a pull request's reviews; of each the first hundred comments."""
+        """The threads of a pull request's reviews; of each the newest hundred comments."""
         owner, _, name = self._repository.partition("/")
         threads: list[ReviewThread] = []
         after, more = None, True
         while more:
-            data = self._client.graphql(_REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
+            data = self._client.graphql(REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
             page = ReviewThreads.model_validate(data)
             threads += page.threads
             after, more = page.after, page.more
@@ -351,7 +342,19 @@ class GitHubReader(GitHub):
 
 
 class GitHubWriter(GitHub):
-    """`Writer` on GitHub: one request per write, retries for reads."""
+    """`Writer` on GitHub: one request per write, retries for reads. Between two writes so many seconds pass."""
+
+    seconds_between_writes: float = 0.0
+    _last_write = 0.0
+
+    def wait_for_turn(self) -> None:
+        """Wait until the next write may be sent."""
+        clock = self.retry_policy.clock
+        if clock is None or not self.seconds_between_writes:
+            return
+        if (wait := self._last_write + self.seconds_between_writes - clock.now()) > 0:
+            clock.sleep(wait)
+        self._last_write = clock.now()
 
     @_reading
     def default_branch(self) -> str:
@@ -373,38 +376,38 @@ class GitHubWriter(GitHub):
         """All comments of an issue, oldest first."""
         return self._read_comments(number)
 
-    @_translated
+    @_writing
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
         return Comment.model_validate(self._send("POST", f"/issues/{number}/comments", body=body))
 
-    @_translated
+    @_writing
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
         return Comment.model_validate(self._send("PATCH", f"/issues/comments/{comment_id}", body=body))
 
-    @_translated
+    @_writing
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue."""
         self._send("POST", f"/issues/{number}/labels", labels=list(labels))
 
-    @_translated
+    @_writing
     def remove_label(self, number: int, label: str) -> None:
         """Take one label off an issue."""
         self._client.ask("DELETE", f"/issues/{number}/labels/{quote(label, safe='')}")
 
-    @_translated
+    @_writing
     def close_issue(self, number: int) -> None:
         """Close an issue as completed."""
         self._send("PATCH", f"/issues/{number}", state="closed", state_reason="completed")
 
-    @_translated
+    @_writing
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
         answer = self._send("POST", "/pulls", base=base, head=branch, title=title, body=body, draft=draft)
         return PullRequest.model_validate(answer)
 
-    @_translated
+    @_writing
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
         self._send("PATCH", f"/pulls/{number}", title=title, body=body)
@@ -412,25 +415,25 @@ class GitHubWriter(GitHub):
     @_reading
     def review_thread(self, thread_id: str) -> ReviewThread:
         """A thread of a pull request's review now."""
-        return FoundThread.model_validate(self._client.graphql(_REVIEW_THREAD, id=thread_id)).thread
+        return FoundThread.model_validate(self._client.graphql(REVIEW_THREAD, id=thread_id)).thread
 
-    @_translated
+    @_writing
     def reply_to_thread(self, thread_id: str, body: str) -> str:
         """A new comment at the end of a thread; its address."""
         reply = {"pullRequestReviewThreadId": thread_id, "body": body}
-        return NewReply.model_validate(self._client.graphql(_REPLY, input=reply)).url
+        return NewReply.model_validate(self._client.graphql(REPLY, input=reply)).url
 
-    @_translated
+    @_writing
     def resolve_thread(self, thread_id: str) -> None:
         """Mark a thread as resolved; it may be already."""
-        self._client.graphql(_RESOLVE, input={"threadId": thread_id})
+        self._client.graphql(RESOLVE, input={"threadId": thread_id})
 
     @_reading
     def releases(self) -> tuple[Release, ...]:
-        """The newest hundred releases, drafts too."""
-        return tuple(Release.many(next(self._client.pages("/releases"))))
+        """All releases, drafts too, newest first."""
+        return tuple(release for page in self._client.pages("/releases") for release in Release.many(page))
 
-    @_translated
+    @_writing
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
         """A new release; its tag is made at `target` if it does not exist."""
         answer = self._send(
@@ -453,7 +456,7 @@ class GitHubWriter(GitHub):
         # Of its files, which are listed too, no more than one.
         return CommitNow.model_validate(self._client.ask("GET", f"/commits/{oid}", parameters={"per_page": "1"})[1])
 
-    @_translated
+    @_writing
     def update_refs(self, *updates: tuple[str, str, str]) -> None:
         """Move refs, all or none: the full name of each, the commit that it must have now, and the new one. Empty
         stands for no ref."""
@@ -463,9 +466,9 @@ class GitHubWriter(GitHub):
             for name, before, after in updates
         ]
         repository = self._read_repository()
-        self._client.graphql(_UPDATE_REFS, input={"repositoryId": repository.node_id, "refUpdates": changes})
+        self._client.graphql(UPDATE_REFS, input={"repositoryId": repository.node_id, "refUpdates": changes})
 
-    @_translated
+    @_writing
     def create_commit(
         self,
         branch: str,
@@ -486,7 +489,7 @@ class GitHubWriter(GitHub):
                 "deletions": [{"path": path} for path in deletions],
             },
         }
-        return NewCommit.model_validate(self._client.graphql(_CREATE_COMMIT, input=commit)).oid
+        return NewCommit.model_validate(self._client.graphql(CREATE_COMMIT, input=commit)).oid
 
     def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
         return self._client.ask(verb, path, body=body)[1]

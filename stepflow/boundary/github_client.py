@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from stepflow.domain.secrets import Redactor
 
 TIMEOUT_SECONDS = 30
+#: The version of the REST API whose answers `github_types` reads. Enterprise Server knows no newer one in all releases.
+API_VERSION = "2022-11-28"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
 GONE, UNPROCESSABLE = 410, 422
@@ -51,7 +53,8 @@ _HINTS = {
     NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
     "the job.",
     CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
-    GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
+    GONE: "The issue was deleted, or issues are turned off in the repository's settings: commits that were pushed are "
+    "on their branch.",
     UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
@@ -65,10 +68,49 @@ _GRAPHQL_STATUS = {
     "INTERNAL": SERVER_ERRORS,
     "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
-#: Words of GitHub's that say more than the status.
-_SAID_HINTS = {
-    "issue is locked": "The issue is locked: unlock it, then start the run again.",
-    "archived": "The repository is archived, so nobody can write to it.",
+#: Whole messages of GitHub's that say more than their status.
+_MESSAGE_HINTS = {
+    (FORBIDDEN, "Unable to create comment because issue is locked."): "The issue is locked: unlock it, then start the "
+    "run again.",
+    (FORBIDDEN, "Repository was archived so is read-only."): "The repository is archived, so nobody can write to it.",
+    (
+        GONE,
+        "This issue was deleted",
+    ): "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
+    (GONE, "Issues are disabled for this repo"): "Issues are turned off in the repository: turn them on (Settings → "
+    "General → Features), then start the run again; commits that were pushed are on their branch.",
+    (GONE, "Issues has been disabled in this repository."): "Issues are turned off in the repository: turn them on "
+    "(Settings → General → Features), then start the run again; commits that were pushed are on their branch.",
+}
+#: What the calls of the API do, in words.
+_DOING = {
+    "add_labels": "put labels on the issue",
+    "close_issue": "close the issue",
+    "comments": "read the issue's comments",
+    "create_comment": "comment on the issue",
+    "create_commit": "write a commit",
+    "create_pull_request": "open the pull request",
+    "create_release": "create the release",
+    "contains": "compare a branch with a commit",
+    "failed_jobs": "list the jobs of a workflow run",
+    "issue": "read the issue",
+    "issues_page": "list the issues",
+    "job_log": "give the log of a job",
+    "open_pull_requests": "list the open pull requests",
+    "permission": "say what permission somebody has",
+    "pull_request": "read the pull request",
+    "pull_request_commits": "list the commits of the pull request",
+    "pull_request_files": "list the files of the pull request",
+    "releases": "list the releases",
+    "remove_label": "take a label off the issue",
+    "reply_to_thread": "reply in a review thread",
+    "resolve_thread": "resolve a review thread",
+    "review_thread": "read a review thread",
+    "review_threads": "read the review threads",
+    "update_comment": "update the comment",
+    "update_pull_request": "update the pull request",
+    "update_refs": "move the branch",
+    "viewer": "say whose the token is",
 }
 _MOVED = (
     "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
@@ -139,6 +181,7 @@ class GitHubClient(Requester):
             retry=None,
             pool_size=None,
             lazy=True,
+            api_version=API_VERSION,
         )
         self._base = urlsplit(base_url)
         is_plain = self._base.scheme == "http"
@@ -359,7 +402,7 @@ def write_failed(
     method: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
 ) -> WriteFailed:
     """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
-    failure = f"GitHub failed at `{method}` in {repository}"
+    failure = f"GitHub did not {_DOING.get(method, 'answer ' + method.replace('_', ' '))} in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
@@ -367,7 +410,8 @@ def write_failed(
     headers = exc.headers or {}
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
     said = _said(exc)
-    hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
+    message = exc.data.get("message") if isinstance(exc.data, dict) else None
+    hint = _MESSAGE_HINTS.get((exc.status, str(message)), _HINTS.get(status, ""))
     message = redactor(f"{failure}: it answered {exc.status} ({said}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
     failed.invalid_fields = _invalid_fields(exc)

@@ -188,7 +188,8 @@ class ThreadComment(_Answer):
 
 
 class ReviewThread(_Answer):
-    """A conversation about a line of a pull request's changes; `hunk` is the part of the diff that it began at."""
+    """A conversation about a line of a pull request's changes; `hunk` is the part of the diff that it began at. Of the
+    `total` of its comments the newest are here."""
 
     id: str
     is_resolved: bool = Field(validation_alias="isResolved")
@@ -196,6 +197,7 @@ class ReviewThread(_Answer):
     line_now: int | None = Field(None, validation_alias="line")
     line_then: int | None = Field(None, validation_alias="originalLine")
     hunk: str = Field("", validation_alias=AliasPath("opening", "nodes", 0, "diffHunk"))
+    total: int = Field(validation_alias=AliasPath("comments", "totalCount"))
     comments: tuple[ThreadComment, ...] = Field(validation_alias=AliasPath("comments", "nodes"))
 
     @property

@@ -22,6 +22,7 @@ from stepflow.report.safe_text import (
     html_text,
     link,
     plain,
+    plain_with_code,
     seconds_text,
     telling_lines,
     visible,
@@ -54,6 +55,7 @@ FILTERS = {
     "html": _finished(html_text),
     "link": _finished(lambda address, text: link(text, address)),
     "mark": _finished(lambda result: mark_of(result).emoji),
+    "prose": _finished(plain_with_code),
     "seconds": _finished(seconds_text),
     "text": _finished(plain),
 }

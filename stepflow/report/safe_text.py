@@ -131,9 +131,20 @@ def visible(text: str) -> str:
 
 def plain(text: str, limit: int = 200) -> str:
     """One line that shows exactly these characters, in a paragraph, an item or a table cell."""
-    escaped = "".join(_escape(character) for character in one_line(text, limit))
-    escaped = escaped.replace("://", ":\\//").replace("www.", "www\\.")
-    return LINE_START.sub(r"\1\\", escaped)
+    return LINE_START.sub(r"\1\\", _escape_text(one_line(text, limit)))
+
+
+def plain_with_code(text: str, limit: int = 200) -> str:
+    """The same, where what stands between backticks is a code span."""
+    parts = re.split(r"`([^`]+)`", one_line(text, limit))
+    parts[::2] = [_escape_text(part) for part in parts[::2]]
+    parts[1::2] = [f"`{part}`" for part in parts[1::2]]
+    return LINE_START.sub(r"\1\\", "".join(parts))
+
+
+def _escape_text(text: str) -> str:
+    escaped = "".join(_escape(character) for character in text)
+    return escaped.replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def html_text(text: str, limit: int = 60) -> str:

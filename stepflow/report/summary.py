@@ -254,6 +254,14 @@ def job_summary(
     return _fit(sections, limit)
 
 
+def failure_summary(report: RunReport) -> str:
+    """What to add to the run's comment, which shows the work already, when it could not be written: why, and what to
+    do."""
+    shared = {**_shared_values(report), "tag": partial(FILTERS["text"], limit=60)}
+    values = {"verified": "", "warnings": (), "refused": (), "red_run": None, "notes": (), "removed": ""}
+    return "\n\n".join(render_blocks("comment.md.j2", **shared, **values)) + "\n"
+
+
 def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
     """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
     last = report.validators[-1] if report.validators and not report.success else None

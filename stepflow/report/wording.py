@@ -107,11 +107,15 @@ def describe_outcome(outcome: Outcome) -> str:
     return words if outcome in (Outcome.COMPLETED, words) else f"{words} ({outcome})"
 
 
+#: With these a reason may begin, beside which the outcome stands.
+_ENDINGS = (*CODE_OF_OUTCOME.values(), Outcome.REFUSED)
+
+
 def describe_reason(reason: str) -> str:
     """The reason for people, without where it arose and without the code of its outcome (flow.md §11)."""
     described = next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
     return next(
-        (described.removeprefix(f"{code}: ") for code in CODE_OF_OUTCOME.values() if described.startswith(code)),
+        (described.removeprefix(f"{code}: ") for code in _ENDINGS if described.startswith(f"{code}: ")),
         described,
     )
 
@@ -167,9 +171,8 @@ ADVICE: dict[Outcome, str] = {
         "`model`, then {again}."
     ),
     Outcome.BOUNDARY_FAILED: (
-        "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "
-        "Grant what is missing (the job's `permissions`, or 'Allow GitHub Actions to create and approve pull "
-        "requests'), then {again}: comment, branch and pull request are updated, not written twice."
+        "The work is done, writing it to GitHub is not: the list of effects says what was written and what was not. "
+        "Change what the reason names, then {again}: comment, branch and pull request are updated, not written twice."
     ),
     Outcome.REFUSED: (
         "Change what the reason names, and start the agent again: it may be who started the run, a protected path in "
@@ -239,9 +242,9 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
         return answer or advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
-        return f"This was a dry run: nothing was written to GitHub. Run it with `{setting}` to write the effects above."
+        return f"This was a dry run: nothing was written to GitHub. Run it with `{setting}` to write what is planned."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
         return "Review the pull request. If it is a draft, mark it ready when you are satisfied; merging is up to you."
     if report.follow_up:
         return f"Review pull request #{report.follow_up.pull_request} again."
-    return "Review what was written to GitHub; the effects above lead there."
+    return "Review what was written to GitHub; the list of effects leads there."

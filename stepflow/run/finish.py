@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
@@ -16,6 +17,7 @@ from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
+from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect, text_of
@@ -34,7 +36,7 @@ from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, check_addresses, commit_rules
 from stepflow.run.prepare import load_requested
 from stepflow.run.recorded import JOURNAL
-from stepflow.run.reports import collect_run, comment_text, guard_warnings, pushed_commit
+from stepflow.run.reports import collect_run, comment_text, failure_text, guard_warnings, pushed_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,6 +254,7 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         issue=run.facts.issue,
         outcome=ending.outcome,
         text=comment_text(so_far, ending, job_url=run.request.job_url),
+        text_below=failure_text(so_far, ending),
         redactor=run.request.redactor,
         branch=unfinished_branch(agent, run.facts),
         pushed_commit=pushed_commit(so_far),
@@ -269,6 +272,8 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
     return ending
 
 
+#: What GitHub asks for ("Best practices for using the REST API").
+SECONDS_BETWEEN_WRITES = 1.0
 #: Seconds that GitHub is waited for when no run has begun.
 UNPREPARED_SECONDS = 60.0
 
@@ -398,7 +403,7 @@ def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:
 def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
-    return GitHubWriter(
+    writer = GitHubWriter(
         api_url=request.inputs.github_api_url,
         repository=request.repository,
         token=_token(request),
@@ -406,6 +411,10 @@ def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
         retry_policy=retry_policy,
         connection=request.proxy_config.connection_to(request.inputs.github_api_url),
     )
+    # A server on this machine has no such limit.
+    if not is_loopback(urlsplit(request.inputs.github_api_url).hostname or ""):
+        writer.seconds_between_writes = SECONDS_BETWEEN_WRITES
+    return writer
 
 
 def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:

@@ -31,7 +31,7 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff
 from stepflow.report.document import report_json
 from stepflow.report.log import log_entries, log_line
-from stepflow.report.summary import comment_summary
+from stepflow.report.summary import comment_summary, failure_summary
 from stepflow.run.recorded import JOURNAL
 from stepflow.run.scenarios import expect_of_recording
 from stepflow.run.snapshots import FOLDER
@@ -108,14 +108,22 @@ def guard_warnings(report: RunReport) -> tuple[str, ...]:
 
 def comment_text(report: RunReport, ending: Ending, *, job_url: str) -> str:
     """The engine's own text for the run's one comment, with the ending that the journal does not hold yet."""
-    ended = replace(
+    return comment_summary(_with_ending(report, ending), run_url=job_url)
+
+
+def failure_text(report: RunReport, ending: Ending) -> str:
+    """The same where it stands below that comment."""
+    return failure_summary(_with_ending(report, ending))
+
+
+def _with_ending(report: RunReport, ending: Ending) -> RunReport:
+    return replace(
         report,
         outcome=ending.outcome,
         reason=ending.reason,
         success=ending.outcome is Outcome.COMPLETED,
         code=CODE_OF_OUTCOME.get(ending.outcome),
     )
-    return comment_summary(ended, run_url=job_url)
 
 
 class LogFile:

@@ -327,6 +327,26 @@ def first_path(world: World) -> str:
     return str(world.events(done)[0]["isolation"]["path"])
 
 
+def test_a_thread_of_more_than_a_hundred_comments_is_answered_once(opened: World) -> None:
+    """The newest remark is shown, and our own reply found behind all others."""
+    long = opened.github.state.threads[0]
+    for number in range(130):
+        opened.github.state.add_reply(long, f"remark {number}", "bob")
+    opened.model.requests.clear()
+    opened.github.fail("PATCH", "/issues/comments/", 500, times=999)
+    folder = str(opened.runner.folder / "mine")
+    first = follow_up(opened, improve(threads=ANSWERS), run_folder=folder)
+    assert first.outputs["outcome"] == "boundary_failed", first.log
+    shown = str(opened.model.bodies)
+    assert "remark 129" in shown
+    assert "[what was said before is left out]" in shown
+    opened.github.state.faults.clear()
+    opened.github.fail("POST", "addPullRequestReviewThreadReply", 502, after_write=True)
+    done = follow_up(opened, [], run_folder=folder)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert len(long["comments"]) == 132
+
+
 def taken_over(world: World) -> dict[str, Any]:
     """bob's own branch holds our commits too."""
     git("branch", "mine", BRANCH, cwd=world.served)

@@ -200,7 +200,7 @@ def test_a_cancel_raised_while_recording_comes_between_two_effects(github: GitHu
 def test_a_failure_before_the_first_effect_is_a_failure_too(github: GitHubServer, writer: GitHubWriter) -> None:
     github.fail("GET", "/permission$", 401)
     applied, recorded = apply(plan_everything(), writer)
-    said = "Nothing was written, because it could not be asked who may write: GitHub failed at `permission` in o/r"
+    said = "Nothing was written, because it could not be asked who may write: GitHub did not say what permission"
     assert (applied.outcome, applied.reason.startswith(said)) == (Outcome.BOUNDARY_FAILED, True)
     assert recorded == []
 

@@ -1,5 +1,7 @@
 """A run that did not complete reports to its issue once, and touches nothing else."""
 
+from dataclasses import replace
+
 import pytest
 
 from stepflow.boundary.apply import apply_effects
@@ -166,5 +168,42 @@ def test_a_report_that_cannot_be_written_is_said_and_raises_nothing(github: GitH
     failure = report(writer)
     assert failure is not None
     assert failure.detail.startswith(
-        "The failure could not be reported on the issue: GitHub failed at `create_comment`"
+        "The failure could not be reported on the issue: GitHub did not comment on the issue in o/r"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "says", "never"),
+    [
+        (410, "Issues are disabled for this repo", "Issues are turned off", "deleted"),
+        (410, "Issues has been disabled in this repository.", "Issues are turned off", "deleted"),
+        (410, "This issue was deleted", "was deleted", "turned off"),
+        (410, "Gone", "was deleted, or issues are turned off", "?"),
+        (403, "Repository was archived so is read-only.", "is archived", "contents: write"),
+        (403, "The title archived is locked: issue is locked", "lacks a permission", "unlock it"),
+        (403, "Unable to create comment because issue is locked.", "unlock it", "contents: write"),
+        (422, "Validation Failed: workflow archived", "did not accept", "archived, so"),
+    ],
+)
+def test_what_github_said_is_not_told_as_something_else(
+    github: GitHubServer, writer: GitHubWriter, status: int, message: str, says: str, never: str
+) -> None:
+    github.fail("POST", "/comments$", status, message)
+    failure = report(writer)
+    assert failure is not None
+    assert says in failure.detail
+    assert never not in failure.detail
+    assert message in failure.detail
+    assert "create_comment" not in failure.detail
+
+
+def test_what_is_added_to_the_runs_comment_repeats_nothing_of_it(github: GitHubServer, writer: GitHubWriter) -> None:
+    posted = failed_run(Outcome.AWAITING_APPROVAL, "Changes, checks, steps and cost.")
+    report_failure(posted, writer)
+    below = replace(
+        failed_run(Outcome.BOUNDARY_FAILED, "Changes, checks, steps and cost."), text_below="It could not be written."
+    )
+    report_failure(below, writer)
+    (comment,) = github.state.comments
+    assert comment["body"].count("Changes, checks, steps and cost.") == 1
+    assert "It could not be written." in comment["body"]

@@ -182,11 +182,12 @@ def test_threads_of_all_pages_are_read(reader: GitHubReader, github: GitHubServe
     assert len(github.requests) == 3
 
 
-def test_of_a_long_thread_the_first_hundred_comments_are_read(reader: GitHubReader, github: GitHubServer) -> None:
+def test_of_a_long_thread_the_newest_hundred_comments_are_read(reader: GitHubReader, github: GitHubServer) -> None:
     number = add_pull(github)
     github.state.add_thread(number, *[("ann", str(each)) for each in range(130)])
     (thread,) = reader.review_threads(number)
-    assert [each.body for each in thread.comments] == [str(each) for each in range(100)]
+    assert [each.body for each in thread.comments] == [str(each) for each in range(30, 130)]
+    assert thread.total == 130
 
 
 def test_threads_are_found_after_the_repository_was_renamed(reader: GitHubReader, github: GitHubServer) -> None:
@@ -219,7 +220,7 @@ THREAD_CALLS: dict[str, Callable[[GitHubWriter], object]] = {
 
 @pytest.mark.parametrize("name", THREAD_CALLS)
 def test_a_thread_that_is_gone_is_not_found(writer: GitHubWriter, name: str) -> None:
-    with pytest.raises(WriteFailed, match=f"`{name}` in o/r.*global id of 'PRRT_1'") as caught:
+    with pytest.raises(WriteFailed, match=r"thread in o/r.*global id of 'PRRT_1'") as caught:
         THREAD_CALLS[name](writer)
     assert caught.value.status == 404
 
@@ -242,7 +243,7 @@ def test_a_failure_at_a_thread_hides_the_token(
     writer: GitHubWriter, github: GitHubServer, name: str, status: int
 ) -> None:
     github.fail("POST", "/graphql", status, f"no, {TOKEN} may not", times=99)
-    with pytest.raises(WriteFailed, match=f"`{name}` in o/r") as caught:
+    with pytest.raises(WriteFailed, match=r"GitHub did not [a-z' ]+ in o/r: ") as caught:
         THREAD_CALLS[name](writer)
     assert TOKEN not in str(caught.value)
     assert caught.value.status == (status or None)
@@ -328,7 +329,7 @@ def test_a_log_is_fetched_from_no_address_without_encryption(
     reader: GitHubReader, github: GitHubServer, location: str
 ) -> None:
     github.fail("GET", "/logs$", 302, headers={"Location": location})
-    with pytest.raises(BoundaryError, match=r"`job_log` in o/r: no usable answer came \(NotGitHub\)") as caught:
+    with pytest.raises(BoundaryError, match=r"log of a job in o/r: no usable answer came \(NotGitHub\)") as caught:
         reader.job_log(add_log(github, b"log"), last_bytes=10)
     assert github.log_store.requests == []
     assert not isinstance(caught.value, InputError)
@@ -385,7 +386,7 @@ def test_a_failure_names_what_the_token_lacks_and_no_secret(
     call, permission = READ_CALLS[name]
     for method in ("GET", "POST"):
         github.fail(method, ".*", status, f"no, {READ_TOKEN} may not", times=99)
-    with pytest.raises(kind, match=f"`{name}` in o/r") as caught:
+    with pytest.raises(kind, match=r"GitHub did not [a-z' ]+ in o/r: ") as caught:
         call(reader)
     words = {401: "check `read-token`", 403: permission, 500: ""}[status]
     assert words in caught.value.hint
@@ -428,7 +429,9 @@ def test_without_a_token_threads_cannot_be_read(github: GitHubServer) -> None:
 
 def test_graphqls_own_errors_are_said(reader: GitHubReader, github: GitHubServer) -> None:
     github.fail("POST", "/graphql", 200, content='{"data": null, "errors": [{"message": "Something went wrong"}]}')
-    with pytest.raises(BoundaryError, match=r"`review_threads` in o/r: it answered 400 \(Something went wrong\)"):
+    with pytest.raises(
+        BoundaryError, match=r"read the review threads in o/r: it answered 500 \(Something went wrong\)"
+    ):
         reader.review_threads(8)
 
 

@@ -101,7 +101,7 @@ def test_a_failure_names_the_input_to_check_and_no_secret(
     reader: GitHubReader, github: GitHubServer, status: int, kind: type[StepflowError], words: str
 ) -> None:
     github.fail("GET", ".*", status, f"no, {READ_TOKEN} may not")
-    with pytest.raises(kind, match="`issue` in o/r") as caught:
+    with pytest.raises(kind, match="read the issue in o/r") as caught:
         reader.issue(7)
     assert words in caught.value.hint
     assert READ_TOKEN not in str(caught.value)

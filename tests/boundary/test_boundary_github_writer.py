@@ -6,9 +6,10 @@ import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.retry_policy import WriteFailed
+from stepflow.boundary.retry_policy import RetryPolicy, WriteFailed
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
+from tests.world import FastClock
 
 
 def test_the_viewer_is_requested_once_and_never_by_get_user(writer: GitHubWriter, github: GitHubServer) -> None:
@@ -98,7 +99,8 @@ def test_a_failed_call_is_tried_once_and_its_error_hides_the_token(
         CALLS[name](writer)
     assert len(github.requests) == 1
     assert caught.value.status == (status or None)
-    assert f"`{name}` in o/r" in caught.value.message
+    assert caught.value.message.startswith("GitHub did not ")
+    assert " in o/r: " in caught.value.message
     assert TOKEN not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -122,3 +124,28 @@ def test_a_mistake_of_our_own_is_no_failure_of_github(writer: GitHubWriter, gith
     with pytest.raises(TypeError):
         writer.create_comment(7, b"not JSON")  # type: ignore[arg-type]
     assert not github.requests
+
+
+def test_all_releases_are_seen(writer: GitHubWriter, github: GitHubServer) -> None:
+    github.state.releases += [{"tag_name": f"v{number}", "number": number} for number in range(230)]
+    assert [release.tag for release in writer.releases()] == [f"v{number}" for number in range(230)]
+
+
+def test_every_request_names_the_version_of_the_api(writer: GitHubWriter, github: GitHubServer) -> None:
+    writer.issue(7)
+    writer.viewer()
+    writer.close_issue(7)
+    assert [each.api_version for each in github.requests] == ["2022-11-28"] * 3
+
+
+def test_a_second_passes_between_two_writes(github: GitHubServer) -> None:
+    clock = FastClock()
+    policy = RetryPolicy.of(clock, None, lambda _line: None)
+    writer = GitHubWriter(api_url=github.api_url, repository="o/r", token=TOKEN, retry_policy=policy)
+    writer.seconds_between_writes = 1.0
+    for number in range(4):
+        writer.issue(7)
+        writer.create_comment(7, f"{number}")
+    writer.close()
+    assert len(clock.slept) == 3
+    assert all(0 < wait <= 1 for wait in clock.slept)

@@ -244,7 +244,8 @@ def filled(text: str) -> RunReport:
 
 
 def structure(markdown: str) -> list[str]:
-    """The types of all blocks, in order; inline marks and foreign HTML are named too."""
+    """The types of all blocks, in order; inline marks and foreign HTML are named too, but for code, which does nothing:
+    a reason may hold some."""
     types = []
     for token in MARKDOWN.parse(markdown):
         types.append(token.type)
@@ -255,7 +256,7 @@ def structure(markdown: str) -> list[str]:
         for child in token.children or ():
             if child.type == "html_inline":
                 assert OWN_TAGS.fullmatch(child.content), child.content
-            elif child.type not in ("text", "softbreak", "text_special"):
+            elif child.type not in ("text", "softbreak", "text_special", "code_inline"):
                 types.append(child.type)
     return types
 

@@ -40,6 +40,7 @@ class Request:
     time: float
     body: Any = None
     credential: str = "none"
+    api_version: str = ""
 
 
 @dataclass
@@ -222,7 +223,8 @@ class _Handler(Handler):
         with github.lock:
             body = json.loads(raw) if raw else None
             token = credential == "write"
-            github.requests.append(Request(self.command, self.path, token, time.time(), body, credential))
+            version = self.headers.get("X-GitHub-Api-Version", "")
+            github.requests.append(Request(self.command, self.path, token, time.time(), body, credential, version))
             previous = github.requests[:-1]
             where = f"{path} {graphql.named_fields(body['query'])}" if path == "/graphql" else path
             fault = next((fault for fault in github.state.faults if fault.fits(self.command, where, previous)), None)

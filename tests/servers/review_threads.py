@@ -22,12 +22,13 @@ def review_thread(facts: Json, pull_url: str, account: Callable[[str], Json]) ->
     }
 
 
-def connection(items: list[Json], *, first: int, after: str | None = None) -> Json:
-    """One page; a cursor is the number of the items before it."""
-    begin = int(after or 0)
-    end = min(begin + first, len(items))
+def connection(items: list[Json], *, first: int | None = None, last: int = 0, after: str | None = None) -> Json:
+    """One page, from the beginning or at the end; a cursor is the number of the items before it."""
+    begin = int(after or 0) if first else max(len(items) - last, 0)
+    end = min(begin + (first or last), len(items))
     cursor = str(end) if end > begin else None
-    return {"nodes": items[begin:end], "pageInfo": {"hasNextPage": end < len(items), "endCursor": cursor}}
+    page = {"hasNextPage": end < len(items), "endCursor": cursor}
+    return {"nodes": items[begin:end], "pageInfo": page, "totalCount": len(items)}
 
 
 def _comment(thread: Json, facts: Json, pull_url: str, account: Callable[[str], Json]) -> Json:

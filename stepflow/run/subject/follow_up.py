@@ -36,6 +36,8 @@ LONGEST_FEEDBACK = 60_000
 LONGEST_THREAD = 8_000
 LONGEST_HUNK = 2_000
 MOST_JOBS = 10
+#: So many files of a pull request GitHub lists at most.
+MOST_FILES = 3000
 LOG_BYTES = 8_000
 _TIMESTAMP = re.compile(r"(?m)^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ?")
 _CHECK_OUT = (
@@ -77,9 +79,8 @@ def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest |
         if request.trigger.agent not in ("", work.agent):
             theirs = f"the work of the agent {work.agent}, not of {request.trigger.agent}"
             return Skip(reason=f"pull request #{pull.number} is {theirs}")
-        if changed := [path for path in reader.pull_request_files(pull.number) if "/.agent/" in f"/{path}"]:
-            agents = f"pull request #{pull.number} changes {changed[0]}, and agents are changed by people alone"
-            return Skip(reason=f"{agents}: merge that first")
+        if reason := _changes_agents(pull.number, reader.pull_request_files(pull.number)):
+            return Skip(reason=reason)
         _demand_default_branch(request, reader)
     follow_up = FollowUp(
         kind=event.kind,
@@ -159,6 +160,16 @@ def _why_not(request: RunRequest, event: PullRequestEvent, pull: PullRequest, vi
     return ""
 
 
+def _changes_agents(number: int, files: tuple[str, ...]) -> str:
+    """Why these files of a pull request may change agents; empty when they do not."""
+    if changed := [path for path in files if "/.agent/" in f"/{path}"]:
+        return f"pull request #{number} changes {changed[0]}, and agents are changed by people alone: merge that first"
+    if len(files) >= MOST_FILES:
+        many = f"pull request #{number} changes {MOST_FILES:,} files or more, and GitHub lists no more of them"
+        return f"{many}: whether it changes agents cannot be seen"
+    return ""
+
+
 def _beginning(request: RunRequest) -> str:
     """Where the run in the folder began, which may have pushed since; empty where none goes on."""
     previous = look_into(request.folder) if request.inputs.resume != NEVER else None
@@ -227,7 +238,7 @@ def _thread_text(
     if not is_open:
         return SanitizedText()
     said = join_texts(comments)
-    if len(said.text) > LONGEST_THREAD:
+    if len(said.text) > LONGEST_THREAD or thread.total > len(thread.comments):
         said = replace(said, text=f"[what was said before is left out]\n{said.text[-LONGEST_THREAD:]}")
     return join_texts((sanitize_plain(thread.hunk[-LONGEST_HUNK:], "thread, the lines that it is about"), said))
 
