@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
 from stepflow.domain.secrets import Redactor, mask_secrets
-from stepflow.domain.visible_text import is_invisible
+from stepflow.domain.visible_text import is_invisible, replace_invisible
 
 #: GitHub takes 65,536 characters; the rest is for the lines and the marker that are added when a comment is written.
 LONGEST_TEXT = 60_000
@@ -19,8 +18,6 @@ LONGEST_SOURCE = 4 * LONGEST_TEXT
 DEEPEST_ENTITY = 8
 CUT_NOTE = "\n\n*(The text was longer and has been cut here.)*"
 
-#: The selector that makes a sign a picture.
-_PICTURE = "\ufe0f"
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 #: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
 _MEANINGFUL = re.compile(r"[A-Za-z0-9@#/:.]")
@@ -102,22 +99,13 @@ def without_directives(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with plain line breaks and none of the characters that readers cannot see.
+    """The text with plain line breaks and none of the characters that readers cannot see, but for those that shape
+    visible ones.
 
-    They would hide a secret from the redactor that a reader then copies. Only signs keep the selector that makes them
-    pictures.
+    They would hide a secret from the redactor that a reader then copies.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "").replace("\u2029", "")
-    unseen = "".join(each for each in set(plain) if each not in "\n\t" and is_invisible(each))
-    if not unseen:
-        return plain
-    return re.sub(f"[{re.escape(unseen)}]+", lambda match: _picture(match, plain), plain)
-
-
-def _picture(unseen: re.Match[str], text: str) -> str:
-    before = text[unseen.start() - 1 : unseen.start()]
-    is_sign = bool(before) and unicodedata.category(before) == "So"
-    return _PICTURE if is_sign and unseen[0].startswith(_PICTURE) else ""
+    return replace_invisible(plain, lambda _run: "")
 
 
 def _decoded(text: str) -> str:

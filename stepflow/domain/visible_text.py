@@ -7,6 +7,10 @@ import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: What a terminal obeys instead of showing.
 ANSI = re.compile(
@@ -19,10 +23,31 @@ ANSI = re.compile(
 #: Letters and marks that fonts show as nothing although Unicode does not class them as format characters: the rest of
 #: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the blank of Braille.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
-#: Joiners and variants belong to the letter or sign before them; elsewhere nobody sees them.
-JOINED = re.compile("(?<=[^\x00-\u02ff\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f])[\u200c\u200d\ufe0e\ufe0f]")
-JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+#: Scripts in which a joiner between two letters changes how they are written; and the format characters among them.
+_JOINING = (
+    r"\u0590-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\ua840-\ua8ff\ua960-\ua9ff\uaa00-\uaadf\uabc0-\uabff"
+    r"\ufb1d-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f"
+)
+_FORMATS = r"\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u17b4\u17b5\u180b-\u180f\U000110bd\U000110cd"
+_LETTER = rf"(?![{_FORMATS}])[{_JOINING}]"
+_AFTER_LETTER = rf"(?<=[{_JOINING}])(?<![{_FORMATS}])"
+#: Signs that are drawn as pictures.
+_EMOJI = (
+    r"[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+#: Invisible characters that people see by what they do to the visible ones on both sides: one joiner between letters or
+#: pictures, one selector of how a sign is drawn, and the three flags that are spelled in the tag block.
+_SHAPING = re.compile(
+    rf"{_AFTER_LETTER}[\u200c\u200d](?={_LETTER})"
+    rf"|(?:(?<={_EMOJI})|(?<={_EMOJI}\ufe0f))\u200d(?={_EMOJI})"
+    rf"|(?<={_EMOJI})[\ufe0e\ufe0f](?![\ufe00-\ufe0f])"
+    r"|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    r"|(?<=\U0001f3f4)\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074"
+    r"|\U000e0077\U000e006c\U000e0073)\U000e007f"
+)
+_SHAPERS = re.compile("[\u200c\u200d\ufe0e\ufe0f\U000e007f]")
 #: Characters of the tag block stand for the ASCII characters this far below them.
 TAGS = 0xE0000
 
@@ -39,21 +64,41 @@ def is_variant(character: str) -> bool:
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
-def seen_part(text: str) -> str:
-    """The text without what nobody sees; line breaks, tabs, and joiners where they belong to a letter or sign stay."""
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+def mask_shaping(text: str) -> str:
+    """The text, as long as it was, with signs in place of the invisible characters that shape visible ones."""
+    if not _SHAPERS.search(text):
         return text
-    text = ANSI.sub("", text.replace("\r\n", "\n"))
-    unseen = {ord(c): None for c in set(text) if c not in "\n\t" and not JOINERS.match(c) and is_invisible(c)}
-    text = text.translate(unseen)
-    return JOINERS.sub(lambda joiner: joiner[0] if JOINED.match(text, joiner.start()) else "", text)
+    return _SHAPING.sub(lambda match: "-" * len(match[0]), text)
+
+
+def find_invisible(text: str) -> list[tuple[int, int]]:
+    """Where runs of characters begin and end that nobody sees, and that shape no visible one; no line breaks or tabs
+    among them."""
+    masked = mask_shaping(text)
+    unseen = "".join(each for each in set(masked) if each not in "\n\t" and is_invisible(each))
+    return [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", masked)] if unseen else []
+
+
+def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
+    """The text with each such run replaced."""
+    if text.isascii() and text.isprintable():
+        return text
+    parts: list[str] = []
+    at = 0
+    for start, end in find_invisible(text):
+        parts += [text[at:start], replace(text[start:end])]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def seen_part(text: str) -> str:
+    """The text without what nobody sees; line breaks, tabs, and what shapes visible characters stay."""
+    return replace_invisible(ANSI.sub("", text.replace("\r\n", "\n")), lambda _run: "")
 
 
 def spell_out(text: str) -> str:
     """The text with its invisible characters written as `<U+200B>`; line breaks and tabs stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    return text.translate({ord(c): f"<U+{ord(c):04X}>" for c in set(text) if c not in "\n\t" and is_invisible(c)})
+    return replace_invisible(text, lambda run: "".join(f"<U+{ord(each):04X}>" for each in run))
 
 
 def read_tags(text: str) -> str:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stepflow.domain.output_excerpt import excerpt
-from stepflow.domain.visible_text import ANSI, JOINED, is_invisible, spell_out
+from stepflow.domain.visible_text import ANSI, replace_invisible, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ def clean(text: str) -> str:
     text = LINE_BREAK.sub("\n", ANSI.sub("", text)).replace("\t", "    ")
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return text.translate({ord(each): None for each in set(text) if each != "\n" and is_invisible(each)})
+    return replace_invisible(text, lambda _run: "")
 
 
 def one_line(text: str, limit: int = 160) -> str:
@@ -120,13 +120,7 @@ def width(text: str) -> int:
 def visible(text: str) -> str:
     """A text with its line breaks, without what terminals obey, and with every invisible character spelled out."""
     text = LINE_BREAK.sub("\n", ANSI.sub("", text))
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return text
-    pieces = JOINED.split(text)
-    if len(pieces) == 1:
-        return spell_out(text)
-    joiners = JOINED.findall(text)
-    return "".join(spell_out(piece) + joiner for piece, joiner in zip(pieces, [*joiners, ""], strict=True))
+    return spell_out(text)
 
 
 def plain(text: str, limit: int = 200) -> str:

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from intake_reader import Page
 
-from stepflow.domain.visible_text import RemovalKind, is_invisible
-from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line
+from stepflow.domain.visible_text import RemovalKind, find_invisible
+from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line, sanitize_plain
 
 HIDDEN = {
     "an HTML comment": ("a <!-- x --> b", "a  b", ["<!-- x -->"]),
@@ -63,7 +63,11 @@ HIDDEN = {
     "an open attribute in HTML": ('<div>a</div>\n<div title="\n\nx\n\nb', "<div>a</div>", None),
     "an end that is a comment to browsers": ("<div>\n</ x>\na", "<div>\na", ["</ x>"]),
     "words behind a fence": ("```py x y\na\n```", "```py\na\n```", ["py x y"]),
-    "a picture's source": ("a\n```mermaid\n%% x\n```", "a", ["```mermaid\n%% x\n```"]),
+    "a picture's source": (
+        "a\n```mermaid\n%% x\n```",
+        "a\n(A drawing in mermaid is left out here.)",
+        ["```mermaid\n%% x\n```"],
+    ),
     "a cell without a column": ("|a|b|\n|-|-|\n|c|d|x|", "|a|b|\n|-|-|\n|c|d|", ["x|"]),
     "a comment between backticks of two cells": (
         "|a|b|c|\n|-|-|-|\n|`|<!-- x -->|`|",
@@ -117,6 +121,83 @@ SEEN = {
 }
 
 
+#: Invisible characters that change how the visible ones around them are written.
+SHAPED = {
+    "Persian": "می\u200cخواهم نمی\u200cشود",
+    "Hindi": "क्\u200dष and क्\u200cष",
+    "Sinhala": "ශ්\u200dරී",
+    "a family": "👨\u200d👩\u200d👧\u200d👦 and 👩🏽\u200d💻",
+    "a heart and a flag": "❤\ufe0f ❤\ufe0f\u200d🔥 🏳\ufe0f\u200d🌈",
+    "a flag in tags": "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "a key": "1\ufe0f\u20e3",
+    "in code": "`می\u200cخواهم`\n\n```py\nprint('👩\u200d💻')\n```",
+}
+
+UNSHAPED = {
+    "between ASCII letters": ("a\u200cb\u200dc", "abc", ["<U+200C>", "<U+200D>"]),
+    "a run": ("می\u200c\u200c\u200dخ", "میخ", ["<U+200C><U+200C><U+200D>"]),
+    "one side only": ("می\u200c b \u200dک", "می b ک", ["<U+200C>", "<U+200D>"]),
+    "scripts without joiners": ("日\u200d本 й\u200cж", "日本 йж", ["<U+200D>", "<U+200C>"]),
+    "a picture and a letter": ("👩\u200da ❤\ufe0f\ufe0f", "👩a ❤", ["<U+200D>", "<U+FE0F><U+FE0F>"]),
+    "tags behind a flag": ("🏴\U000e0078\U000e0079\U000e007f", "🏴", None),
+}
+
+
+@pytest.mark.parametrize(("text", "left", "removed"), UNSHAPED.values(), ids=UNSHAPED)
+def test_joiners_that_join_nothing_people_see_are_removed_and_counted(
+    text: str, left: str, removed: list[str] | None
+) -> None:
+    for sanitized in (sanitize(text, "body"), sanitize_line(text, "title"), sanitize_plain(text, "diff")):
+        assert sanitized.text == left
+        assert sanitized.removed
+        if removed is not None:
+            assert [piece.text for piece in sanitized.removed] == removed
+
+
+@pytest.mark.parametrize("language", ["Ignore", "the.issue", "curl+evil.example", "w0w", "a" * 20])
+def test_a_fence_names_only_a_known_language(language: str) -> None:
+    sanitized = sanitize(f"```{language}\nx\n```", "body")
+    assert sanitized.text == "```\nx\n```"
+    assert [(piece.kind, piece.text) for piece in sanitized.removed] == [(RemovalKind.FENCE_WORDS, language)]
+
+
+@pytest.mark.parametrize("language", ["py", "TypeScript", "c++", "objective-c", "diff", "console", "html+erb"])
+def test_the_name_of_a_language_stays(language: str) -> None:
+    text = f"```{language}\nx\n```"
+    assert (sanitize(text, "body").text, sanitize(text, "body").removed) == (text, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x <b>y</b> z\n" * 5_715,
+        "Hello.\n\n" + "a [b] & <c> d\n" * 6_300,
+        "word " * 14_858,
+        "<" * 74_290,
+        "x" * 74_290,
+    ],
+    ids=["lines", "a paragraph first", "words", "signs", "one word"],
+)
+def test_a_long_text_without_empty_lines_is_shown_up_to_the_limit(text: str) -> None:
+    sanitized = sanitize(text, "body")
+    assert LONGEST_TEXT // 2 < len(sanitized.text) <= LONGEST_TEXT
+    assert sanitized.text.endswith("characters are left out.]")
+    assert sanitized.removed[-1].kind is RemovalKind.CUT
+
+
+def test_of_an_endless_text_the_beginning_is_read() -> None:
+    sanitized = sanitize("word " * 300_000, "body")
+    assert LONGEST_TEXT // 2 < len(sanitized.text) <= LONGEST_TEXT
+    hidden = sanitize("a <!-- " + "word " * 300_000 + "-->", "body")
+    assert "word" not in hidden.text
+
+
+def test_a_long_text_of_which_people_see_little_is_not_cut() -> None:
+    sanitized = sanitize(f"a\n<!-- {'x ' * 50_000} -->\nb", "body")
+    assert sanitized.text == "a\nb"
+    assert [piece.kind for piece in sanitized.removed] == [RemovalKind.COMMENT]
+
+
 @pytest.mark.parametrize(("text", "left", "removed"), HIDDEN.values(), ids=HIDDEN)
 def test_what_the_page_does_not_show_is_removed_and_told(
     text: str, left: str | None, removed: list[str] | None
@@ -150,9 +231,9 @@ def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
         ("<div>\n&lt;!-- toc --&gt; b\n</div>", "<div>\n&lt;!-- toc --> b\n</div>"),
         ("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "Vec\\<T> & café ignore"),
         ("a\r\nb\rc", "a\nb\nc"),
-        ("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "❤ 👩💻 میخواهم"),
+        *((text, text) for text in SHAPED.values()),
     ],
-    ids=["comment", "comment by number", "comment in HTML", "words", "line breaks", "joiners of scripts and pictures"],
+    ids=["comment", "comment by number", "comment in HTML", "words", "line breaks", *SHAPED],
 )
 def test_what_people_see_is_written_plainly_and_nothing_is_removed(text: str, left: str) -> None:
     sanitized = sanitize(text, "body")
@@ -327,7 +408,7 @@ def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_s
 def test_a_sanitized_text_hides_nothing_and_stays_as_it_is(text: str) -> None:
     sanitized = sanitize(text, "body")
     assert not re.findall(r"w\d+w", " ".join(Page(sanitized.text).unseen)), sanitized
-    assert not [each for each in sanitized.text if each not in "\n\t" and is_invisible(each)]
+    assert find_invisible(sanitized.text) == []
     again = sanitize(sanitized.text, "body")
     assert (again.text, again.removed) == (sanitized.text, ())
 

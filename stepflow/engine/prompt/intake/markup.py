@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.domain.visible_text import ANSI, RemovalKind, RemovedPiece, is_invisible, is_variant, read_tags, spell_out
+from stepflow.domain.visible_text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,8 +73,6 @@ ENTITY = re.compile(
 )
 #: How Markdown writes a `<` that begins nothing.
 PLAIN_ANGLE = "\\<"
-#: Joiners, with which several scripts and pictures are spelled.
-_JOINERS = frozenset("\u200c\u200d")
 _SEEN = re.compile(r"[ -~\n\t]+")
 
 
@@ -87,10 +85,8 @@ def spell_entity(name: str) -> str:
 
 
 def seen_characters(text: str, removals: Removals) -> str:
-    """The text without characters that nobody sees.
-
-    One joiner or variation selector alone is how scripts and pictures are spelled, so it goes without a word.
-    """
+    """The text without characters that nobody sees. Those that shape visible ones, as joiners of scripts and pictures
+    do, are seen."""
     if _SEEN.fullmatch(text):
         return text
     parts: list[str] = []
@@ -98,18 +94,14 @@ def seen_characters(text: str, removals: Removals) -> str:
     for start, end in _unseen_runs(text):
         parts.append(text[at:start])
         at = end
-        run = text[start:end]
-        before = text[start - 1 : start]
-        if not (len(run) == 1 and (run in _JOINERS or is_variant(run)) and before and not before.isascii()):
-            removals.note(RemovalKind.CHARACTERS, run)
+        removals.note(RemovalKind.CHARACTERS, text[start:end])
     return "".join((*parts, text[at:]))
 
 
 def _unseen_runs(text: str) -> list[tuple[int, int]]:
     """Where runs of invisible characters and of what a terminal obeys begin and end."""
-    unseen = "".join(c for c in set(text) if c not in "\n\t" and is_invisible(c))
-    spans = [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", text)] if unseen else []
-    if "\x1b" in unseen or "\x9b" in unseen:
+    spans = find_invisible(text)
+    if "\x1b" in text or "\x9b" in text:
         spans = sorted([*spans, *(match.span() for match in ANSI.finditer(text))])
     runs: list[tuple[int, int]] = []
     for start, end in spans:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.engine.prompt.intake.gfm import Block, BlockKind, InlineScan, parse_blocks
+from stepflow.engine.prompt.intake.languages import LANGUAGES
 from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ LONGEST_TEXT = 65_536
 #: A text of people needs two looks; one that hides text in more layers than this is not believed at all.
 MOST_LOOKS = 8
 CUT_NOTE = "\n\n[The text is longer. Its last {left_out:,} characters are left out.]"
+#: More than the number in it takes.
+_FIGURES = 16
 #: So much of what was cut is shown.
 CUT_SHOWN = 2000
-#: What a cut through the middle of a paragraph could leave half open.
-_OPENING = re.compile(r"[<\[!&]")
+#: A longer text is only looked at as far as a paragraph ends.
+LONGEST_SOURCE = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +48,18 @@ class SanitizedText:
 def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedText:
     """The visible part of a Markdown text, `limit` characters at most; what is cut is said. `where` names the text."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    shortened, note = _within(plain, limit)
-    removals = Removals(where=where, growth=limit - len(shortened) - len(note))
-    seen = _visible(shortened, removals)
-    if note:
-        removals.note(RemovalKind.CUT, plain[len(shortened) : len(shortened) + CUT_SHOWN])
+    # Only what the page shows is cut: a cut in the source could leave half open what hides something.
+    looked_at = plain if len(plain) <= LONGEST_SOURCE else _beginning(plain[:LONGEST_SOURCE])
+    removals = Removals(where=where, growth=max(limit - len(plain), 0))
+    seen = _visible(looked_at, removals).strip("\n")
+    unread = plain[len(looked_at) :]
+    end = _cut_point(seen, limit) if unread or len(seen) > limit else len(seen)
+    left_out = seen[end:] + unread
+    if left_out:
+        removals.note(RemovalKind.CUT, left_out[:CUT_SHOWN])
+    note = CUT_NOTE.format(left_out=len(left_out)) if left_out else ""
     return SanitizedText(
-        text=seen.strip("\n") + note, removed=tuple(removals.pieces), images=tuple(removals.images if seen else ())
+        text=seen[:end] + note, removed=tuple(removals.pieces), images=tuple(removals.images if seen else ())
     )
 
 
@@ -69,16 +77,22 @@ def sanitize_plain(text: str, where: str) -> SanitizedText:
     return SanitizedText(text=seen.strip("\n"), removed=tuple(removals.pieces))
 
 
-def _within(text: str, limit: int) -> tuple[str, str]:
-    """As much of a text as may be looked at, cut where a paragraph ends, and the words that say so."""
-    if len(text) <= limit:
-        return text, ""
-    head = text[: limit - len(CUT_NOTE) - len(str(len(text))) - 8]
-    end = head.rfind("\n\n")
-    if end < 0:
-        opening = _OPENING.search(head)
-        end = opening.start() if opening else len(head)
-    return head[:end], CUT_NOTE.format(left_out=len(text) - end)
+def _beginning(text: str) -> str:
+    """As much of the text as hides nothing that only what follows would end."""
+    if (paragraph := text.rfind("\n\n")) > 0:
+        return text[:paragraph]
+    comment = text.rfind("<!--")
+    return text[:comment] if comment > text.rfind("-->") else text
+
+
+def _cut_point(text: str, limit: int) -> int:
+    """Where to cut so that the words that say so fit too: where a paragraph, a line or a word ends, if one does in the
+    second half."""
+    most = max(limit - len(CUT_NOTE) - _FIGURES, 0)
+    if len(text) <= most:
+        return len(text)
+    ends = (text.rfind(sign, most // 2, most) for sign in ("\n\n", "\n", " "))
+    return next((end for end in ends if end > 0), most)
 
 
 def _visible(text: str, removals: Removals) -> str:
@@ -97,8 +111,7 @@ def _visible(text: str, removals: Removals) -> str:
 
 #: Fences that GitHub draws: people see a picture and not this text.
 DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
-#: A language's name; anything longer is a sentence.
-_LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,20}")
+DRAWN_NOTE = "(A drawing in {language} is left out here.)"
 _SIGNS = re.compile(r"[<&\[]")
 _PIPE = re.compile(r"(?<!\\)\|")
 
@@ -168,9 +181,10 @@ class _Page:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
             self._removals.note(RemovalKind.DRAWN, self._source(block))
-            return None
+            note = DRAWN_NOTE.format(language=words[0].lower())
+            return note if self._removals.may_grow(len(note)) else None
         first, *rest = self._lines[block.start : block.end]
-        language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
+        language = words[0] if words and words[0].lower() in LANGUAGES else ""
         if block.content.strip() != language:
             self._removals.note(RemovalKind.FENCE_WORDS, block.content)
             first = first[: first.index(block.mark) + len(block.mark)] + language
