@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ZERO_WIDTH = "\u200b"
 
@@ -39,6 +39,15 @@ _PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?P<path>[/?#][
 _TRAILING = ".,;:!?)>]*_'\""
 
 
+#: Stands for what is in inline code while the text around it is made harmless; no text of a model holds it, since
+#: nobody sees it.
+CODE_MARK = "\ue000"
+_TICKS = re.compile(r"`+")
+#: What would read the backticks of a line otherwise: an address that they stand right behind, an escape, a formula.
+_ADDRESS = re.compile(r"(?::/|:\\|www\.)[^\s<]*$", re.IGNORECASE)
+_OTHERWISE = re.compile(r"\\`|\$`|`\$")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A run of lines; `code` when they are a fenced block, fences included."""
@@ -49,10 +58,56 @@ class Part:
 
 def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[Part, ...]:
     """The parts of a text, prose made harmless. Ends with every fence and fold closed."""
-    parts = [part if part.code else _tame_prose(part.text, allowed_hosts) for part in _split(text)]
+    parts = [part if part.code else _tame_part(part, allowed_hosts) for part in _split(text)]
     folds = [tag for part in parts if not part.code for line in part.text.split("\n") for tag in _folds(line)]
     missing = folds.count("<details>") - folds.count("</details>")
     return (*parts, *([Part(code=False, text="\n</details>" * missing)] if missing > 0 else []))
+
+
+def around_code(prose: str, change: Callable[[str], str]) -> str:
+    """The prose, changed everywhere but in inline code. Code counts only where no reader can doubt it: in paragraphs
+    that have every backtick paired within its own line."""
+    if "`" not in prose:
+        return change(prose)
+    taken: list[str] = []
+    marked = "".join(_take_from_paragraph(paragraph, taken) for paragraph in re.split(r"(\n[ \t]*(?=\n))", prose))
+    pieces = iter(taken)
+    return re.sub(CODE_MARK, lambda _mark: next(pieces), change(marked))
+
+
+def _take_from_paragraph(paragraph: str, taken: list[str]) -> str:
+    lines = paragraph.split("\n")
+    spans = [_code_spans(line) for line in lines]
+    if any(_FOLD.match(line) for line in lines) or None in spans:
+        return paragraph
+    marked: list[str] = []
+    for line, inside in zip(lines, spans, strict=True):
+        at, parts = 0, []
+        for start, end in inside or ():
+            parts += [line[at:start], CODE_MARK]
+            taken.append(line[start:end])
+            at = end
+        marked.append("".join((*parts, line[at:])))
+    return "\n".join(marked)
+
+
+def _code_spans(line: str) -> list[tuple[int, int]] | None:
+    """Where the inline code of a line begins and ends; None where its backticks could be read in two ways."""
+    if "`" not in line:
+        return []
+    spans: list[tuple[int, int]] = []
+    opened: re.Match[str] | None = None
+    closed = 0
+    for ticks in _TICKS.finditer(line):
+        if opened is None:
+            if _ADDRESS.search(line[closed : ticks.start()]):
+                return None
+            opened = ticks
+        elif len(ticks[0]) == len(opened[0]):
+            spans.append((opened.end(), ticks.start()))
+            opened, closed = None, ticks.end()
+    doubtful = opened or _OTHERWISE.search(line) or any("|" in line[start:end] for start, end in spans)
+    return None if doubtful else spans
 
 
 def _split(text: str) -> Iterator[Part]:
@@ -94,11 +149,15 @@ def _folds(line: str) -> list[str]:
     return _FOLD.findall(line) if _FOLD.match(line) else []
 
 
-def _tame_prose(text: str, allowed: frozenset[str]) -> Part:
+def _tame_part(part: Part, allowed: frozenset[str]) -> Part:
+    return Part(code=False, text=around_code(part.text, lambda prose: _tame_prose(prose, allowed)))
+
+
+def _tame_prose(text: str, allowed: frozenset[str]) -> str:
     without_tags = "\n".join(_break_tags(line) for line in text.split("\n"))
     without_links = _LINK_START.sub(lambda match: _break_link(match, allowed), without_tags)
     paragraphs = re.split(r"(\n[ \t]*(?=\n))", without_links)
-    return Part(code=False, text="".join(_quote_urls(paragraph, allowed) for paragraph in paragraphs))
+    return "".join(_quote_urls(paragraph, allowed) for paragraph in paragraphs)
 
 
 def _break_tags(line: str) -> str:

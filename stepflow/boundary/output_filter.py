@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass, field
 
-from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
+from stepflow.boundary.markdown import ZERO_WIDTH, Part, around_code, tame_markdown
 from stepflow.domain.secrets import Redactor, mask_secrets
 from stepflow.domain.visible_text import is_invisible, replace_invisible
 
@@ -133,5 +133,6 @@ def _without_commands(part: Part) -> str:
     """No line begins with a slash; in prose nobody is mentioned (in code GitHub mentions nobody)."""
     if part.code:
         return re.sub(r"(?m)^([ \t]*)/", rf"\1{ZERO_WIDTH}/", part.text)
-    closes_none = _CLOSING_ON_PAGE.sub(r"\1" + ZERO_WIDTH, _MENTION.sub("@" + ZERO_WIDTH, part.text))
+    mentions_none = around_code(part.text, lambda prose: _MENTION.sub("@" + ZERO_WIDTH, prose))
+    closes_none = _CLOSING_ON_PAGE.sub(r"\1" + ZERO_WIDTH, mentions_none)
     return re.sub(r"(?m)^([ \t]*)/", r"\1\\/", closes_none)

@@ -23,6 +23,20 @@ Z = "\u200b"
 TABLE = {
     "a mention": ("thanks @octocat!", f"thanks @{Z}octocat!"),
     "a team mention": ("cc @org/team", f"cc @{Z}org/team"),
+    "a package in inline code": ("run `npm i @types/node` for @bob", f"run `npm i @types/node` for @{Z}bob"),
+    "types, indices and addresses in inline code": (
+        "`Vec<T>`, ``a[0](x) ` <b>`` and `curl https://evil.com/x`",
+        "`Vec<T>`, ``a[0](x) ` <b>`` and `curl https://evil.com/x`",
+    ),
+    "a backtick left open before a mention": ("a ` b\n` @bob `", f"a ` b\n` @{Z}bob `"),
+    "backticks of two cells": ("| ` | @bob ` |\n|-|-|", f"| ` | @{Z}bob ` |\n|-|-|"),
+    "an escaped backtick": ("\\` @bob `", f"\\` @{Z}bob `"),
+    "backticks in a fold": ("<details>\n`@bob`\n\n</details>", f"<details>\n`@{Z}bob`\n\n</details>"),
+    "scripts and pictures that are joined": (
+        "می\u200cخواهم 👨\u200d👩\u200d👧 क्\u200dष",
+        "می\u200cخواهم 👨\u200d👩\u200d👧 क्\u200dष",
+    ),
+    "joiners that join nothing": ("a\u200cb 日\u200d本 می\u200c\u200cخ", "ab 日本 میخ"),
     "a mention spelled as an entity": ("&#64;octocat &commat;octocat", f"@{Z}octocat @{Z}octocat"),
     "a mention in nested entities": ("&#6&#52;;octocat", f"@{Z}octocat"),
     "closing keywords": (
@@ -43,9 +57,9 @@ TABLE = {
     "a relative link": ("[a](docs/a.md) [b](#c)", "[a](docs/a.md) [b](#c)"),
     "a bare foreign URL": ("see https://evil.com/x.", "see `https://evil.com/x`."),
     "a bare www": ("see www.evil.com", "see `www.evil.com`"),
-    "a host that hides behind userinfo": ("https://github.com@evil.com/", f"`https://github.com@{Z}evil.com/`"),
+    "a host that hides behind userinfo": ("https://github.com@evil.com/", "`https://github.com@evil.com/`"),
     "a host that only ends alike": ("https://evilgithub.com", "`https://evilgithub.com`"),
-    "a foreign URL among backticks": ("`a https://evil.com`", f"`a https:{Z}//evil.com`"),
+    "a foreign URL among backticks": ("`a https://evil.com`", "`a https://evil.com`"),
     "a www among backticks": ("`a` www.evil.com", f"`a` www{Z}.evil.com"),
     "a link with an escaped URL": (r"[a](https:\/\/evil.com)", rf"[a]{Z}(`https:\/\/evil.com`)"),
     "a link to a script": ("[a](javascript:alert(1))", f"[a]{Z}(javascript:alert(1))"),
@@ -159,9 +173,9 @@ def test_a_long_text_is_cut_and_says_so(text: str) -> None:
     ids=["letters", "links", "entities", "brackets", "directives", "nested entities"],
 )
 def test_no_text_makes_the_filter_slow(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     filter_text(text, FILTER)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_title_is_one_line_without_anything_that_acts() -> None:
