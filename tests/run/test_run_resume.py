@@ -206,7 +206,7 @@ def written(**fields: object) -> Callable[[Run], None]:
     def forge(run: Run) -> None:
         events = run.events()
         more = {**events[-1], "seq": len(events) + 1, **receipt, "number": None, "commit": "", **fields}
-        names = {"v", "seq", "t", "time", *receipt, "number", "commit"}
+        names = {"v", "seq", "t", "time", *receipt, "number", "commit", *fields}
         run.write([*events, {name: value for name, value in more.items() if name in names}])
 
     return forge
@@ -227,7 +227,7 @@ FORGED = {
     "another base": (committed, "another commit"),
     "a base that was never checked out": (based_elsewhere, "another commit"),
     "a commit that is markup": (written(commit="none --> **Look** <!--"), "cannot have happened"),
-    "a branch that is a command": (written(detail="x; reboot"), "cannot have happened"),
+    "a branch that is a command": (written(branch="x; reboot"), "cannot have happened"),
     "an address of two lines": (written(url="https://github.com/o/r/\n::error::x"), "cannot have happened"),
     "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
     "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
