@@ -12,7 +12,7 @@ from stepflow.domain.words import Strategy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stepflow.domain.run import IssueImage
+    from stepflow.domain.run import IssueImage, ToolImage
 
 
 class StopReason(StrEnum):
@@ -82,6 +82,7 @@ class ToolResult:
     is_error: bool = False
     exit_code: int | None = None
     seconds: float = 0.0
+    images: tuple[ToolImage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,17 +206,18 @@ def text_block(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def image_block(image: IssueImage) -> JsonObject:
+def image_block(image: IssueImage | ToolImage) -> JsonObject:
     """An image content block."""
     return {"type": "image", "source": {"type": "base64", "media_type": str(image.type), "data": image.data}}
 
 
 def tool_result_block(result: ToolResult) -> JsonObject:
     """The content block that answers a tool call. The API refuses an empty text, so one says so."""
+    text = result.text or "(no output)"
     block: JsonObject = {
         "type": "tool_result",
         "tool_use_id": result.tool_use_id,
-        "content": result.text or "(no output)",
+        "content": [text_block(text), *map(image_block, result.images)] if result.images else text,
     }
     return block | {"is_error": True} if result.is_error else block
 

@@ -6,7 +6,10 @@ A run's state is a fold of them. Types are imported at run time because the jour
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import not_
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
@@ -14,7 +17,7 @@ from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy
+from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
 from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 
@@ -361,7 +364,8 @@ class RequestAdapted:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCalled:
-    """A tool call was answered. `denied`: the step may not use it, nothing ran."""
+    """A tool call was answered. `denied`: the step may not use it, nothing ran. Few have `images`, and no other says
+    that it has none."""
 
     tool_use_id: str
     name: str
@@ -371,6 +375,7 @@ class ToolCalled:
     exit_code: int | None
     seconds: float
     denied: bool = False
+    images: Annotated[list[ToolImage], Field(exclude_if=not_)] = field(default_factory=list)
     event: Literal["tool_call"] = "tool_call"
 
 

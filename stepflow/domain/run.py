@@ -113,6 +113,14 @@ class IssueImage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolImage:
+    """An image that a tool gave; `data` in base64."""
+
+    type: ImageType
+    data: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImagesRead:
     """The images of the issue were read, as far as that may be: a run that goes on shows the model these."""
 

@@ -204,6 +204,7 @@ class Conversation:
                 exit_code=result.exit_code,
                 seconds=result.seconds,
                 denied=denied,
+                images=list(result.images),
             )
         )
         return tool_result_block(result)

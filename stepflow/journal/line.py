@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 2
+#: Fields that an event has only where there is something in them.
+_SOMETIMES = (("ToolCalled", "images"),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ def journal_schema() -> JsonObject:
         frame = {"v": {"const": VERSION}, "seq": {"type": "integer", "minimum": 1}, "t": {"type": "number"}}
         frame["event"] = {"const": shape["properties"]["event"]["const"]}
         shape["properties"] = {**frame, **shape["properties"], **frame}
-        shape["required"] = list(shape["properties"])
+        shape["required"] = [key for key in shape["properties"] if (name, key) not in _SOMETIMES]
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a stepflow journal (journal.jsonl)",

@@ -173,6 +173,7 @@ class Replay:
                     is_error=called.is_error,
                     exit_code=called.exit_code,
                     seconds=called.seconds,
+                    images=tuple(called.images),
                 )
             case other:
                 raise _misfit(other, ToolCalled.event)

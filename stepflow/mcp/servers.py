@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.json import JsonObject
     from stepflow.domain.mcp import McpServer, McpTool
+    from stepflow.mcp.content import CallAnswer
     from stepflow.sandbox.server_process import ServerProcess
 
 #: Seconds until a server answers for the first time: one that is fetched by npx or uvx takes its time.
@@ -53,10 +54,11 @@ class ToolsChanged(ServerProblem):
 
 @dataclass(kw_only=True)
 class _Connection:
-    """One server's, served by a task of the portal's."""
+    """One server's, served by a task of the portal's. `digest` is that of the tools that it was seen to list."""
 
     bounds: CallBounds
     process: ServerProcess | None
+    digest: str = ""
     ready: Future[Client] = field(default_factory=Future)
     task: Future[None] = field(default_factory=Future)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,15 +74,17 @@ class _Connection:
 
 class OpenServers:
     """The connections of one step at a time. `launch` starts a program in the sandbox; `waiting` is what an answer is
-    waited for in: a signal may interrupt it."""
+    waited for in: a signal may interrupt it. `redact` masks secrets in a server's words before they are shortened."""
 
     def __init__(
         self,
         launch: Callable[[tuple[str, ...], Mapping[str, str]], ServerProcess],
         access: RemoteAccess,
         waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        self._launch, self._access, self._waiting = launch, access, waiting
+        self._launch, self._access, self._waiting, self._redact = launch, access, waiting, redact
         self._ending = ExitStack()
         self._portal: BlockingPortal | None = None
         self._connections: dict[str, _Connection] = {}
@@ -92,16 +96,20 @@ class OpenServers:
 
     def open(self, server: McpServer) -> None:
         """Start the server if it is not open. Raises `ServerProblem`, and `ToolsChanged` where it is not the server
-        that was locked."""
-        if server.name in self._connections or digest_of(listed := self.list_tools(server)) == server.digest:
+        that was locked: a connection counts only once its list was seen and is the one that is pinned."""
+        if (opened := self._connections.get(server.name)) and opened.digest == server.digest:
+            return
+        listed = self.list_tools(server)
+        if digest_of(listed) == server.digest:
+            self._connections[server.name].digest = server.digest
             return
         self._drop(server)
-        changes = compare_tools(server.tools, listed)
+        changes = compare_tools(server.tools, listed).masked(self._redact)
         raise ToolsChanged(f'The MCP server "{server.name}" lists other tools than its lock pins: {changes}.')
 
-    def call(self, server: McpServer, tool: McpTool, arguments: JsonObject, seconds: float) -> tuple[str, bool]:
-        """What a tool of an open server answers, and whether that is an error. Raises `ServerProblem`; a connection
-        that is lost is opened again by the next call."""
+    def call(self, server: McpServer, tool: McpTool, arguments: JsonObject, seconds: float) -> CallAnswer:
+        """What a tool of an open server answers. Raises `ServerProblem`; a connection that is lost is opened again by
+        the next call."""
         self.open(server)
         connection = self._connections[server.name]
         return self._ask(server, connection, lambda client: call_tool(client, tool.name, arguments), seconds)
@@ -207,12 +215,16 @@ class OpenServers:
             case ValidationError():
                 said = "gave an answer that the protocol does not know"
             case _:
-                said = f"gave no answer: {_shorten(str(error) or type(error).__name__)}"
+                said = f"gave no answer: {self._redact_words(str(error) or type(error).__name__)[:_SHOWN]}"
         if problem or is_closed or not isinstance(error, MCPError):
             self._drop(server)
         if problem == ENDED and connection.process and (words := connection.process.last_words()):
-            problem = f"{ENDED}. Its last words: {_shorten(words[-_SHOWN:])}"
+            problem = f"{ENDED}. Its last words: {self._redact_words(words)[-_SHOWN:]}"
         return _problem(server, problem or said)
+
+    def _redact_words(self, words: str) -> str:
+        """In one line."""
+        return " ".join(self._redact(words).split())
 
     def _drop(self, server: McpServer) -> None:
         if (connection := self._connections.pop(server.name, None)) and self._portal:
@@ -226,6 +238,12 @@ class ToolChanges:
     new: tuple[str, ...]
     gone: tuple[str, ...]
     changed: tuple[str, ...]
+
+    def masked(self, redact: Callable[[str], str]) -> ToolChanges:
+        """The same without the secrets that a stranger may have put into names."""
+        kinds = (self.new, self.gone, self.changed)
+        new, gone, changed = (tuple(map(redact, names)) for names in kinds)
+        return ToolChanges(new=new, gone=gone, changed=changed)
 
     def __str__(self) -> str:
         """In a few words; a stranger chose the names."""
@@ -249,7 +267,3 @@ def _problem(server: McpServer, problem: str) -> ServerProblem:
 
 def _shown_name(name: str) -> str:
     return name if _NAME.fullmatch(name) else json.dumps(name)[:_LONGEST_NAME]
-
-
-def _shorten(words: str) -> str:
-    return " ".join(words.split())[:_SHOWN]

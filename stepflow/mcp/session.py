@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from stepflow.domain.mcp import McpTool
+from stepflow.mcp.content import CallAnswer, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp import Client
     from mcp.client import Transport
-    from mcp_types import CallToolResult
 
     from stepflow.domain.json import JsonObject
 
@@ -50,8 +49,8 @@ async def list_tools(client: Client) -> tuple[McpTool, ...]:
     raise ValueError(f"its list of tools has no end after {_MOST_PAGES} pages")
 
 
-async def call_tool(client: Client, name: str, arguments: JsonObject) -> tuple[str, bool]:
-    """What the tool answers, and whether that is an error.
+async def call_tool(client: Client, name: str, arguments: JsonObject) -> CallAnswer:
+    """What the tool answers.
 
     Not by the package's own `call_tool`: that checks the answer by a schema of the server's, whose patterns may take
     forever.
@@ -60,24 +59,4 @@ async def call_tool(client: Client, name: str, arguments: JsonObject) -> tuple[s
 
     request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
     result = await client.session.send_request(request, CallToolResult)
-    return _text(result), bool(result.is_error)
-
-
-def _text(result: CallToolResult) -> str:
-    """The texts; other content is only named. What has structured content alone is shown as JSON."""
-    from mcp_types import EmbeddedResource, ResourceLink, TextContent  # noqa: PLC0415 - as above
-
-    parts: list[str] = []
-    for block in result.content:
-        match block:
-            case TextContent():
-                parts.append(block.text)
-            case ResourceLink():
-                parts.append(f"[resource {block.uri} left out]")
-            case EmbeddedResource():
-                parts.append(f"[resource {block.resource.uri} left out]")
-            case _:
-                parts.append(f"[{block.type} left out]")
-    if not parts and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
-    return "\n".join(parts)
+    return read_answer(result)

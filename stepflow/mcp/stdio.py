@@ -25,11 +25,17 @@ class StdioTransport:
             sock=self._process.stdout, limit=MOST_BYTES_OF_MESSAGE
         )
         _, self._input = await asyncio.open_connection(sock=self._process.stdin)
+        asyncio.get_running_loop().add_reader(self._process.stderr, self._keep_words)
         return _Incoming(self._reader, self._bounds), _Outgoing(self._input)
 
     async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._process.stderr)
         for stream in (self._input, self._output):
             stream.transport.abort()
+
+    def _keep_words(self) -> None:
+        if not self._process.keep_words():
+            asyncio.get_running_loop().remove_reader(self._process.stderr)
 
 
 class _Stream:

@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ToolResult
+from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
+from stepflow.mcp.content import CallAnswer
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolsChanged
 from stepflow.sandbox.child.commands import OUTPUT_LIMIT, HeadTail
 
@@ -36,11 +38,14 @@ class ToolsWithServers:
             server.spec_of(tool).name: (server, tool) for server in servers for tool in server.tools
         }
         self._limit, self._redact = limit, redact
+        self._images_left, self._image_characters_left = MOST_IMAGES, LARGEST_IMAGES * 4 // 3
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """Start the servers of these tools. Raises `InputError` for one that cannot be used, and `DefinitionError` for
         one that lists other tools than the lock pins."""
         self._tools.begin_step(tools)
+        # Every later request of the step's conversation carries them again.
+        self._images_left, self._image_characters_left = MOST_IMAGES, LARGEST_IMAGES * 4 // 3
         for server, _ in (self._by_name[tool.name] for tool in tools if tool.name in self._by_name):
             try:
                 self._open.open(server)
@@ -61,12 +66,21 @@ class ToolsWithServers:
         server, tool = self._by_name[use.name]
         begun = time.monotonic()
         try:
-            text, is_error = self._open.call(server, tool, use.input, self._limit())
+            answer = self._open.call(server, tool, use.input, self._limit())
         except ServerProblem as exc:
-            text, is_error = str(exc), True
+            answer = CallAnswer(parts=(str(exc),), is_error=True)
+        text, images = answer.shown(images=self._images_left, characters=self._image_characters_left)
+        self._images_left -= len(images)
+        self._image_characters_left -= sum(len(image.data) for image in images)
         output = HeadTail(OUTPUT_LIMIT)
         output.feed(self._redact(text).encode("utf-8", "replace"))
-        return ToolResult(tool_use_id=use.id, text=output.text(), is_error=is_error, seconds=time.monotonic() - begun)
+        return ToolResult(
+            tool_use_id=use.id,
+            text=output.text(),
+            is_error=answer.is_error,
+            seconds=time.monotonic() - begun,
+            images=images,
+        )
 
     def end_step(self) -> None:
         """Let go of the servers, and end what runs."""

@@ -60,7 +60,8 @@ def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancell
     locked: list[LockedServer] = []
     with toolbox_in_copy(request, cancellation) as toolbox:
         for agent, unlocked in servers.items():
-            with OpenServers(toolbox.start_server, remote_access(unlocked, request), cancellation.waiting) as opened:
+            access = remote_access(unlocked, request)
+            with OpenServers(toolbox.start_server, access, cancellation.waiting, redact=request.redactor) as opened:
                 tools = {server.name: _list(opened, server, request) for server in unlocked}
             toolbox.end_step()
             if not unlocked:

@@ -141,13 +141,14 @@ def open_tools(
     from stepflow.mcp.servers import OpenServers  # noqa: PLC0415 - costs time that most agents need not take
     from stepflow.mcp.tools import ToolsWithServers  # noqa: PLC0415
 
-    with OpenServers(toolbox.start_server, remote_access(servers, request), cancellation.waiting) as opened:
+    redact, access = request.redactor if request else str, remote_access(servers, request)
+    with OpenServers(toolbox.start_server, access, cancellation.waiting, redact=redact) as opened:
         yield ToolsWithServers(
             toolbox,
             servers,
             opened,
             limit=lambda: min(toolbox.options.bash_timeout, deadline.left(GRACE)),
-            redact=request.redactor if request else str,
+            redact=redact,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary.images import attached_id, image_hosts, inspect_image, signed_addresses
+from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
+from stepflow.domain.image_file import inspect_image
 from stepflow.domain.run import ImageProblem, ImageType
 from tests.images import HTML, SVG, gif, jpeg, png, webp_extended, webp_lossless, webp_lossy
 

@@ -27,6 +27,7 @@ from stepflow.domain.event import (
     UserMessage,
     ValidatorRan,
 )
+from stepflow.domain.run import ImageType, ToolImage
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 from stepflow.errors import InputError
 from stepflow.journal.replay import INTERRUPTED, replay, safe_point
@@ -52,7 +53,10 @@ TURN = ModelTurned(
     seconds=1.0,
 )
 TOOL = ToolStarted(tool_use_id="t1", name="bash")
-CALL = ToolCalled(tool_use_id="t1", name="bash", input={}, output="out", is_error=False, exit_code=0, seconds=2.0)
+IMAGE = ToolImage(type=ImageType.PNG, data="iVBORw0KGgo=")
+CALL = ToolCalled(
+    tool_use_id="t1", name="bash", input={}, output="out", is_error=False, exit_code=0, seconds=2.0, images=[IMAGE]
+)
 ANSWER = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="r", handoff={"x": 1})
 ROUTED = Routed(source="a", to="b", transition="next", reason="r")
 CLOSED = Routed(source="a", to=None, transition="closing", reason="r")
@@ -132,6 +136,7 @@ def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_as
     ports.journal.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.exit_code, result.is_error) == ("out", 0, False)
+    assert result.images == (IMAGE,)
     ports.journal.append(CALL)
     assert ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)).stdout == "{}"
     for event in (RAN, ANSWER):

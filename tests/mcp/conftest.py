@@ -36,7 +36,8 @@ def open_step(toolbox):
     opened = []
 
     def begin(server: McpServer, *, access: RemoteAccess | None = None, **options: object) -> Step:
-        servers = OpenServers(toolbox.start_server, access or RemoteAccess())
+        redact = options.get("redact", str)
+        servers = OpenServers(toolbox.start_server, access or RemoteAccess(), redact=redact)
         opened.append(servers)
         if not server.tools:
             tools = servers.list_tools(server)

@@ -46,3 +46,28 @@ def script(program: str) -> McpServer:
     """A server that is this Python program, said to have one tool."""
     tool = McpTool(name="search", description="", input_schema={"type": "object"})
     return McpServer(name="docs", command=(sys.executable, "-c", program), tools=(tool,), digest=digest_of((tool,)))
+
+
+#: Answers the handshake and the list of tools as a server of 2025 does, and `answer(message)` to the rest.
+SPEAKS = """
+import json, sys, time
+def send(**message): sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n"); sys.stdout.flush()
+def receive(): return json.loads(sys.stdin.readline() or sys.exit(0))
+TOOLS = [{"name": "search", "inputSchema": {"type": "object"}}]
+def listed(message): send(id=message["id"], result={"tools": TOOLS})
+def serve(answer=lambda message: send(id=message["id"], result={"content": []}), listed=listed):
+    while True:
+        message = receive()
+        match message["method"]:
+            case "initialize":
+                about = {"name": "docs", "version": "1"}
+                result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+                send(id=message["id"], result=result)
+            case "tools/list": listed(message)
+            case "tools/call": answer(message)
+            case _ if "id" in message: send(id=message["id"], error={"code": -32601, "message": "Method not found"})
+"""
+
+
+def speaks(program: str):
+    return script(f"{SPEAKS}\n{program}")

@@ -6,15 +6,19 @@ import contextlib
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import pytest
+import trustme
 
+from stepflow.domain.connection import Connection
 from stepflow.domain.mcp import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.mcp.remote import RemoteAccess
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.mcp_remote import RemoteMcp
+from tests.servers.private_network import Proxy, TlsFront, pem_of
 
 TOKEN = "mcp-token-0123456789"
 ACCESS = RemoteAccess(secrets={"DOCS_TOKEN": TOKEN})
@@ -55,6 +59,32 @@ def test_nobody_there_is_said(open_step, docs):
     step = open_step(replace(locked, url="http://127.0.0.1:9/mcp"), access=ACCESS)
     with pytest.raises(InputError, match="cannot be reached: "):
         step.begin()
+
+
+@pytest.mark.parametrize("through", ["straight", "a proxy"])
+def test_certificates_of_a_private_authority_count(open_step, docs, through):
+    authority = trustme.CA()
+    backend = ("127.0.0.1", urlsplit(docs.url).port)
+    with (
+        TlsFront(authority, "localhost", "127.0.0.1", to=lambda _: backend) as front,
+        Proxy({"localhost": ("127.0.0.1", front.port)}, login="user:p@ss") as proxy,
+    ):
+        host = "localhost:8443" if through == "a proxy" else f"127.0.0.1:{front.port}"
+        way = f"http://user:p%40ss@127.0.0.1:{proxy.port}" if through == "a proxy" else ""
+
+        def step(certificates: str):
+            connection = Connection(proxy=way, certificates=certificates)
+            access = replace(ACCESS, connection_to=lambda _: connection)
+            return open_step(replace(locked, url=f"https://{host}/mcp"), access=access)
+
+        locked = open_step(remote(docs.url), access=ACCESS).server
+        trusting = step(pem_of(authority))
+        trusting.begin()
+        assert trusting.call("search", query="loops").text == "found loops"
+        trusting.tools.end_step()
+        with pytest.raises(InputError, match="certificate") as refused:
+            step("").begin()
+        assert "`ca-certificates`" in str(refused.value)
 
 
 class Answering(Handler):

@@ -11,7 +11,9 @@ import pytest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.mcp import McpTool
 from stepflow.errors import DefinitionError
-from tests.mcp.steps import docs
+from stepflow.mcp.remote import RemoteAccess
+from stepflow.mcp.servers import OpenServers
+from tests.mcp.steps import Step, docs
 from tests.sandbox.toolbox_world import gone_within
 
 
@@ -69,7 +71,7 @@ def test_an_error_of_the_tool_and_a_tool_that_is_not_there_are_results(open_step
 def test_what_is_no_text_is_named_and_a_long_text_keeps_its_ends(open_step):
     step = open_step(docs())
     step.begin()
-    assert step.call("draw").text == "a dot\n[image left out]"
+    assert step.call("draw").text == "a dot\n[image, image/gif, 6 bytes, left out: not a PNG, JPEG, GIF or WebP]"
     much = step.call("much").text
     assert len(much) < 110_000
     assert much.startswith("begin")
@@ -105,3 +107,22 @@ def test_other_tools_than_the_lock_pins_are_refused_by_name(open_step):
         'The MCP server "docs" lists other tools than its lock pins: new: die; gone: gone; changed: search. '
         "Run `stepflow mcp lock` for this agent, and read what changed before you commit it."
     )
+
+
+class Failing(OpenServers):
+    """Servers that cannot be closed in order."""
+
+    def close(self) -> None:
+        super().close()
+        raise RuntimeError("the portal is gone")
+
+
+def test_what_runs_in_the_sandbox_ends_with_the_step_even_where_the_servers_cannot_be_closed(toolbox, open_step):
+    locked = open_step(docs()).server
+    step = Step(toolbox=toolbox, servers=Failing(toolbox.start_server, RemoteAccess()), server=locked)
+    step.begin()
+    server = json.loads(step.call("process").text)["pid"]
+    other = int(step.bash("sleep 100 >/dev/null 2>&1 & echo $!"))
+    with pytest.raises(RuntimeError, match="the portal is gone"):
+        step.tools.end_step()
+    assert gone_within(1, server, other)

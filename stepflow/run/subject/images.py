@@ -6,7 +6,8 @@ import base64
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.images import attached_id, image_hosts, inspect_image, signed_addresses
+from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
+from stepflow.domain.image_file import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, IssueImage, describe_unseen
 from stepflow.domain.words import Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
