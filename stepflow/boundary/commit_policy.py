@@ -158,7 +158,7 @@ _TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*[ \t]*:[ \t]|[ \t]+\S|\(cherry pick
 
 def clean_message(message: str, trailers: Mapping[str, str], output_filter: OutputFilter) -> str:
     """The model's message without claims, trailers, closing keywords, CI directives and secrets; then our trailers."""
-    text = without_directives(output_filter.mask(visible(message)[:LONGEST_MESSAGE]))
+    text = without_directives(output_filter.mask(visible(message))[:LONGEST_MESSAGE])
     lines = [line.rstrip() for line in text.split("\n") if not _CLAIM.match(line.strip())]
     paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     while len(paragraphs) > 1 and _is_trailer_block(paragraphs[-1]):

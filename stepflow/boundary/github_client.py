@@ -409,7 +409,7 @@ def write_failed(
         return _unanswered(failure, exc, redactor, connection)
     headers = exc.headers or {}
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
-    said = _said(exc)
+    said = redactor(_said(exc))[:LONGEST_DETAIL]
     message = exc.data.get("message") if isinstance(exc.data, dict) else None
     hint = _MESSAGE_HINTS.get((exc.status, str(message)), _HINTS.get(status, ""))
     message = redactor(f"{failure}: it answered {exc.status} ({said}).")
@@ -460,4 +460,4 @@ def _said(exc: github.GithubException) -> str:
     if "<html" in str(exc.data.get("data", "")).lower():
         return "an HTML page, as proxies send it"
     errors = exc.data.get("errors")
-    return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"[:LONGEST_DETAIL]
+    return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"

@@ -71,7 +71,7 @@ class OutputFilter:
 
 def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
     """Markdown that may be posted, `limit` characters at most; what is cut is said."""
-    readable = output_filter.mask(_decoded(output_filter.mask(visible(text)[:LONGEST_SOURCE])))
+    readable = output_filter.mask(_decoded(output_filter.mask(visible(text))[:LONGEST_SOURCE]))
     filtered = _filtered(readable, output_filter)
     if len(filtered) <= limit:
         return filtered

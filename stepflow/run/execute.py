@@ -178,7 +178,7 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
     clock = InterruptibleClock(run.clock, run.cancellation)
     deadline = Deadline(clock=clock, at=run.facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
-    set_up(commands, request.inputs.setup, run.journal)
+    set_up(commands, request, run.journal)
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.

@@ -160,5 +160,5 @@ def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator
             Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
             toolbox.interruptible(cancellation.waiting),
         ):
-            set_up(toolbox, request.inputs.setup, journal)
+            set_up(toolbox, request, journal)
             yield toolbox

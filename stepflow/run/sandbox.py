@@ -209,21 +209,24 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
         Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
     )
     if result.exit_code != 0:
+        said = excerpt(request.redactor(result.output), SHOWN_TAIL).strip()
         raise InputError(
-            f"apt-get failed with exit code {result.exit_code}: {excerpt(result.output, SHOWN_TAIL).strip()}",
+            f"apt-get failed with exit code {result.exit_code}: {said}",
             hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
         )
 
 
-def set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> None:
+def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
     """Run the workflow author's own commands once, where the tools will run (action.md, input `setup`)."""
+    commands = request.inputs.setup
     if not commands:
         return
     script = "\n".join(("set -e", *commands))
     result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
     journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
     if result.exit_code != 0:
-        said = result.error or excerpt(readable_output(result.output), SHOWN_TAIL).strip().rstrip(".")
+        output = request.redactor(readable_output(result.output))
+        said = result.error or excerpt(output, SHOWN_TAIL).strip().rstrip(".")
         raise InputError(
             f"The setup commands failed with exit code {result.exit_code}: {said}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",

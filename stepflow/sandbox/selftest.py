@@ -150,8 +150,9 @@ def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor) -> I
     try:
         answer = json.loads(output)
     except ValueError:
+        said = redact(output.strip())[-_LAST_WORDS:] or "no answer"
         raise IsolationError(
-            f"The self-test of the sandbox could not be run in it: {output.strip()[-_LAST_WORDS:] or 'no answer'}.",
+            f"The self-test of the sandbox could not be run in it: {said}.",
             hint="The tools' user must be able to run Python 3: install it where every user may enter.",
         ) from None
     for attempt, result in zip(attempts, answer["results"], strict=True):

@@ -6,12 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.commit_policy import SYMLINK, Change, CommitRules, clean_message, judge_changes
+from stepflow.boundary.commit_policy import LONGEST_MESSAGE, SYMLINK, Change, CommitRules, clean_message, judge_changes
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
 
-FILTER = OutputFilter(redactor=Redactor(("ghs_secretsecret",)))
+SECRET = "ghs_secretsecret"
+FILTER = OutputFilter(redactor=Redactor((SECRET,)))
+
+
+def test_a_secret_is_masked_before_a_message_is_shortened() -> None:
+    for shown in range(1, len(SECRET)):
+        message = clean_message("Subject\n\n" + "x" * (LONGEST_MESSAGE - 9 - shown) + SECRET + "y" * 99, {}, FILTER)
+        assert SECRET[:2] not in message
+
+
 OURS = {"Stepflow-Run": "run-1"}
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from stepflow.boundary.comment import Marker, marked, read_marker
-from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
+from stepflow.boundary.output_filter import LONGEST_SOURCE, LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
@@ -92,6 +92,15 @@ TABLE = {
 @pytest.mark.parametrize(("text", "expected"), TABLE.values(), ids=TABLE)
 def test_the_filter_makes_harmless(text: str, expected: str) -> None:
     assert filter_text(text, FILTER) == expected
+
+
+def test_a_secret_is_masked_before_a_text_is_shortened() -> None:
+    """Directives go, so that what stood at the end of what is read comes to stand in what is shown."""
+    directive = "[skip ci]"
+    for shown in (5, len(SECRET) - 1):
+        before = (directive * LONGEST_SOURCE)[: LONGEST_SOURCE - shown - 40]
+        text = filter_text(f"{before}{' ' * 40}{SECRET} {'y' * 99}", FILTER)
+        assert SECRET[:3] not in text
 
 
 def test_a_secret_in_base64_is_redacted() -> None:
