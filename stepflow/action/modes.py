@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.action.runner import find_root, make_request, read_trigger
+from stepflow.action.runner import find_repository, make_request, read_trigger
 from stepflow.definition.diagnostics import rules
 from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
@@ -47,7 +47,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import proxy_config_of, restore_folder, with_retries
+from stepflow.run.request import agents_folder, proxy_config_of, restore_folder, with_retries
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
 from stepflow.run.subject.follow_up import find_follow_up
 from stepflow.run.subject.issue import skip_stranger
@@ -122,7 +122,7 @@ def execute_mode(
 def _mend(runner: Runner, job: Job) -> None:
     """What a run that was killed has taken comes back before anything is read."""
     try:
-        root = find_root(runner)
+        root, _ = find_repository(runner)
     except InputError:
         # Not every event needs a checkout; what does says so.
         return
@@ -224,7 +224,7 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
 
 def validate_mode(runner: Runner, job: Job) -> ActionResult:
     """Every problem of every agent, as annotations on the diff."""
-    inputs, root = runner.inputs, find_root(runner)
+    inputs, root = runner.inputs, agents_folder(*find_repository(runner))
     checked = check_agents(
         (inputs.agent,) if inputs.agent else (),
         root,

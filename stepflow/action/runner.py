@@ -24,7 +24,7 @@ from stepflow.run.inputs import (
     secret_values,
     successors,
 )
-from stepflow.run.request import RunRequest, login_files_in
+from stepflow.run.request import RunRequest, agents_folder, locate_repository, login_files_in
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -158,13 +158,17 @@ def _job_url(environ: Mapping[str, str]) -> str:
 def read_trigger(runner: Runner) -> Trigger | Skip:
     """Which agent the event asks for, and on which issue."""
     shipped = (runner.inputs.agent or "").removeprefix(builtin.PREFIX)
-    agents = () if ANY_NAME not in runner.inputs.trigger_labels else (*find_agents(find_root(runner)), shipped)
+    agents = (
+        ()
+        if ANY_NAME not in runner.inputs.trigger_labels
+        else (*find_agents(agents_folder(*find_repository(runner))), shipped)
+    )
     event = read_event(runner.event)
     return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)
 
 
-def find_root(runner: Runner) -> Path:
-    """The folder of the repository, or an `InputError`."""
+def find_repository(runner: Runner) -> tuple[Path, Inputs]:
+    """The root of the repository, and the inputs with the working directory relative to it; or an `InputError`."""
     workspace = runner.workspace.resolve()
     root = (workspace / runner.inputs.working_directory).resolve()
     if not root.is_relative_to(workspace):
@@ -177,19 +181,19 @@ def find_root(runner: Runner) -> Path:
             f"The working directory {root} does not exist.",
             hint="Check out the repository first (actions/checkout), and check the input working-directory.",
         )
-    return root
+    return locate_repository(root, workspace, runner.inputs)
 
 
 def make_request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
     """The run of this job, with a run folder below the job's own. Credentials that are found become masked."""
     run_id = f"{runner.run_id}-{token_hex(3)}"
     folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
-    root = find_root(runner)
+    root, inputs = find_repository(runner)
     left = find_credentials(root, runner.temp, login_files_in(root, runner.login)).secrets
     job.mask(left)
     return RunRequest(
         run_id=run_id,
-        inputs=runner.inputs,
+        inputs=inputs,
         trigger=trigger,
         root=root,
         folder=folder.resolve(),

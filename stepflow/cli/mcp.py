@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Lock, and show what changed."""
     inputs = read_flags(arguments)
-    root = root_of(Path(arguments.repo).resolve(), inputs)
+    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     trigger = Trigger(agent="", actor="", actor_is_bot=False)
     request = replace(request_of(inputs, root, trigger=trigger), programs=user_programs(arguments.path, os.environ))
     cancellation = Cancellation()

@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
     inputs = read_flags(arguments)
     if arguments.junit:
         _check_junit(Path(arguments.junit))
-    root = root_of(Path(arguments.repo).resolve(), inputs)
+    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     request = replace(
         request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False)),
         programs=user_programs(arguments.path, os.environ),

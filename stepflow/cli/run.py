@@ -25,7 +25,7 @@ from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
 from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import RunRequest, login_files_in, restore_folder, with_retries
+from stepflow.run.request import RunRequest, locate_repository, login_files_in, restore_folder, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -89,19 +89,19 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
 def request_from(arguments: argparse.Namespace) -> RunRequest:
     """The run that the flags ask for."""
     inputs = read_flags(arguments, agent=arguments.agent)
-    root = root_of(Path(arguments.repo).resolve(), inputs)
+    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     programs = user_programs(arguments.path, os.environ)
     return replace(request_of(inputs, root, trigger=_trigger(arguments, inputs)), programs=programs)
 
 
-def root_of(repository: Path, inputs: Inputs) -> Path:
-    """The folder of the repository, or an `InputError`."""
+def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
+    """The root of the repository, and the inputs with the working directory relative to it; or an `InputError`."""
     root = (repository / inputs.working_directory).resolve()
     if not root.is_relative_to(repository):
         raise InputError(f"The working directory {root} lies outside {repository}.", hint="See --working-directory.")
     if not root.is_dir():
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
-    return root
+    return locate_repository(root, repository, inputs)
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:

@@ -55,8 +55,8 @@ class BundleInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRequest:
-    """Run `argv` in the repository root, without a shell of its own. `timeout` in seconds. One that `checks` meets HOME
-    and TMPDIR as `setup` left them."""
+    """Run `argv` in the working directory, without a shell of its own. `timeout` in seconds. One that `checks` meets
+    HOME and TMPDIR as `setup` left them."""
 
     argv: tuple[str, ...]
     timeout: float

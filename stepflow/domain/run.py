@@ -176,7 +176,8 @@ class RunFacts:
     random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
     with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
     rehearsal `approvals_given` lets every step begin. `images` are those of the context, seen or not.
-    `default_branch` is empty where the event did not say it.
+    `default_branch` is empty where the event did not say it. Commands start in the `working_directory`, relative to
+    the root.
     """
 
     run_id: str
@@ -194,6 +195,7 @@ class RunFacts:
     base_commit: str = ""
     base_branch: str = ""
     default_branch: str = ""
+    working_directory: str = "."
     structured_output: StructuredOutput = StructuredOutput.NATIVE
     approvals_given: bool = False
     follow_up: FollowUp | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
 
 
-def effective_tools(agent: AgentDefinition, step: Step) -> Mapping[str, ToolSpec]:
+def effective_tools(agent: AgentDefinition, step: Step, working_directory: str = ".") -> Mapping[str, ToolSpec]:
     """What a step's model is offered, by the names that definitions use (flow.md §14): in the order of `TOOL_SPECS`,
     then in that of the MCP servers.
 
@@ -31,7 +32,11 @@ def effective_tools(agent: AgentDefinition, step: Step) -> Mapping[str, ToolSpec
     if (step.permission_mode or agent.permission_mode) is PermissionMode.PLAN:
         # What a server says of its tools proves nothing, so none of them counts as one that only reads.
         named = named & READ_ONLY_TOOLS
-    return {name: spec for name, spec in {**TOOL_SPECS_BY_NAME, **pinned}.items() if name in named}
+    own = dict(TOOL_SPECS_BY_NAME)
+    if working_directory != ".":
+        starts = f"starts in {working_directory}/, below the repository root,"
+        own["Bash"] = replace(_BASH, description=_BASH.description.replace("starts in the repository root", starts))
+    return {name: spec for name, spec in {**own, **pinned}.items() if name in named}
 
 
 def _tool(name: str, description: str, required: tuple[str, ...], **properties: JsonObject) -> ToolSpec:

@@ -151,7 +151,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         system=system.text,
         cacheable=system.cacheable,
         messages=(opening,),
-        tools=tuple(effective_tools(agent, step).values()),
+        tools=tuple(effective_tools(agent, step, context.facts.working_directory).values()),
         schema=schema,
         strategy=strategy,
     )

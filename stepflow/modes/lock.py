@@ -45,7 +45,8 @@ def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancell
     Raises `DefinitionError` for an agent.json that is not sound, and `InputError` where there is no server, or one
     cannot be used.
     """
-    root, known = request.root, find_agents(request.root)
+    root = request.definition_root
+    known = find_agents(root)
     if unknown := [name for name in names if name not in known]:
         raise InputError(
             f'There is no agent "{unknown[0]}".', hint=f"The agents of this repository: {', '.join(known) or 'none'}."

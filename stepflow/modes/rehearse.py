@@ -60,7 +60,7 @@ def rehearse_agents(
     Each is played in a copy of its own of the checkout as it is now. Raises `InputError` for names that are none, and
     `DefinitionError` with the problems of all the agents, before anything is played.
     """
-    listed = list_scenarios(request.root, names)
+    listed = list_scenarios(request.definition_root, names)
     _demand_sound_agents(request, dict.fromkeys(each.agent for each in listed))
     check_request(_request_of(request, listed[0]))
     played: list[Rehearsed] = []
@@ -74,10 +74,10 @@ def rehearse_agents(
                 scenario_request = _request_of(copied, each, first=number == 0)
                 came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()
-            played.append(accept(came, request.root) if update else came.rehearsed)
+            played.append(accept(came, request.definition_root) if update else came.rehearsed)
             report_one(played[-1])
     rehearsed = {each.agent for each in listed}
-    left = () if names else tuple(agent for agent in find_agents(request.root) if agent not in rehearsed)
+    left = () if names else tuple(agent for agent in find_agents(request.definition_root) if agent not in rehearsed)
     return Rehearsal(scenarios=tuple(played), unrehearsed=left)
 
 
@@ -115,7 +115,7 @@ def _demand_sound_agents(request: RunRequest, agents: Iterable[str]) -> None:
         for agent in agents
         for problem in validate_agent(
             agent,
-            root=request.root,
+            root=request.definition_root,
             allow_spec_violations=inputs.allow_spec_violations,
             allow_custom_verdict=inputs.allow_custom_verdict,
         )
@@ -193,7 +193,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
 
     try:
         # Read here, once: after the run it is a file that tools may have changed.
-        text = read_scenario(listed.file, root=request.root)
+        text = read_scenario(listed.file, root=request.definition_root)
         expect = parse_scenario(text, name=listed.file).expect
         waits = expect is not None and expect.outcome is Outcome.AWAITING_APPROVAL
         prepared = prepare_run(replace(request, approvals_given=not waits), now=begun)

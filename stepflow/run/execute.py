@@ -253,6 +253,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         images=prepared.images,
         base_branch=_base_branch(request, agent),
         default_branch=request.trigger.default_branch,
+        working_directory=inputs.working_directory,
         structured_output=structured_output,
         approvals_given=request.approvals_given,
         follow_up=request.follow_up,

@@ -321,7 +321,8 @@ class Inputs(BaseModel):
     """YAML map of the secrets that headers of remote MCP servers refer to as `${NAME}`; the sandbox sees none."""
     # run
     working_directory: str = "."
-    """Folder of the checked-out repository, relative to the workspace."""
+    """Folder in which commands start, relative to the workspace; the repository around it is what is judged and
+    pushed."""
     resume: str = "auto"
     """`auto` continues an unfinished run found in the run folder, or starts over when it does not match; `never` always
     starts over; a path continues exactly that run."""

@@ -90,6 +90,7 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
         allowed_hosts=parse_allowed_hosts(inputs.allowed_hosts),
         connection_to=request.proxy_config.connection_to,
         pass_env=passed,
+        working_directory=inputs.working_directory,
         home_programs=bool(inputs.setup),
         # What lies in the checkout can be changed by tools, and must not stand in for another program.
         programs=programs and tuple(folder for folder in programs if not folder.is_relative_to(request.root)),

@@ -214,7 +214,7 @@ def check_request(request: RunRequest) -> None:
     _check_name(request)
     folder, record = request.folder.resolve(), request.inputs.record
     # A folder where the tools cannot write and no validator finds it.
-    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.definition_root)):
+    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.source or request.root)):
         raise InputError(
             f"The run folder {folder} lies inside the repository, where the tools could change it.",
             hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",

@@ -3,6 +3,7 @@ its own, and for what only tries something (cli.md "run", "rehearse")."""
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
+from stepflow.sandbox.credentials.survey import entry_of
 from stepflow.sandbox.local_branch import clone_history, fetch_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
+    from stepflow.sandbox.options import ToolboxOptions
 
 GIT, AGENTS = ".git", ".agent"
 
@@ -52,7 +55,7 @@ class RepositoryCopy:
                 clone_history(self.repository, copy / GIT)
         with (
             request.without_credentials(),
-            Toolbox.start(copy, options=toolbox_options(request)) as toolbox,
+            Toolbox.start(copy, options=options_at_root(request)) as toolbox,
             cancellation.obeyed(),
         ):
             left_behind = start_branch(toolbox, branch_of(prepared), commit)
@@ -106,15 +109,26 @@ def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> 
     target.chmod(0o755)
 
 
+def options_at_root(request: RunRequest) -> ToolboxOptions:
+    """What the inputs say about the sandbox, for commands of our own, which start in the root of the repository."""
+    return replace(toolbox_options(request), working_directory=".")
+
+
+def demand_repository(root: Path) -> None:
+    """Raises `InputError` for a folder that is not the top of a git repository."""
+    if os.path.lexists(root / GIT):
+        return
+    hint = "Name the repository with --repo. In a new folder: run `git init` and commit what is there."
+    if (top := entry_of(root).parent) != root:
+        hint = f"Give `--repo {top} --working-directory {root.relative_to(top)}` for a run in a folder of a repository."
+    raise InputError(f"{root} is not the top folder of a git repository, and a run works on a branch.", hint=hint)
+
+
 @contextmanager
 def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
     """A place for the copy, with nothing in it; it is removed with all that is there."""
     root = request.root.resolve()
-    if not (root / GIT).exists():
-        raise InputError(
-            f"{root} is not the top folder of a git repository, and a run works on a branch.",
-            hint="Name the repository with --repo. In a new folder: run `git init` and commit what is there.",
-        )
+    demand_repository(root)
     programs = request.programs
     with copy_folder() as folder:
         copy = folder / "checkout"
@@ -140,7 +154,7 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
         # The runner's own files of credentials are away as well, as long as any tool in the copy lives.
         with request.without_credentials(copy):
             copied = replace(request, root=copy)
-            with Toolbox.start(copy, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
+            with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
                 commit_everything(toolbox)
             yield copy
 

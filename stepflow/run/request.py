@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.definition.folder import AGENTS
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.run.head import HEADS, find_git_folders
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
@@ -70,7 +71,7 @@ class RunRequest:
     @property
     def definition_root(self) -> Path:
         """Where agents and scenarios are read: in the checkout itself, as they stand there."""
-        return self.source or self.root
+        return agents_folder(self.source or self.root, self.inputs)
 
     @cached_property
     def branch(self) -> str:
@@ -78,7 +79,7 @@ class RunRequest:
         one that the workflow was started on; empty for a tag or where neither is known."""
         ref = self.environment.get("GITHUB_REF", "")
         started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
-        return find_git_folders(self.definition_root).branch() or started_on
+        return find_git_folders(self.source or self.root).branch() or started_on
 
     @property
     def restore_folder(self) -> Path:
@@ -119,6 +120,20 @@ def with_retries(request: RunRequest, clock: Clock, note: Callable[[str], None])
     """The request of a run that begins now, whose questions to GitHub are asked again until its deadline."""
     deadline = clock.now() + request.inputs.timeout_minutes * 60
     return replace(request, retry_policy=RetryPolicy.of(clock, deadline, note))
+
+
+def locate_repository(folder: Path, within: Path, inputs: Inputs) -> tuple[Path, Inputs]:
+    """The root of the repository that a working directory lies in, which does not lie above `within`, and the inputs
+    with the working directory relative to it. A folder that lies in none stands for itself."""
+    above = (folder, *folder.parents)
+    root = next((each for each in above if each.is_relative_to(within) and os.path.lexists(each / ".git")), folder)
+    return root, inputs.model_copy(update={"working_directory": str(folder.relative_to(root))})
+
+
+def agents_folder(root: Path, inputs: Inputs) -> Path:
+    """The folder whose agents count: the working directory, if it has some, else the root of the repository."""
+    folder = root / inputs.working_directory
+    return folder if (folder / AGENTS).is_dir() else root
 
 
 def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> ProxyConfig:

@@ -60,6 +60,7 @@ def sandbox_config(
     read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
     return SandboxConfig(
         checkout=str(checkout),
+        working_directory=str(checkout / options.working_directory),
         uid=identity.uid if identity else None,
         gid=identity.gid if identity else None,
         # The parent's groups are what a toolbox without the layer would keep.

@@ -42,6 +42,7 @@ class ToolboxOptions:
     up; None means the real one.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.
+    `working_directory` is where commands start, relative to the checkout.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
     `disabled_layers` are those of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a
     kernel that lacks one; no input sets it.
@@ -60,5 +61,6 @@ class ToolboxOptions:
     file_timeout: float = 30.0
     grace: float = 30.0
     programs: tuple[Path, ...] | None = None
+    working_directory: str = "."
     private_root: Path | None = None
     disabled_layers: frozenset[str] = frozenset()

@@ -114,10 +114,21 @@ def test_the_agent_is_read_as_it_stands_in_the_checkout(checkout: Path, capsys) 
     assert "uncommitted changes" not in capsys.readouterr().out
 
 
+def test_a_working_directory_is_where_commands_start_and_the_repository_gets_the_branch(checkout: Path) -> None:
+    (checkout / "part").mkdir()
+    (checkout / "part/greeting.txt").write_text("hello\n")
+    git("add", "part", cwd=checkout)
+    git("commit", "--quiet", "--message", "A part", cwd=checkout)
+    assert run(checkout, "--working-directory", "part") == 0
+    assert git("diff", "--name-only", f"main..{BRANCH}", cwd=checkout) == "part/greeting.txt"
+
+
 def test_a_folder_of_a_repository_is_no_repository(checkout: Path, capsys) -> None:
     shutil.copytree(checkout / ".agent", checkout / "part/.agent")
-    assert run(checkout, "--working-directory", "part") == 2
-    assert "not the top folder of a git repository" in capsys.readouterr().err
+    assert run(checkout, "--repo", "part") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "not the top folder of a git repository" in said
+    assert f"--repo {checkout} --working-directory part" in said
 
 
 def test_a_linked_worktree_gets_the_branch_like_any_other(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

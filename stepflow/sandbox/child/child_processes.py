@@ -192,8 +192,10 @@ class ChildProcesses:
         stderr: int,
         pass_fds: tuple[int, ...] = (),
         extra_env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a session of its own; raises OSError or ValueError when that cannot be done."""
+        """Start a process in a session of its own, by default in the repository root; raises OSError or ValueError when
+        that cannot be done."""
         if not argv:
             raise ValueError("no program is named")
         with self._oom_score.first_for_children():
@@ -202,6 +204,7 @@ class ChildProcesses:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
+                cwd=cwd,
                 pass_fds=pass_fds,
                 env={**os.environ, **(extra_env or {})},
                 user=self._user,

@@ -140,6 +140,7 @@ def run_command(
     stdin: int = subprocess.DEVNULL,
     stdout: Sink | None = None,
     extra_env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
 ) -> Ended:
     """Run `argv`. With `alone`, whatever else the toolbox has running is killed first and whatever is left after it.
 
@@ -150,7 +151,7 @@ def run_command(
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
-        child = children.start(argv, stdin=stdin, stdout=out_end, stderr=err_end, extra_env=extra_env)
+        child = children.start(argv, stdin=stdin, stdout=out_end, stderr=err_end, extra_env=extra_env, cwd=cwd)
     except (OSError, ValueError) as exc:
         _close(out, err)
         reason = getattr(exc, "strerror", None) or str(exc)
@@ -233,7 +234,7 @@ class _Status:
 class Shell:
     """A running bash and the three pipes to it."""
 
-    def __init__(self, children: ChildProcesses) -> None:
+    def __init__(self, children: ChildProcesses, cwd: str) -> None:
         self._children = children
         script, self._script = os.pipe()
         self._output, output = os.pipe()
@@ -243,7 +244,12 @@ class Shell:
         try:
             # bash reads its script from a pipe byte by byte, so a command can never swallow the next one.
             self._bash = children.start(
-                ["bash", "--noprofile", "--norc"], stdin=script, stdout=output, stderr=output, pass_fds=(report,)
+                ["bash", "--noprofile", "--norc"],
+                stdin=script,
+                stdout=output,
+                stderr=output,
+                pass_fds=(report,),
+                cwd=cwd,
             )
         except OSError as exc:
             _close(self._script, self._output, self._report)
@@ -301,7 +307,7 @@ class Shell:
         os.set_blocking(self._output, True)
 
     def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
-        restart = "the next call gets a fresh shell in the repository root"
+        restart = "the next call gets a fresh shell where the first one started"
         note = ""
         if not in_time:
             code = None

@@ -130,12 +130,13 @@ class CannotEnterSandbox(Exception):
 class SandboxConfig:
     """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
 
-    `write`, `read` and `devices` stay open under Landlock. `disabled_layers` names layers that are left out.
-    `processes` is how many more than now the user may run. `broker` is the descriptor by which the parent becomes the
-    one who gives sockets, None when nobody does.
+    Commands start in the `working_directory`. `write`, `read` and `devices` stay open under Landlock.
+    `disabled_layers` names layers that are left out. `processes` is how many more than now the user may run. `broker`
+    is the descriptor by which the parent becomes the one who gives sockets, None when nobody does.
     """
 
     checkout: str
+    working_directory: str
     uid: int | None
     gid: int | None
     groups: Sequence[int]

@@ -163,18 +163,26 @@ class _Supervisor:
         argv, timeout = request["argv"], request["timeout"]
         self._drop_shell()
         if not (request["checks"] and self._baseline):
-            return asdict(run_command(self._children, argv, timeout))
+            return asdict(run_command(self._children, argv, timeout, cwd=self._settings.working_directory))
         self._children.end()
         restored = self._baseline.restore()
         own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
-        return {**asdict(run_command(self._children, argv, timeout, extra_env=own)), "restored": restored}
+        ended = run_command(self._children, argv, timeout, extra_env=own, cwd=self._settings.working_directory)
+        return {**asdict(ended), "restored": restored}
 
     def _start_server(self, request: dict[str, Any]) -> dict[str, object]:
         """A process of the step like any other, whose standard descriptors are the parent's."""
         argv, descriptors = request["argv"], self._requests.take_descriptors()
         try:
             stdin, stdout, stderr = descriptors
-            self._children.start(argv, stdin=stdin, stdout=stdout, stderr=stderr, extra_env=request["env"])
+            self._children.start(
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                extra_env=request["env"],
+                cwd=self._settings.working_directory,
+            )
         except (OSError, ValueError) as exc:
             raise Refusal(f"`{argv[0]}` could not be started: {getattr(exc, 'strerror', None) or exc}") from exc
         finally:
@@ -244,7 +252,7 @@ class _Supervisor:
                 return self._look_again()
             case _:
                 # By a worker, as the file tools: a disk that hangs or files without end stop only that one.
-                work = partial(digests, self._settings.checkout, request["patterns"])
+                work = partial(digests, self._settings.working_directory, request["patterns"])
                 return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
     def _look_again(self) -> dict[str, object]:
@@ -265,10 +273,10 @@ class _Supervisor:
             self._end_step()
         if not command.strip():
             if restart:
-                return {"text": "the shell was restarted in the repository root"}
+                return {"text": "the shell was restarted"}
             raise Refusal("command is missing")
         timeout = value_of(inputs, "timeout_ms", int, 0) / 1000 or self._settings.bash_timeout
-        self._shell = self._shell or Shell(self._children)
+        self._shell = self._shell or Shell(self._children, self._settings.working_directory)
         text, code = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:
             self._drop_shell()
