@@ -261,6 +261,7 @@ _DEMANDS = {
     "model_type": "be an object",
     "greater_than_equal": "be at least {ge}",
     "greater_than": "be more than {gt}",
+    "less_than_equal": "be at most {le}",
     "too_short": "have at least {min_length} item",
     "string_pattern_mismatch": "be of the form {pattern}",
     "enum": "be one of {expected}",
@@ -279,6 +280,7 @@ _FIXES = {
     "model_type": "Write an object in braces{example}.",
     "greater_than_equal": "Write {ge} or more{example}.",
     "greater_than": "Write more than {gt}.",
+    "less_than_equal": "Write {le} or less{example}.",
     "too_short": "Write one item or more, or leave the list out.",
     "string_pattern_mismatch": "Write a text that matches {pattern}.",
 }
@@ -298,6 +300,8 @@ def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any
             example = compact([text]) if text else "[…]"
         case "greater_than_equal":
             example = str(context["ge"])
+        case "less_than_equal":
+            example = str(context["le"])
         case _:
             example = "{…}"
     return f", for example {example}" if isinstance(key, int) else f', for example "{key}": {example}'
