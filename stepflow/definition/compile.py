@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stepflow.definition.agent import Agent, check_model, check_version
+from stepflow.definition.agent import Agent, check_effort, check_model, check_version
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
@@ -210,6 +210,7 @@ def _step(
         approvals=node.approvals,
         format_retries=next(number for number in retries if number is not None),
         model=entry.model,
+        effort=entry.effort or agent.runner.flow.effort,
         permission_mode=entry.permission_mode,
         validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
         if node.kind is StepKind.CLOSURE
@@ -320,14 +321,22 @@ def _name_handoffs(
 
 def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
     """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and each
-    model no misspelled alias (SF113)."""
+    model no misspelled alias (SF113) and one that takes its effort (SF117)."""
     check_version(registry.version, problems)
     agent_id, name = registry.agent_id, agent.file.name
     if agent_id and name and agent_id != name:
         message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
         problems.add("SF201", "/agentId", message, "Give both the same name.")
     for step_id, entry in registry.steps.items():
-        check_model(entry.model, Pointer("/steps") / step_id / "model", problems)
+        at, flow = Pointer("/steps") / step_id, agent.runner.flow
+        check_model(entry.model, at / "model", problems)
+        if isinstance(entry, StepEntry) and entry.runner is not None:
+            if entry.effort is not None:
+                message = '"effort" has no effect where a command answers instead of the model'
+                problems.report("SF111", at / "effort", message, "Remove the key, or leave it.")
+        elif entry.effort or entry.model:
+            key = "effort" if entry.effort else "model"
+            check_effort(entry.effort or flow.effort, entry.model or flow.default_model, at / key, problems)
 
 
 def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> Schemas | None:

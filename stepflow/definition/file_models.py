@@ -13,10 +13,11 @@ from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, Ne
 from stepflow.domain.definition import DEFAULT_MOST_BYTES, DEFAULT_MOST_FILES, LARGEST_MOST_BYTES, LARGEST_MOST_FILES
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
+from stepflow.domain.words import CloseBy, ClosureAction, Effort, FailureAction, PermissionMode, StepKind
 
 AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
+EffortLevel = Annotated[Effort, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 
@@ -63,6 +64,7 @@ class FlowSettings(FileModel):
     prompts: PromptFiles = PromptFiles()
     schemas: SchemaFiles = SchemaFiles()
     default_model: str | None = None
+    effort: EffortLevel | None = None
     format_retries: AtLeastZero | None = None
 
 
@@ -290,6 +292,7 @@ class StepEntry(FileModel):
     transitions: dict[str, RuleEntry] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
     model: str | None = None
+    effort: EffortLevel | None = None
     permission_mode: Mode | None = None
     format_retries: AtLeastZero | None = None
     runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
@@ -440,6 +443,7 @@ class CheckStepEntry(FileModel):
     check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
     handoff: list[HandoffEntry] = Field(default_factory=list)
     model: str | None = None
+    effort: EffortLevel | None = None
     permission_mode: Mode | None = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
     format_retries: AtLeastZero | None = None

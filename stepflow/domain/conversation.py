@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Strategy
+from stepflow.domain.words import Effort, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,6 +101,7 @@ class ModelRequest:
     the call may take, None when the run has no deadline. `strategy` is how the schema is asked for. `cacheable`: how
     many characters at the beginning of `system` are the same in every step, so that the service can keep them.
     `drop_thinking`: the service shall leave out earlier thinking that it calls bound to a different conversation.
+    `effort`: None leaves it to the service.
     `corrects_in_words`: the answer before was not accepted, and is asked for again by its schema in words; not sent.
     """
 
@@ -113,6 +114,7 @@ class ModelRequest:
     schema: JsonObject | None = None
     seconds: float | None = None
     strategy: Strategy = Strategy.NATIVE
+    effort: Effort | None = None
     cacheable: int = 0
     drop_thinking: bool = False
     corrects_in_words: bool = False

@@ -15,6 +15,7 @@ from stepflow.domain.words import (
     CloseBy,
     ClosureAction,
     Dialect,
+    Effort,
     FailureAction,
     FollowUpKind,
     Intent,
@@ -281,6 +282,7 @@ class Step:
     edges: Mapping[Intent, Transition] = field(default_factory=dict)
     format_retries: int = 2
     model: str | None = None
+    effort: Effort | None = None
     permission_mode: PermissionMode | None = None
     validation: ValidationEntry | None = None
     command: StepCommand | None = None

@@ -171,6 +171,16 @@ class StructuredOutput(StrEnum):
 MODEL_ALIASES = ("opus", "sonnet", "haiku")
 
 
+class Effort(StrEnum):
+    """How much a model may put into an answer, from least to most, in the API's words (`output_config.effort`)."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
+
+
 class Commits(StrEnum):
     """How the commits of a run come to GitHub: pushed by git, or written and signed by GitHub itself."""
 

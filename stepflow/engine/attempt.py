@@ -154,6 +154,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         tools=tuple(effective_tools(agent, step, context.facts.working_directory).values()),
         schema=schema,
         strategy=strategy,
+        effort=step.effort,
     )
     _record_opening(context, request, blocks, prompt)
     return request

@@ -36,13 +36,14 @@ def _optional(request: ModelRequest) -> JsonObject:
     parts: JsonObject = {"cache_control": {"type": "ephemeral"}}
     if request.drop_thinking:
         parts["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    output: JsonObject = {} if request.effort is None else {"effort": str(request.effort)}
     if request.schema is not None and request.strategy is Strategy.NATIVE:
         # Loaded here: more than a second, and only a request that is really sent needs it.
         from anthropic import transform_schema  # noqa: PLC0415
 
         if native := native_schema(request.schema):
-            parts["output_config"] = {"format": {"type": "json_schema", "schema": transform_schema(native)}}
-    return parts
+            output["format"] = {"type": "json_schema", "schema": transform_schema(native)}
+    return parts | {"output_config": output} if output else parts
 
 
 #: The parts of the API that are in beta, each with the header that allows it (platform.claude.com, "Beta headers").

@@ -36,6 +36,12 @@ _TELL_USAGE = frozenset({"message_start", "message_delta"})
 _LONGEST_LOOK_UP = 60.0
 #: By which words a service refuses a schema: the API, one that makes too large a grammar; others, any.
 _SCHEMA_WORDS = ("output_config", "output_format", "structured output", "grammar", "optional parameters", "schema")
+#: How one refuses an effort: by its name, or, where it has no `output_config` at all, by that.
+_EFFORT_WORDS = ("effort", "output_config")
+_EFFORT_HINT = (
+    "Remove `effort` from the step or from agent.json, or choose another level or `model`: this service or model does "
+    "not take it."
+)
 #: The same for images, of which one may be broken behind its head, too.
 _IMAGE_WORDS = ("image", "multimodal")
 #: The parts of a request that a service may refuse by their names, and that a run can do without.
@@ -138,7 +144,9 @@ class Wire:
         fault = fault_of(error, self._service, key_worked=self._key_worked)
         if request is None or fault.remedy is not None or not isinstance(error, anthropic.APIStatusError):
             return fault
-        return replace(fault, remedy=_find_remedy(error, request))
+        if remedy := _find_remedy(error, request):
+            return replace(fault, remedy=remedy)
+        return replace(fault, hint=_EFFORT_HINT) if _refuses_effort(error, request) else fault
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
         """The finished message; `begun` keeps what is known of one that breaks off."""
@@ -225,8 +233,16 @@ def _find_remedy(error: anthropic.APIStatusError, request: ModelRequest) -> Reme
         return Remedy.LEAVE_OUT_IMAGES if has_images(request.messages[-1]) else None
     if error.status_code not in _BAD_REQUESTS or said.startswith(("tools", "messages")):
         return None
+    if request.effort is not None and "effort" in said:
+        return None
     asks = request.schema is not None and request.strategy is Strategy.NATIVE
     return Remedy.ASK_IN_WORDS if asks and any(word in said for word in _SCHEMA_WORDS) else None
+
+
+def _refuses_effort(error: anthropic.APIStatusError, request: ModelRequest) -> bool:
+    said = (error.api_message or error.message).lower()
+    is_refusal = error.status_code in _BAD_REQUESTS and not said.startswith(("tools", "messages"))
+    return is_refusal and request.effort is not None and any(word in said for word in _EFFORT_WORDS)
 
 
 def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> ModelTurn | ModelFault:

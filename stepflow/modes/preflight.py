@@ -38,7 +38,7 @@ from stepflow.run.subject.issue import github_reader, issue_number
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stepflow.boundary.github_api import GitHubReader
     from stepflow.domain.definition import AgentDefinition
@@ -68,6 +68,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", agent.problems)
             yield from _guidance(agent)
             yield from _tools(agent)
+            yield from _efforts(request, agent)
             yield from _rules(agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
@@ -78,7 +79,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
         if request.inputs.provider is Provider.SCRIPTED:
             yield from guarded("model", lambda: _scripted(request))
         else:
-            models = _models(request, agent)
+            models = tuple(dict.fromkeys(_models(request, agent).values()))
             yield from guarded("model", lambda: _reachable(request, models))
             yield from guarded("price", lambda: _priced(request, agent, models))
     layers = sandbox_checks(request, cancellation)
@@ -118,10 +119,24 @@ def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
     """What the model may call: one row where that is the same in every step."""
     asking = [step for step in agent.steps.values() if step.command is None]
-    tools = {f"tools: {step.id}": ", ".join(effective_tools(agent, step)) or "none" for step in asking}
-    if len(same := {*tools.values()}) == 1:
-        tools = {"tools": same.pop()}
-    yield from (ok(name, detail) for name, detail in tools.items())
+    yield from _by_step("tools", {step.id: ", ".join(effective_tools(agent, step)) or "none" for step in asking})
+
+
+def _efforts(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """How much each step's model may put into an answer, where the agent says it."""
+    models = _models(request, agent)
+    efforts = {step_id: agent.steps[step_id].effort for step_id in models}
+    if any(efforts.values()):
+        shown = {step_id: f"{model}: {efforts[step_id] or 'its default'}" for step_id, model in models.items()}
+        yield from _by_step("effort", shown)
+
+
+def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:
+    """One row where all steps have the same, else one for each."""
+    if len(same := {*details.values()}) == 1:
+        yield ok(name, same.pop())
+    else:
+        yield from (ok(f"{name}: {step_id}", detail) for step_id, detail in details.items())
 
 
 def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -273,10 +288,11 @@ def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
     yield ok("price", "scripted turns cost nothing")
 
 
-def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
+def _models(request: RunRequest, agent: AgentDefinition) -> dict[str, str]:
+    """The model of each step that asks one."""
     default = request.inputs.model or agent.default_model
-    models = (step.model or default for step in agent.steps.values() if step.command is None)
-    return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in models))
+    asking = [step for step in agent.steps.values() if step.command is None]
+    return {step.id: resolve_model(step.model or default, request.inputs.provider) for step in asking}
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:

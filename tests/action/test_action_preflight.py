@@ -35,6 +35,20 @@ def test_what_the_model_may_call_is_one_row_or_one_for_each_step(world: World) -
     ]
 
 
+def test_the_effort_stands_beside_the_model_where_the_agent_says_it(world: World) -> None:
+    assert "| effort" not in world.run([], mode="preflight").summary
+    world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="medium"))
+    usual = "claude-opus-5-5: medium"
+    assert f"| effort | ✅ ok | {usual} |" in world.run([], mode="preflight").summary
+    world.edit("steps_registry.json", lambda it: it["steps"]["initial.issue"].update(model="haiku", effort="low"))
+    rows = world.run([], mode="preflight").summary.splitlines()
+    assert [row for row in rows if row.startswith("| effort")] == [
+        "| effort: initial.issue | ✅ ok | claude-haiku-5-5: low |",
+        f"| effort: continuation.issue | ✅ ok | {usual} |",
+        f"| effort: closure.issue | ✅ ok | {usual} |",
+    ]
+
+
 def test_with_a_read_token_actor_and_labels_are_looked_up(world: World) -> None:
     world.github.read_token = READ_TOKEN
     world.github.state.labels.add("ready-for-review")

@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.domain.conversation import Message, ModelTurn, Remedy, ToolSpec, image_block, text_block
 from stepflow.domain.run import ImageType, IssueImage
-from stepflow.domain.words import Strategy
+from stepflow.domain.words import Effort, Strategy
 from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import Answer, Failure, calls, says
 
@@ -25,6 +25,42 @@ def test_a_schema_goes_by_output_config_and_nothing_of_the_prefix_depends_on_it(
     assert [natively[part] for part in ("system", "tools", "messages")] == [
         in_words[part] for part in ("system", "tools", "messages")
     ]
+
+
+def test_an_effort_goes_beside_the_schema_or_alone_and_only_where_it_is_said(serve):
+    model, api = serve(says("{}"), says("{}"), says("{}"), says("{}"))
+    for more in ({}, {"effort": Effort.XHIGH}):
+        model.ask(ask(schema=SCHEMA, **more))
+        model.ask(ask(**more))
+    natively, bare, both, alone = api.bodies
+    assert natively["output_config"].keys() == {"format"}
+    assert "output_config" not in bare
+    assert both["output_config"] == {"effort": "xhigh", **natively["output_config"]}
+    assert alone == bare | {"output_config": {"effort": "xhigh"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "request_"),
+    [
+        ("This model does not support the effort parameter.", ask(schema=SCHEMA, effort=Effort.LOW)),
+        (
+            "This model does not support effort level 'max'. Supported levels: high, low, medium.",
+            ask(effort=Effort.MAX),
+        ),
+        (
+            "output_config: Extra inputs are not permitted",
+            ask(schema=SCHEMA, effort=Effort.LOW, strategy=Strategy.PROMPT),
+        ),
+    ],
+)
+def test_the_advice_after_a_refused_effort_names_it(serve, said, request_):
+    model, _ = serve(Failure(status=400, error="invalid_request_error", message=said))
+    fault = fault_of(model, request_)
+    assert (fault.remedy, fault.transient) == (None, False)
+    assert said in fault.reason
+    assert "`effort`" in fault.hint
+    model, _ = serve(Failure(status=400, error="invalid_request_error", message=said))
+    assert "`effort`" not in fault_of(model, ask()).hint
 
 
 def test_a_call_of_any_name_is_a_call(serve):
@@ -55,6 +91,10 @@ def test_a_call_of_any_name_is_a_call(serve):
             ask(),
             Remedy.DROP_THINKING,
         ),
+        ("This model does not support the effort parameter.", ask(schema=SCHEMA, effort=Effort.LOW), None),
+        ("output_config.effort: Extra inputs are not permitted", ask(schema=SCHEMA, effort=Effort.LOW), None),
+        ("output_config: Extra inputs are not permitted", ask(schema=SCHEMA, effort=Effort.LOW), Remedy.ASK_IN_WORDS),
+        ("structured output is best effort, and off here", ask(schema=SCHEMA), Remedy.ASK_IN_WORDS),
         ("prompt is too long: 210000 tokens > 200000 maximum", ask(schema=SCHEMA), Remedy.SHORTEN),
     ],
 )

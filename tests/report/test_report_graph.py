@@ -19,7 +19,7 @@ from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
 from stepflow.domain.mcp import McpServer, McpTool
-from stepflow.domain.words import FollowUpKind, Intent, Outcome
+from stepflow.domain.words import Effort, FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
 from stepflow.report.graph.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
 from stepflow.report.graph.svg import graph_svg
@@ -71,6 +71,18 @@ def test_a_step_that_names_its_tools_shows_them():
     assert graph_svg(agent).count(">tools Read, mcp__docs__search<") == 1
     bare = replace(agent, steps={first.id: replace(first, tools=())})
     assert "tools none" in mermaid_graph(bare)
+
+
+def test_a_step_shows_its_model_and_effort_where_the_agent_says_them():
+    first, second = replace(STEPS[0], model="haiku", effort=Effort.LOW), replace(STEPS[1], effort=Effort.MAX)
+    agent = agent_with(**{first.id: first, second.id: second})
+    nodes = graph_json(agent)["steps"]
+    assert [(node["model"], node["effort"]) for node in nodes[:3]] == [("haiku", "low"), (None, "max"), (None, None)]
+    picture = mermaid_graph(agent)
+    assert "<br/>model haiku#44; effort low" in picture
+    assert (picture.count("model "), picture.count("effort ")) == (1, 2)
+    assert drawable(picture)
+    assert graph_svg(agent).count(">model haiku, effort low<") == 1
 
 
 def test_only_the_path_of_a_run_that_completed_leads_to_the_end():

@@ -19,6 +19,7 @@ _FIELDS |= {
     "temperature",
     "service_tier",
 }
+_EFFORTS = {"low", "medium", "high", "xhigh", "max"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -184,7 +185,9 @@ def clear_results(body: Json, size_of: Callable[[Json], int]) -> tuple[Json, Jso
 
 
 def _problems_of_format(config: Json) -> Iterator[str]:
-    if not config:
+    if config.get("effort", "low") not in _EFFORTS:
+        yield "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'"
+    if not config or config.keys() == {"effort"}:
         return
     wanted = config.get("format", {})
     if wanted.get("type") != "json_schema" or not isinstance(wanted.get("schema"), dict):

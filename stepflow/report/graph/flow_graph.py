@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.definition import BOUNDARY_RULES, Branch, Target
 from stepflow.domain.figures import usd
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 class GraphNode:
     """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
     may end the run as failed; `guidance` names the files that its model is shown, `tools` what it may call, and
-    `own_tools` is true where the step itself says which."""
+    `own_tools` is true where the step itself says which. `model` is the step's own, None where it is the run's."""
 
     id: str
     name: str
@@ -119,6 +119,13 @@ class GraphNode:
     guidance: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     own_tools: bool = False
+    model: str | None = None
+    effort: Effort | None = None
+
+    @property
+    def model_label(self) -> str:
+        """The model and its effort as words for a picture, as far as the agent says them."""
+        return ", ".join([f"model {self.model}"] * bool(self.model) + [f"effort {self.effort}"] * bool(self.effort))
 
     @property
     def tool_label(self) -> str:
@@ -180,6 +187,8 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
                 guidance=() if step.command else tuple(text.file for text in (*agent.guidance, *step.guidance)),
                 tools=() if step.command else tuple(effective_tools(agent, step)),
                 own_tools=step.tools is not None,
+                model=None if step.command else step.model,
+                effort=None if step.command else step.effort,
             )
             for step in agent.steps.values()
         ),
@@ -283,8 +292,8 @@ def _shape(node: GraphNode) -> str:
         text += f"<br/>{_text(node.name)}"
     if not node.reachable:
         text += "<br/>(unreachable)"
-    if node.tool_label:
-        text += f"<br/>{_text(node.tool_label)}"
+    for label in filter(None, (node.model_label, node.tool_label)):
+        text += f"<br/>{_text(label)}"
     for validator in node.validators:
         text += f"<br/>check {_text(validator)}"
     if node.may_abort:
