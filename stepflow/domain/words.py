@@ -168,7 +168,7 @@ class StructuredOutput(StrEnum):
 
 
 #: Names of models that stand for the newest of their kind.
-MODEL_ALIASES = ("opus", "sonnet", "haiku")
+MODEL_ALIASES = ("opus", "sonnet", "haiku", "fable")
 
 
 class Effort(StrEnum):

@@ -14,6 +14,7 @@ MODEL_IDS = MappingProxyType(
         "sonnet": "claude-sonnet-5-5",
         "opus": "claude-opus-5-5",
         "haiku": "claude-haiku-5-5",
+        "fable": "claude-fable-5-2",
     }
 )
 

@@ -255,7 +255,7 @@ class Inputs(BaseModel):
     """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
     `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
-    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
+    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`, `fable`) or a model id; empty means
     agent.json's `defaultModel`, then `opus`."""
     scenario: Text = None
     """Scenario file, relative to the repository, that answers instead of a model; required by the provider

@@ -33,6 +33,8 @@ def test_every_alias_stands_for_the_newest_of_its_family():
 
 def test_an_alias_becomes_its_id_and_any_other_text_passes():
     assert resolve_model("opus") == "claude-opus-5-5"
+    assert resolve_model("fable") == "claude-fable-5-2"
+    assert resolve_model("fable", Provider.BEDROCK) == "global.anthropic.claude-fable-5-2"
     assert resolve_model("my-org/my-model") == "my-org/my-model"
 
 
