@@ -302,7 +302,8 @@ class ModelWaited:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks."""
+    """The model answered one turn. `content` holds the API's content blocks. Few turns have a `refusal`, or results that
+    the service has `cleared`; no other says so."""
 
     content: list[JsonObject]
     stop_reason: str
@@ -310,8 +311,8 @@ class ModelTurned:
     cost_usd: float | None
     model: str
     seconds: float
-    refusal: Refusal | None = None
-    cleared: ClearedResults | None = None
+    refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
+    cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
     event: Literal["model_turn"] = "model_turn"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 #: Fields that an event has only where there is something in them.
-_SOMETIMES = (("ToolCalled", "images"),)
+_SOMETIMES = (("ModelTurned", "refusal"), ("ModelTurned", "cleared"), ("ToolCalled", "images"))
 
 
 @dataclass(frozen=True, kw_only=True)

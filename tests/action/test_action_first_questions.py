@@ -35,7 +35,7 @@ def dispatched(world: World, **inputs: str) -> Invocation:
     return world.runner.run(event, name="workflow_dispatch", **given)
 
 
-@pytest.mark.parametrize(("path", "moment"), zip(RUN_QUESTIONS, MOMENTS, strict=False))
+@pytest.mark.parametrize(("path", "moment"), list(zip(RUN_QUESTIONS, MOMENTS, strict=False)))
 def test_a_run_asks_again(world: World, path: str, moment: str) -> None:
     world.github.fail("GET", path, **MOMENTS[moment])
     done = dispatched(world)
@@ -63,7 +63,7 @@ def test_what_other_runs_have_cost_is_asked_again(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize(("path", "moment"), zip(FOLLOW_UP_QUESTIONS, cycle(MOMENTS), strict=False))
+@pytest.mark.parametrize(("path", "moment"), list(zip(FOLLOW_UP_QUESTIONS, cycle(MOMENTS), strict=False)))
 def test_a_follow_up_asks_again(opened: World, path: str, moment: str) -> None:
     opened.github.fail("GET", path, **MOMENTS[moment])
     done = follow_up(opened, improve(threads=ANSWERS))

@@ -147,7 +147,7 @@ def test_a_very_long_closing_answer_is_cut_and_not_left_out(letter: str) -> None
 @pytest.mark.parametrize("status", EffectStatus)
 def test_what_stands_on_github_is_named_by_the_outputs_whoever_wrote_it(status: EffectStatus) -> None:
     """Skipped means that all is as planned already; what is forbidden, failed or only planned is not there."""
-    done = {"status": status, "number": 50, "url": "https://github.com/o/r/50", "detail": "work", "commit": "c" * 40}
+    done = {"status": status, "number": 50, "url": "https://github.com/o/r/50", "branch": "work", "commit": "c" * 40}
     kinds = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
     given = outputs_of(replace(report("x"), effects=tuple(Receipt(kind=kind, **done) for kind in kinds)))
     named = {"branch": "work", "commit": "c" * 40, "pull-request": "50", "pull-request-url": done["url"]}

@@ -31,6 +31,7 @@ def report(
 
 PUSHES = {"on_failure": OnFailure.PUSH_BRANCH}
 REPORTED = [
+    Outcome.MODEL_REFUSED,
     Outcome.BASE_FAILED,
     Outcome.VALIDATION_FAILED,
     Outcome.ROUTING_FAILED,

@@ -110,7 +110,7 @@ def test_a_limit_without_a_time_is_given_longer_and_longer(github: GitHubServer,
 def test_five_tries_are_enough_also_inside_a_look(github: GitHubServer, waiting: Waiting) -> None:
     github.fail("POST", "/comments$", 500)
     github.fail("GET", "/comments", 500, times=99)
-    with pytest.raises(WriteFailed, match="`comments`") as caught:
+    with pytest.raises(WriteFailed, match="the issue's comments") as caught:
         waiting.retry_policy.write(
             lambda: waiting.writer.create_comment(7, "x"), find=lambda: waiting.writer.comments(7)[0]
         )

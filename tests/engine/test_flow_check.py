@@ -13,7 +13,7 @@ from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import Routed, StepAnswered, UserMessage
 from stepflow.domain.words import Intent, Outcome
-from tests.build import make_agent, make_check_step, make_entry
+from tests.build import make_agent, make_check_step, make_entry, make_facts
 from tests.engine.played import completed, play
 from tests.fakes import Reply, says
 
@@ -50,8 +50,9 @@ def test_a_failed_check_falls_back_and_a_new_visit_has_all_its_retries_again() -
     ]
 
 
-def test_the_check_question_is_asked_in_the_same_conversation_with_a_forced_answer() -> None:
-    result, ports = play(code_improver(), [*step("ok"), *step("ok"), *step("ok", "All holds.")])
+def test_the_check_question_is_asked_in_the_same_conversation_with_a_schema_of_its_own() -> None:
+    replies = [*step("ok"), *step("ok"), *step("ok", "All holds.")]
+    result, ports = play(code_improver(), replies, facts=make_facts(args={"topic": "loops"}))
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 3)
     assert result.reason == "Completion loop: All holds."
     own, check = ports.model.requests[:2]
@@ -60,7 +61,7 @@ def test_the_check_question_is_asked_in_the_same_conversation_with_a_forced_answ
     assert check.schema["required"] == ["result"]
     assert check.messages[: len(own.messages)] == own.messages
     assert [message.role for message in check.messages] == ["user", "assistant", "user"]
-    assert check.messages[-1].content[0]["text"] == "Is the analysis of {topic} complete?"
+    assert check.messages[-1].content[0]["text"] == "Is the analysis of loops complete?"
     assert check.tools == own.tools
 
 

@@ -49,6 +49,7 @@ def test_it_starts_fast_answers_and_ends_with_its_channel(open_folder):
     """Started bare: an unreadable identity is answered, then the process ends by itself."""
     begun = time.monotonic()
     settings = {"checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
+    settings |= {"working_directory": settings["checkout"]}
     rest = {"guard_uid": None, "groups": [], "processes": 9, "file_bytes": 9, "open_files": 9}
     rest |= {"write": [], "read": [], "devices": [], "close_network": 0, "broker": None, "disabled_layers": []}
     times = {"bash_timeout": 1, "bash_max_timeout": 1, "file_timeout": 1}
