@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.find_checks import Setup, find_checks, find_setup
 from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_checks
-from stepflow.definition.file_models import agent_schema, registry_schema
+from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
 from stepflow.sandbox.environment import SYSTEM_PATH

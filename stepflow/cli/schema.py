@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 #: Format → the function that gives its schema; its room is imported only when it is asked for.
 FORMATS = {
-    "registry": "stepflow.definition.file_models:registry_schema",
-    "agent": "stepflow.definition.file_models:agent_schema",
+    "registry": "stepflow.definition.published_schemas:registry_schema",
+    "agent": "stepflow.definition.published_schemas:agent_schema",
     "scenario": "stepflow.model.scenario:scenario_schema",
     "journal": "stepflow.journal.line:journal_schema",
     "report": "stepflow.report.document:report_schema",

@@ -1,11 +1,8 @@
-"""The models of agent.json and of both registries, and the JSON Schemas published of them (registry.md §2 to §6).
-
-The schemas are for editors and for the reference page; their descriptions come from `fields.yaml`.
-"""
+"""The models of agent.json and of both registries. Their fields are described in `fields.yaml`."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, WithJsonSchema
 
@@ -458,49 +455,3 @@ class CheckRegistry(Registry):
     no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
     base_path: str | None = None
     steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
-
-
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def agent_schema() -> JsonObject:
-    """JSON Schema of `agent.json`, in the layout of today."""
-    return _published(AgentFile, "A stepflow agent (agent.json)")
-
-
-def registry_schema() -> JsonObject:
-    """JSON Schema of `steps_registry.json` in either dialect: what a step has tells which (registry.md §3)."""
-    gates, checks = gate_schema(), check_schema()
-    definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
-    marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]
-    steps: JsonObject = {"additionalProperties": {"not": {"anyOf": marks}}}
-    del gates["$schema"], checks["$schema"]
-    return {
-        "$schema": DRAFT,
-        "title": "A stepflow step registry (steps_registry.json)",
-        "if": {"properties": {"steps": steps, "basePath": False}},
-        "then": gates,
-        "else": checks,
-        "$defs": definitions,
-    }
-
-
-def gate_schema() -> JsonObject:
-    """JSON Schema of a registry with gates."""
-    return _published(GateRegistry, "A step registry with gates")
-
-
-def check_schema() -> JsonObject:
-    """JSON Schema of a registry with checks."""
-    return _published(CheckRegistry, "A step registry with checks")
-
-
-def _published(model: type[FileModel], title: str) -> JsonObject:
-    schema = model.model_json_schema()
-    address: JsonObject = {"type": "string", "description": "Address of this schema, for editors."}
-    schema["properties"] = {"$schema": address, **schema["properties"]}
-    definitions = schema.pop("$defs")
-    for each in (schema, *definitions.values()):  # which say how the models are built
-        each.pop("title", None)
-        each.pop("description", None)
-    return {"$schema": DRAFT, "title": title, **schema, "$defs": definitions}

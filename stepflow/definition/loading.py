@@ -16,8 +16,7 @@ from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.mcp import LockedServers, read_lock
-from stepflow.definition.placeholders import TagReporter
-from stepflow.definition.prompt_files import Prompt, shipped_prompt, split_prompt
+from stepflow.definition.prompt_files import Prompt, TagReporter, shipped_prompt, split_prompt
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.repository.skills import read_skills
 from stepflow.definition.shapes import FileModel
@@ -35,7 +34,7 @@ from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
-from stepflow.engine.prompt.messages import system_names
+from stepflow.engine.prompt.variables import system_names
 from stepflow.errors import DefinitionError
 
 _GATE_KEYS = ("structuredGate", "c2")

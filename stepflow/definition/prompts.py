@@ -9,12 +9,13 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
-from stepflow.definition.placeholders import TagReporter, closest_variable
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,
     Prompt,
     PromptFiles,
+    TagReporter,
+    closest_variable,
     shipped_prompt,
 )
 from stepflow.definition.steps import Node, Nodes, check_part

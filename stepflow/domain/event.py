@@ -302,8 +302,8 @@ class ModelWaited:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks. Few turns have a `refusal`, or results that
-    the service has `cleared`; no other says so."""
+    """The model answered one turn. `content` holds the API's content blocks. Few turns have a `refusal`, or results
+    that the service has `cleared`; no other says so."""
 
     content: list[JsonObject]
     stop_reason: str

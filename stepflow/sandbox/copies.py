@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import InputError
+from stepflow.sandbox.child.paths import vanishing_suppressed
 from stepflow.sandbox.tree_walk import remove_path
 
 if TYPE_CHECKING:
@@ -135,16 +136,6 @@ def _copy_entry(entry: os.DirEntry[str], copy: Path, source: Path, own: tuple[Pa
             _copy_folder(path, copy, source, own, history)
     elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(path, source):
         shutil.copy2(path, copy, follow_symlinks=False)
-
-
-@contextlib.contextmanager
-def vanishing_suppressed(path: Path) -> Iterator[None]:
-    """What is gone while the block reads it, as editors and git remove files at any moment, counts as never there."""
-    try:
-        yield
-    except FileNotFoundError:
-        if path.is_symlink() or path.exists():
-            raise
 
 
 def _inside_copy(link: Path, source: Path, copy: Path, path: Path) -> Path:

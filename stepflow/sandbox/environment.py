@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
-from stepflow.sandbox.child.enter_sandbox import become_undumpable
-from stepflow.sandbox.child.git import config_variables
+from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
 from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:

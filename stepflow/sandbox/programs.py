@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
-from stepflow.sandbox.copies import vanishing_suppressed
+from stepflow.sandbox.child.paths import vanishing_suppressed
 from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.identity import closed_folder, closed_interpreter
 

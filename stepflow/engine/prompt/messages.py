@@ -17,19 +17,16 @@ from stepflow.domain.words import Intent
 from stepflow.engine.closed_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, fill_shipped, render_prompt
 from stepflow.engine.prompt.template import fill_template, parse_template
-from stepflow.engine.prompt.variables import offered_intents
+from stepflow.engine.prompt.variables import SYSTEM_VARIABLES, offered_intents, system_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.decision import FormatError
-    from stepflow.domain.definition import AgentDefinition, Gate, Parameter, Skill, SourceText, Step
+    from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
     from stepflow.domain.run import IssueImage, RunFacts
     from stepflow.domain.state import RunState
     from stepflow.engine.prompt.variables import Variables
-
-#: What a system prompt may use beside the run arguments.
-SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
 
 CONTRACT = "## Answer contract"
 
@@ -118,11 +115,6 @@ def _opening(agent: AgentDefinition, variables: Variables) -> str:
     texts = {name: text for name, text in variables.texts.items() if name in given}
     template = parse_template(source.text, known, is_open=False, is_closed=True)
     return fill_template(template, {"uv": values, **values}, texts, NOT_GIVEN).text
-
-
-def system_names(parameters: Iterable[Parameter]) -> frozenset[str]:
-    """The variables that a system prompt may use: what is the same in every step of a run."""
-    return frozenset({*SYSTEM_VARIABLES, "issue", *(parameter.name for parameter in parameters)})
 
 
 def _intents(gate: Gate, step_ids: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from stepflow.domain.words import ClosureAction, Intent, VerdictType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Step, StepInput
+    from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Parameter, Step, StepInput
     from stepflow.domain.run import RunFacts
     from stepflow.domain.state import RunState
 
@@ -286,3 +286,12 @@ def _fields(config: JsonObject) -> str:
             return f" with the fields {', '.join(str(name) for name in names)}"
         case _:
             return ""
+
+
+#: What a system prompt may use beside the run arguments.
+SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
+
+
+def system_names(parameters: Iterable[Parameter]) -> frozenset[str]:
+    """The variables that a system prompt may use: what is the same in every step of a run."""
+    return frozenset({*SYSTEM_VARIABLES, "issue", *(parameter.name for parameter in parameters)})

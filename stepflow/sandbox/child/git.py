@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .commands import HeadTail, run_command
+from .enter_sandbox import config_variables
 from .paths import Refusal, below, digest, read_regular
 
 if TYPE_CHECKING:
@@ -262,14 +263,6 @@ def _environment(repository: Repository, folder: str, settings: Iterable[tuple[s
         "GIT_CONFIG_GLOBAL": os.devnull,
         **config_variables(given),
     }
-
-
-def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The environment variables that give git these settings, after those of every file."""
-    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables
 
 
 def _small(folder: str, path: bytes, limit: int) -> bytes:
