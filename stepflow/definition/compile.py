@@ -211,6 +211,7 @@ def _step(
         format_retries=next(number for number in retries if number is not None),
         model=entry.model,
         effort=entry.effort or agent.runner.flow.effort,
+        max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
         permission_mode=entry.permission_mode,
         validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
         if node.kind is StepKind.CLOSURE
@@ -331,9 +332,10 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
         at, flow = Pointer("/steps") / step_id, agent.runner.flow
         check_model(entry.model, at / "model", problems)
         if isinstance(entry, StepEntry) and entry.runner is not None:
-            if entry.effort is not None:
-                message = '"effort" has no effect where a command answers instead of the model'
-                problems.report("SF111", at / "effort", message, "Remove the key, or leave it.")
+            for key, value in (("effort", entry.effort), ("maxOutputTokens", entry.max_output_tokens)):
+                if value is not None:
+                    message = f'"{key}" has no effect where a command answers instead of the model'
+                    problems.report("SF111", at / key, message, "Remove the key, or leave it.")
         elif entry.effort or entry.model:
             key = "effort" if entry.effort else "model"
             check_effort(entry.effort or flow.effort, entry.model or flow.default_model, at / key, problems)

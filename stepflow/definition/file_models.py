@@ -7,7 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, Strict, WithJsonSchema
 
 from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
-from stepflow.domain.definition import DEFAULT_MOST_BYTES, DEFAULT_MOST_FILES, LARGEST_MOST_BYTES, LARGEST_MOST_FILES
+from stepflow.domain.definition import (
+    DEFAULT_MOST_BYTES,
+    DEFAULT_MOST_FILES,
+    LARGEST_MOST_BYTES,
+    LARGEST_MOST_FILES,
+    LARGEST_OUTPUT,
+)
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, Effort, FailureAction, PermissionMode, StepKind
@@ -17,6 +23,7 @@ Mode = Annotated[PermissionMode, Strict(False)]
 EffortLevel = Annotated[Effort, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
+OutputTokens = Annotated[int, Field(ge=1, le=LARGEST_OUTPUT)]
 
 
 class ParameterRules(FileModel):
@@ -62,6 +69,7 @@ class FlowSettings(FileModel):
     schemas: SchemaFiles = SchemaFiles()
     default_model: str | None = None
     effort: EffortLevel | None = None
+    max_output_tokens: OutputTokens | None = None
     format_retries: AtLeastZero | None = None
 
 
@@ -290,6 +298,7 @@ class StepEntry(FileModel):
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
     model: str | None = None
     effort: EffortLevel | None = None
+    max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None
     format_retries: AtLeastZero | None = None
     runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
@@ -441,6 +450,7 @@ class CheckStepEntry(FileModel):
     handoff: list[HandoffEntry] = Field(default_factory=list)
     model: str | None = None
     effort: EffortLevel | None = None
+    max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
     format_retries: AtLeastZero | None = None

@@ -94,7 +94,7 @@ def read_gate_steps(
             at = node.at / "structuredGate" / "handoffFields"
             node.handed = {path: at / index for index, path in enumerate(node.gate.handoff_fields)}
     for node in sections.values():
-        for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", "effort"):
+        for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", "effort", "maxOutputTokens"):
             if to_snake(key) in node.entry.model_fields_set:
                 message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
                 problems.add("SF111", node.at / key, message, "Remove the key, or leave it.")

@@ -101,7 +101,8 @@ class ModelRequest:
     the call may take, None when the run has no deadline. `strategy` is how the schema is asked for. `cacheable`: how
     many characters at the beginning of `system` are the same in every step, so that the service can keep them.
     `drop_thinking`: the service shall leave out earlier thinking that it calls bound to a different conversation.
-    `effort`: None leaves it to the service.
+    `effort`: None leaves it to the service. `max_output_tokens`: the most of one answer, thinking included; None is the
+    model port's own.
     `corrects_in_words`: the answer before was not accepted, and is asked for again by its schema in words; not sent.
     """
 
@@ -115,6 +116,7 @@ class ModelRequest:
     seconds: float | None = None
     strategy: Strategy = Strategy.NATIVE
     effort: Effort | None = None
+    max_output_tokens: int | None = None
     cacheable: int = 0
     drop_thinking: bool = False
     corrects_in_words: bool = False

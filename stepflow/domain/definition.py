@@ -283,6 +283,7 @@ class Step:
     format_retries: int = 2
     model: str | None = None
     effort: Effort | None = None
+    max_output_tokens: int | None = None
     permission_mode: PermissionMode | None = None
     validation: ValidationEntry | None = None
     command: StepCommand | None = None
@@ -323,6 +324,8 @@ class AgentVerdict:
     handler: SourceText | None = None
 
 
+#: The most that agent.json may let one answer have; no model of the Messages API gives more.
+LARGEST_OUTPUT = 128_000
 #: How much the commits of a run may change, where agent.json does not say.
 DEFAULT_MOST_FILES = 300
 DEFAULT_MOST_BYTES = 8 * 1024 * 1024

@@ -155,6 +155,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         schema=schema,
         strategy=strategy,
         effort=step.effort,
+        max_output_tokens=step.max_output_tokens,
     )
     _record_opening(context, request, blocks, prompt)
     return request

@@ -15,7 +15,7 @@ from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model import anthropic_api, bedrock, foundry, vertex
 from stepflow.model.access import GUIDE, ModelAccess
-from stepflow.model.models import resolve_model
+from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,10 +88,11 @@ class AnthropicModel:
     the process environment, and redirects by the service, are not followed, because the environment of a job is
     written by whatever ran before. Use it as a context manager, or call `close`.
 
-    `max_tokens` caps one answer; a model that allows less refuses the request and says so. The timeouts are in seconds;
-    `read_timeout` is the longest silence between two pieces of an answer, `longest_call` the most that one call may
-    take, however busy its connection is; a request may allow less. A refused connection is a fault that passes, as when
-    a server starts anew, unless nobody wants to wait for that: `wait_when_refused` is false.
+    `max_tokens` caps an answer whose request does not say it; a model that allows less refuses the request and says so.
+    The timeouts are in seconds; `read_timeout` is the longest silence between two pieces of an answer,
+    `longest_call` the most that one call may take, however busy its connection is; a request may allow less. A
+    refused connection is a fault that passes, as when a server starts anew, unless nobody wants to wait for that:
+    `wait_when_refused` is false.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class AnthropicModel:
         *,
         access: ModelAccess | None = None,
         connection_to: ConnectionTo = direct,
-        max_tokens: int = 32_000,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
         connect_timeout: float = 10,
         read_timeout: float = 600,
         longest_call: float = 1800,

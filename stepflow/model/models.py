@@ -18,6 +18,9 @@ MODEL_IDS = MappingProxyType(
     }
 )
 
+#: The most tokens of one answer, thinking included, where nobody says it.
+DEFAULT_MAX_TOKENS = 32_000
+
 
 def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
     """The id behind an alias; any other text is passed on as an id (flow.md §13).

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[str] = frozenset()) -> JsonObject:
     """The arguments of one call. The same prefix gives the same bytes, so that only what is new is paid in full.
 
-    `exclude`: the names of the optional parts that the service has refused.
+    `max_tokens`: the most of one answer, where the request does not say it. `exclude`: the names of the
+    optional parts that the service has refused.
     """
     body: JsonObject = {
         "model": resolve_model(request.model),
-        "max_tokens": max_tokens,
+        "max_tokens": request.max_output_tokens or max_tokens,
         "system": request.system,
         "tools": [_tool(tool) for tool in request.tools],
         "messages": [_message(message) for message in request.messages],

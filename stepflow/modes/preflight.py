@@ -19,7 +19,7 @@ from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
-from stepflow.model.models import UnlistedModel, is_priced, resolve_model
+from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
@@ -69,6 +69,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from _guidance(agent)
             yield from _tools(agent)
             yield from _efforts(request, agent)
+            yield from _output_tokens(agent)
             yield from _rules(agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
@@ -129,6 +130,14 @@ def _efforts(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightC
     if any(efforts.values()):
         shown = {step_id: f"{model}: {efforts[step_id] or 'its default'}" for step_id, model in models.items()}
         yield from _by_step("effort", shown)
+
+
+def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """How long one answer may be, where the agent says it."""
+    most = {step.id: step.max_output_tokens for step in agent.steps.values() if step.command is None}
+    if any(most.values()):
+        shown = {step_id: f"at most {tokens or DEFAULT_MAX_TOKENS:,} an answer" for step_id, tokens in most.items()}
+        yield from _by_step("output tokens", shown)
 
 
 def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:

@@ -23,6 +23,22 @@ def test_the_effort_of_a_step_beats_that_of_the_agent_in_every_turn(world: World
     assert [body["output_config"]["effort"] for body in world.model.bodies] == ["medium", "xhigh", "xhigh", "medium"]
 
 
+def test_the_most_output_of_a_step_beats_that_of_the_agent_in_every_turn(world: World) -> None:
+    world.run(solve())
+    assert [body["max_tokens"] for body in world.model.bodies] == [32_000] * 4
+    world.edit("agent.json", lambda it: it["runner"]["flow"].update(maxOutputTokens=64_000))
+    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(maxOutputTokens=128_000))
+    rows = world.run([], mode="preflight").summary.splitlines()
+    assert [row for row in rows if row.startswith("| output tokens")] == [
+        "| output tokens: initial.issue | ✅ ok | at most 64,000 an answer |",
+        "| output tokens: continuation.issue | ✅ ok | at most 128,000 an answer |",
+        "| output tokens: closure.issue | ✅ ok | at most 64,000 an answer |",
+    ]
+    done = world.run(solve(), resume="never")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert [body["max_tokens"] for body in world.model.bodies[4:]] == [64_000, 128_000, 128_000, 64_000]
+
+
 def test_a_model_that_takes_no_effort_ends_the_run_with_advice_that_names_it(world: World) -> None:
     world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="low"))
     said = "This model does not support the effort parameter."

@@ -16,6 +16,7 @@ from stepflow.definition.loading import DEFAULT_MODEL, DEFAULT_REGISTRY
 from stepflow.definition.prompt_files import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
 from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema, registry_schema
 from stepflow.definition.shapes import FileModel, field_notes
+from stepflow.model.models import DEFAULT_MAX_TOKENS
 
 REGISTRY = "steps_registry.json"
 SCHEMAS = {"agent.json": agent_schema, REGISTRY: registry_schema}
@@ -50,6 +51,7 @@ def test_every_note_says_where_its_key_is_from_and_is_a_sentence() -> None:
         ("SchemaFiles", "base", DEFAULT_SCHEMAS_BASE),
         ("FlowSettings", "defaultModel", DEFAULT_MODEL),
         ("FlowSettings", "formatRetries", str(DEFAULT_FORMAT_RETRIES)),
+        ("FlowSettings", "maxOutputTokens", str(DEFAULT_MAX_TOKENS)),
         ("GateRegistry", "userPromptsBase", DEFAULT_BASE),
         ("GateRegistry", "schemasBase", DEFAULT_SCHEMAS_BASE),
         ("GateRegistry", "pathTemplate", DEFAULT_TEMPLATE),
