@@ -77,7 +77,7 @@ class World:
         self.script = replies if callable(replies) else iter(replies)
 
     def next_reply(self, body: dict[str, Any]) -> Reply:
-        self.requests_before_turn.append(self.requests_made())
+        self.requests_before_turn.append(len(self.github.requests))
         if callable(self.script):
             return self.script(body)
         return next(self.script, Failure(status=400, message="the script has no more turns"))

@@ -45,6 +45,8 @@ _RULE = f"A repository rule forbids this push, as GitHub says: {_PREFIX}"
 _CODE_HINTS = {
     "GH001": "A file is larger than GitHub takes: see that no commit holds it, or let Git LFS keep it.",
     "GH006": _PROTECTED,
+    "GH008": "The commits add files that Git LFS keeps, and the boundary pushes git's own objects only: let people add "
+    "such files, or take them out of `.gitattributes`.",
     "GH009": _LEAK,
     "GH013": _RULE,
 }
@@ -64,6 +66,7 @@ _REASON_HINTS = {
     "pre-receive hook": "A hook of the server refused the commits, as it says: exempt the run's branches from it, or "
     "tell the agent in its prompts what the hook demands.",
 }
+_NO_LOGIN = ("could not read Username", "Authentication failed")
 _REFUSED_LOGIN = "The token is not accepted: check `github-token`."
 _ABSENT = "The repository is not there (any more), or the token may not see it: check `github-server-url`."
 _ARCHIVED = "This repository was archived"
@@ -96,7 +99,8 @@ _UNREACHED = re.compile(
 
 class GitFailed(GitHubFailed):
     """A git command failed. `said` is what git and the server wrote, for people; `status` the HTTP status in what git
-    has `written`, None where no server answered with one; `moved`: the repository has another address now."""
+    has `written`, None where no server answered with one; `denied`: the token may not
+    do this; `moved`: the repository has another address now."""
 
     def __init__(self, message: str, *, said: str = "", written: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -104,6 +108,8 @@ class GitFailed(GitHubFailed):
         by_git = _SERVER.sub("", written)
         found = _STATUS.search(by_git)
         self.status = int(found[1]) if found else None
+        login = any(sign in by_git for sign in _NO_LOGIN)
+        self.denied = login or self.status in (UNAUTHORIZED, FORBIDDEN)
         self.passes, self.limited = bool(_PASSES.search(by_git)), self.status == TOO_MANY
         self.moved = self.status is not None and 300 <= self.status < 400
 
@@ -134,9 +140,9 @@ def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]
         if any(reason.startswith(begin) for reason in reasons):
             return hint
     by_git = _SERVER.sub("", written)
-    if "could not read Username" in by_git or "Authentication failed" in by_git or failed.status == UNAUTHORIZED:
+    if failed.denied and failed.status != FORBIDDEN:
         return _REFUSED_LOGIN
-    if failed.status == FORBIDDEN:
+    if failed.denied:
         if by_server.startswith(_ARCHIVED):
             return "The repository is archived, so nobody can write to it."
         what = "push" if command == "push" else "read the repository"

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
-    from stepflow.domain.run import ImageProblem, Issue
+    from stepflow.domain.run import ImageProblem
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")
@@ -228,10 +228,9 @@ class GitHubReader(GitHub):
     """
 
     @_reading
-    def issue(self, number: int) -> Issue | None:
-        """The issue now; None when the number is a pull request's."""
-        issue = self._read_issue(number)
-        return None if issue.pull_request else issue.as_subject()
+    def issue(self, number: int) -> IssueNow:
+        """The issue, or the pull request of this number, now."""
+        return self._read_issue(number)
 
     @_reading
     def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:

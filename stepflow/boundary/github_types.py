@@ -101,11 +101,12 @@ class IssueNow(_Answer):
     author: str = Field("", validation_alias=AliasPath("user", "login"))
     url: str = Field(validation_alias="html_url")
     labels: tuple[_LabelName, ...]
+    locked: bool = False
     pull_request: dict[str, Any] | bool | None = None
 
     def as_subject(self) -> Issue:
         """The issue of a run."""
-        return Issue(**self.model_dump(exclude={"state", "pull_request"}))
+        return Issue(**self.model_dump(exclude={"state", "locked", "pull_request"}))
 
 
 @dataclass(frozen=True, kw_only=True)

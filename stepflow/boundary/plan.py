@@ -124,6 +124,16 @@ def branch_of(agent: AgentDefinition, last: str) -> str:
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
 
 
+def branch_problem(branch: str, base: str) -> str:
+    """Why no pull request to the base can come from a branch of this name; empty where one can."""
+    if _BRANCH.fullmatch(branch) and branch != base:
+        return ""
+    return (
+        f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
+        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
+    )
+
+
 NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
 UNCHANGED = "No changes: the run made no commit and answered no thread, so the pull request stays as it is."
 NOT_ANSWERED = "the run does not say what became of it."
@@ -168,11 +178,7 @@ class Planner:
             return self.followed_up(self.facts.follow_up, summary, removed)
         branch = branch_name(self.agent, self.facts)
         opens = self.opens_pull_request()
-        if opens and (not _BRANCH.fullmatch(branch) or branch == self.base):
-            refusal = (
-                f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is "
-                "the base branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
-            )
+        if opens and (refusal := branch_problem(branch, self.base)):
             return replace(self.plan, refusal=refusal)
         closes = self.closes()
         by_merge = closes and self.by_merge(opens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.cli.run import add_request_flags, request_from
@@ -26,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Look at everything and print the rows."""
     request = request_from(arguments)
+    # A run works in a copy of it.
+    request = replace(request, source=request.root)
     cancellation = Cancellation()
     with cancellation.listening():
         preflight = run_preflight(request, cancellation)

@@ -24,7 +24,7 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
-from stepflow.run.repository_copy import repository_copy
+from stepflow.run.repository_copy import bundle_of, repository_copy
 from stepflow.run.request import RunRequest, locate_repository, login_files_in, restore_folder, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
@@ -79,6 +79,8 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
     elif in_place:
         report = run_request(request, console).report
         show_lines(console, final_words(report))
+        if report.outcome is not Outcome.COMPLETED:
+            show_lines(console, commits_saved(bundle_of(request)))
     else:
         report = _run_in_copy(request, console)
     if as_json:
@@ -159,7 +161,7 @@ def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
 
 def _bring_back(copied: RepositoryCopy, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
     """The report, after the commits of a complete run have become a branch in the user's repository."""
-    bundle = copied.bundle_of(prepared)
+    bundle = bundle_of(prepared.request)
     if report.outcome is not Outcome.COMPLETED:
         show_lines(console, commits_saved(bundle))
         return report
@@ -194,6 +196,7 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         actor_is_bot=False,
         issue=issue_of(event.issue) if event.issue else None,
         issue_number=event.issue.number if event.issue else inputs.issue,
+        locked=event.issue.locked if event.issue else None,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
         # Who types the command spends their own money.

@@ -177,6 +177,11 @@ class GuardDiagnostics:
     notes: tuple[str, ...] = ()
 
 
+def excludes_branch(name: str, branch: str) -> bool:
+    """Whether git cannot keep a branch of this name beside the other one, since one is a folder of the other."""
+    return branch.startswith(f"{name}/") or name.startswith(f"{branch}/")
+
+
 def named(paths: Sequence[str]) -> str:
     """The first paths in one line, and how many more there are."""
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""

@@ -22,6 +22,7 @@ from stepflow.errors import DefinitionError, InputError, IsolationError, Stepflo
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
 from stepflow.run.ending import outcome_of
+from stepflow.run.execute import validators_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
 from stepflow.run.prepare import (
@@ -32,6 +33,7 @@ from stepflow.run.prepare import (
     scenario_of,
     unset_variables,
 )
+from stepflow.run.readiness import CHECKS
 from stepflow.run.repository_copy import toolbox_in_copy
 from stepflow.run.sandbox import check_mcp_secrets, open_sandbox, outside_of
 from stepflow.run.subject.issue import github_reader, issue_number
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import BaseChecked
     from stepflow.run.clock import Cancellation
+    from stepflow.run.readiness import Check
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.isolation import Layer
     from stepflow.sandbox.options import ToolboxOptions
@@ -91,8 +94,22 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
         else:
             yield from guarded(_BASE, lambda: _base(request, agent, cancellation))
     with cancellation.obeyed():
+        yield from _ready(request, agent) if agent else ()
         yield from guarded("boundary", lambda: _boundary(request))
         yield from _github(request, agent)
+
+
+def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """What a run asks before it asks the model."""
+    for name, check in CHECKS.items():
+
+        def look(name: str = name, check: Check = check) -> Iterator[PreflightCheck]:
+            warnings = check(request, agent)
+            yield from (warning(name, text) for text in warnings or ())
+            if warnings == ():
+                yield ok(name, "nothing stands in the way")
+
+        yield from guarded(name, look)
 
 
 def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -263,7 +280,8 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     """The agent's checks on the checkout as it is now, in a copy of it."""
     with toolbox_in_copy(request, cancellation) as toolbox:
-        yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox)]
+        guards = toolbox.guards(validators_of(agent))
+        yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
     if refused:
         yield warning("hosts", f"`setup` and checks were refused some: {describe_hosts(refused)}")

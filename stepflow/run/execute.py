@@ -211,7 +211,7 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
         message = "[Base] the checks were not tried: the tree could not be put back afterwards"
         run.journal.append(Noted(level="warning", message=message))
         return state
-    for check in run_on_base(run.prepared.agent, ports.commands, known=state.base_checks):
+    for check in run_on_base(run.prepared.agent, ports.commands, ports.guards, known=state.base_checks):
         run.journal.append(check)
         state = advance(state, check)
         ports.tools.end_step()

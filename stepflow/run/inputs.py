@@ -280,7 +280,7 @@ class Inputs(BaseModel):
     # GitHub
     github_token: Secret = None
     """Token for the writes after a completed run; no step, tool or validator can reach it, and before the
-    boundary it only asks who may write."""
+    boundary it only asks who may write and whether the commits can be pushed."""
     read_token: Secret = None
     """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
     comments join the context, and the model sees images that are attached to them or to the issue."""

@@ -24,6 +24,7 @@ from stepflow.model.scripted import ScriptedModel
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
+from stepflow.run.readiness import check_readiness
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.sandbox import check_mcp_secrets
 from stepflow.run.scenarios import load_scenario
@@ -106,12 +107,14 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")
             if subject.fetched:
                 # From here on it counts like one that the event brought: later edits of it are noticed.
-                request = replace(request, trigger=replace(request.trigger, issue=subject.issue))
+                trigger = replace(request.trigger, issue=subject.issue, locked=subject.locked)
+                request = replace(request, trigger=trigger)
             if request.follow_up and request.trigger.pull_request:
                 feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
                 context = join_texts((context, feedback.text))
                 request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
             context, images = read_images(request, subject.issue, context)
+        warnings = check_readiness(request, agent)
         # The agent's own code is loaded after the actor was asked about.
         verdict, recording = open_verdict(agent, args), None
         if verdict and resumed_run:
@@ -126,7 +129,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             issue=subject.issue,
             context=context,
             images=images,
-            notes=(*unset_variables(request), *network, *subject.notes),
+            notes=(*unset_variables(request), *network, *subject.notes, *warnings),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if resumed_run else None)),

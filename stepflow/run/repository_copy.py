@@ -16,7 +16,7 @@ from stepflow.run.sandbox import install, set_up
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.credentials.survey import entry_of
-from stepflow.sandbox.local_branch import clone_history, fetch_branch
+from stepflow.sandbox.local_branch import clone_history, fetch_branch, local_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
 
 if TYPE_CHECKING:
@@ -64,21 +64,22 @@ class RepositoryCopy:
 
     def fetch(self, prepared: Prepared) -> str:
         """Bring the commits of the run into the user's repository, as a new branch; its name, empty without commits."""
-        bundle = self.bundle_of(prepared)
+        bundle = bundle_of(prepared.request)
         return fetch_branch(self.repository, bundle, branch_of(prepared)) if bundle else ""
 
-    def bundle_of(self, prepared: Prepared) -> Path | None:
-        """The file with the commits of the run; None without any."""
-        bundle = prepared.request.folder / "work.bundle"
-        return bundle if bundle.exists() else None
+
+def bundle_of(request: RunRequest) -> Path | None:
+    """The file with the commits of the run; None without any."""
+    bundle = request.folder / "work.bundle"
+    return bundle if bundle.exists() else None
 
 
 def branch_of(prepared: Prepared) -> str:
     """The branch of the run's commits."""
     if prepared.request.follow_up:
         return prepared.request.follow_up.branch
-    last = f"issue-{prepared.issue.number}" if prepared.issue else f"run-{prepared.request.run_id}"
-    return f"stepflow/{prepared.agent.name}/{last}"
+    number = prepared.issue.number if prepared.issue else None
+    return local_branch(prepared.agent.name, number, prepared.request.run_id)
 
 
 #: So many commits of a pull request and its base are there for tools to look at.

@@ -45,7 +45,8 @@ class RunRequest:
     `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
     checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
     that only when no file there is uncommitted. With `approvals_given` no step waits for approval. A `follow_up`
-    begins at the head of a pull request of ours. What GitHub is asked before the run has a `retry_policy`."""
+    begins at the head of a pull request of ours. `resumed_from` is the commit where a run began that goes on. What
+    GitHub is asked before the run has a `retry_policy`."""
 
     run_id: str
     inputs: Inputs
@@ -66,12 +67,18 @@ class RunRequest:
     demand_clean: bool = False
     approvals_given: bool = False
     follow_up: FollowUp | None = None
+    resumed_from: str = ""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def definition_root(self) -> Path:
         """Where agents and scenarios are read: in the checkout itself, as they stand there."""
         return agents_folder(self.source or self.root, self.inputs)
+
+    @property
+    def base_commit(self) -> str:
+        """The commit that the run's own build on, as far as it can be known without git; else empty."""
+        return self.resumed_from or find_git_folders(self.source or self.root).head()
 
     @cached_property
     def branch(self) -> str:

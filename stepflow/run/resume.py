@@ -186,6 +186,7 @@ def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
         request,
         run_id=started.run_id,
         follow_up=started.follow_up,
+        resumed_from=started.base_commit,
         trigger=replace(
             trigger,
             issue=started.subject if started.started_by.from_github else None,

@@ -62,6 +62,7 @@ class IssuePayload(_Shape):
     html_url: str = ""
     labels: tuple[_Label, ...] = ()
     author_association: str = "NONE"
+    locked: bool = False
     pull_request: dict[str, object] | None = None
 
 
@@ -142,7 +143,8 @@ class Trigger:
     when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
     access. `unproven` says why the event alone speaks against the actor, and GitHub is to be asked; empty where it does
     not. A `reply` is for a run that waits for one; which agent that is of its folder says. What follows up on a
-    `pull_request` says whose work that is: `agent` is empty where nobody names one.
+    `pull_request` says whose work that is: `agent` is empty where nobody names one. Whether the
+    issue is `locked` the event or GitHub says, None where neither did.
     """
 
     agent: str
@@ -157,6 +159,7 @@ class Trigger:
     unproven: str = ""
     reply: ApprovalReply | None = None
     pull_request: PullRequestEvent | None = None
+    locked: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +347,7 @@ def _trigger(
         actor_is_bot=sender.type == "Bot",
         issue=issue_of(issue) if issue else None,
         issue_number=issue.number if issue else None,
+        locked=issue.locked if issue else None,
         label=label,
         default_branch=event.repository.default_branch,
         private=event.repository.private,

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from stepflow.errors import BoundaryError
+from stepflow.domain.checkout import excludes_branch
+from stepflow.errors import BoundaryError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 #: Nothing of the user's configuration may run or rewrite anything.
 _QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 _SECONDS = 300
+
+
+def local_branch(agent: str, issue: int | None, run_id: str) -> str:
+    """The name of the branch of a run's commits."""
+    return f"stepflow/{agent}/{f'issue-{issue}' if issue else f'run-{run_id}'}"
 
 
 def fetch_branch(repository: Path, bundle: Path, branch: str) -> str:
@@ -27,6 +33,29 @@ def fetch_branch(repository: Path, bundle: Path, branch: str) -> str:
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
     _git(repository, "-c", "fetch.fsckObjects=true", "fetch", *options, str(bundle), f"HEAD:refs/heads/{name}")
     return name
+
+
+def check_branch(repository: Path, branch: str) -> None:
+    """Try before a run what `fetch_branch` needs at its end. Raises `InputError` where it would fail."""
+    try:
+        objects = repository / _git(repository, "rev-parse", "--git-path", "objects")
+        names = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
+    except BoundaryError as exc:
+        raise InputError(
+            f"The run's commits could not be brought into {repository} at its end: {exc.message}",
+            hint="Where the repository belongs to somebody else, run as its owner, or trust it as git says.",
+        ) from exc
+    if not os.access(objects, os.W_OK):
+        raise InputError(
+            f"The run's commits could not be brought into {repository} at its end: {objects} cannot be written.",
+            hint="Run as the owner of the repository, or with --in-place.",
+        )
+    if in_the_way := next((name for name in names if excludes_branch(name, branch)), ""):
+        raise InputError(
+            f"The run's branch would be `{branch}`, and git cannot make it beside the branch `{in_the_way}`, which is "
+            f"in {repository}.",
+            hint=f"Rename it: git branch -m {in_the_way} NEW-NAME",
+        )
 
 
 def clone_history(repository: Path, target: Path) -> None:

@@ -118,7 +118,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     assert "Traceback" not in done.log
     last = world.events(done)[-1]
     assert (last["event"], last["outcome"]) == ("run_finished", "cancelled")
-    assert (world.requests_made(), world.wrote_nothing()) == (1, True), "asked only whether the actor may write"
+    assert (len(world.github.requests), world.wrote_nothing()) == (1, True), "asked only whether the actor may write"
     assert sleepers(world) == []
     folder = Path(done.outputs["run-folder"])
     assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))

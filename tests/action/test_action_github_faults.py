@@ -137,7 +137,7 @@ def test_trouble_at_the_writes_of_verified_commits(
         assert_ended(done, trouble, "push_branch", made)
         show(f"GitHub fault | {row}  then {next_try(door, commits='verified')}")
     assert left(door) == verified
-    assert not any("receive-pack" in request.path for request in door.git_server.requests)
+    assert not any(request.path.endswith("/git-receive-pack") for request in door.git_server.requests)
 
 
 def assert_ended(done: Invocation, trouble: str, moment: str, made: Trouble) -> None:
@@ -180,8 +180,12 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
         said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
         "demands signed commits: set `commits: verified`",
     ),
+    "a file of LFS": (
+        said("error: GH008: Your push referenced at least 1 unknown Git LFS object:"),
+        "let people add such files",
+    ),
     "a workflow file": (said("refusing to allow a GitHub App to create workflow x"), "may not change workflow files"),
-    "no way in": (lambda world: world.git_server.fail("service=git-receive-pack", 403, times=99), "contents: write"),
+    "no way in": (lambda world: world.git_server.fail("/git-receive-pack$", 403, times=99), "contents: write"),
     "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99), "not there"),
 }
 

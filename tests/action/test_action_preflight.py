@@ -18,7 +18,8 @@ def test_all_rows_are_in_log_and_summary_and_nothing_is_asked_or_written(world: 
     assert "| sandbox: environment | ✅ ok | built from nothing |" in done.summary
     assert "| Actions may create pull requests | ❔ unknown |" in done.summary
     assert {request.method for request in world.model.requests} == {"GET"}
-    assert world.requests_made() == 0
+    assert world.github.requests == []
+    assert not any(request.path.endswith("/git-receive-pack") for request in world.git_server.requests)
     assert not (world.runner.folder / "temp" / "stepflow").exists()
 
 

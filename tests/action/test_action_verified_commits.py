@@ -20,7 +20,7 @@ def push_receipt(done: Invocation) -> dict[str, Any]:
 
 
 def pushes(world: World) -> list[str]:
-    return [request.path for request in world.git_server.requests if "receive-pack" in request.path]
+    return [request.path for request in world.git_server.requests if request.path.endswith("/git-receive-pack")]
 
 
 def test_the_commits_arrive_signed_with_the_tree_that_was_validated(world: World) -> None:

@@ -34,7 +34,6 @@ def anonymous(github: GitHubServer) -> GitHubReader:
 
 def test_an_issue_is_read_with_its_author_and_labels(reader: GitHubReader, github: GitHubServer) -> None:
     issue = reader.issue(7)
-    assert issue is not None
     assert (issue.number, issue.title, issue.body, issue.author) == (7, "Fix the parser", "It breaks.", "octocat")
     assert issue.labels == ("agent:fixer", "bug")
     assert issue.url.endswith("/o/r/issues/7")
@@ -46,7 +45,6 @@ def test_a_public_repositorys_issue_is_read_without_any_credential(github: GitHu
     reader = anonymous(github)
     issue = reader.issue(7)
     reader.close()
-    assert issue is not None
     assert issue.title == "Fix the parser"
     assert [request.credential for request in github.requests] == ["none"]
 
@@ -60,7 +58,7 @@ def test_a_private_repository_is_not_there_for_the_anonymous(github: GitHubServe
 
 def test_the_number_of_a_pull_request_is_no_issue(reader: GitHubReader, github: GitHubServer) -> None:
     github.state.issues[7]["pull_request"] = True
-    assert reader.issue(7) is None
+    assert reader.issue(7).pull_request
 
 
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(

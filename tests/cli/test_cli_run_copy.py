@@ -86,6 +86,35 @@ def test_each_further_run_takes_another_name(checkout: Path, capsys) -> None:
     assert git("log", "--format=%s", f"main..{BRANCH}-3", cwd=checkout) == "Greet the world"
 
 
+def demand_nothing_played(checkout: Path, said: str, capsys) -> None:
+    assert run(checkout) == 2
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert said in shown
+    assert "Turn 1" not in shown
+    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    assert main(["preflight", "fixer", "--issue", "7", *scripted]) != 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["stepflow", "stepflow/fixer", f"{BRANCH}/own"])
+def test_a_branch_in_the_way_is_told_at_the_start(checkout: Path, capsys, name: str) -> None:
+    git("branch", name, cwd=checkout)
+    demand_nothing_played(checkout, f"git branch -m {name} NEW-NAME", capsys)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives the repository to somebody else")
+def test_a_repository_of_somebody_else_is_told_at_the_start(checkout: Path, capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 1001, 1001, follow_symlinks=False)
+    demand_nothing_played(checkout, f"git config --global --add safe.directory {checkout}. Where", capsys)
+
+
+def test_a_failed_run_in_place_says_where_its_commits_are(checkout: Path, capsys) -> None:
+    assert run(checkout, "--in-place", "--max-iterations", "2") == 1
+    assert "Its commits are kept. To look at them: git fetch " in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_failed_run_changes_no_byte_and_says_where_its_commits_are(checkout: Path, capsys) -> None:
     messy(checkout)
     before = look(checkout)

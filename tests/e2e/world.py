@@ -179,8 +179,10 @@ class World:
 
     def next_reply(self, body: dict[str, Any]) -> Reply:
         """What the model says next; what GitHub was asked until then is counted."""
-        self.requests_before_each_turn.append(self.requests_made())
-        pushes = [f"{each.method} {each.path}" for each in self.git_server.requests if "receive-pack" in each.path]
+        self.requests_before_each_turn.append(len(self.github.requests))
+        pushes = [
+            f"{each.method} {each.path}" for each in self.git_server.requests if each.path.endswith("/git-receive-pack")
+        ]
         self.written_before_a_turn += self.github.writes() + self.github.mutations() + pushes
         if self._reply_to:
             return self._reply_to(body)

@@ -630,6 +630,7 @@ class _Api:
         author = self._user(facts.get("login", "octocat"))
         given = {key: facts[key] for key in ("title", "body", "state", "labels")}
         whole = github_json.issue(self._repo(), number, user=author, **given)
+        whole["locked"] = number in self._state.locked
         if facts.get("pull_request"):
             links = {"url": f"{whole['url']}", "html_url": whole["html_url"], "diff_url": None, "patch_url": None}
             whole["pull_request"] = links

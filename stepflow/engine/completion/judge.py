@@ -31,6 +31,11 @@ NOT_RUNNABLE = {
     127: "A program that it starts is not there: install it with the input setup or apt-packages, or fix the command",
 }
 NO_PERMISSION = ("EACCES", "Permission denied")
+REWRITES = "This check changes files that git tracks"
+LEAVE_AS_IT_IS = (
+    "A closing with it cannot count, as the checks must see what is pushed: commit what it writes, or let it only look "
+    "(such as `npm ci` or a `--locked` or `--check` option)."
+)
 
 #: How many characters of a validator's output the journal keeps.
 TAIL = 4000
@@ -289,9 +294,12 @@ MISSING = re.compile(
 )
 
 
-def run_on_base(agent: AgentDefinition, commands: Commands, *, known: Container[str] = ()) -> Iterator[BaseChecked]:
+def run_on_base(
+    agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
+) -> Iterator[BaseChecked]:
     """Run each validator of the agent once, before the first call of the model: what cannot run or is red already is
-    known before a token is spent (action.md, input `base-checks`). Those of the `known` commands are left out.
+    known before a token is spent (action.md, input `base-checks`). One that changes tracked files is red as well, as
+    every closing would be. Those of the `known` commands are left out.
 
     Raises `InputError` for one whose program is missing or cannot be started.
     """
@@ -300,6 +308,7 @@ def run_on_base(agent: AgentDefinition, commands: Commands, *, known: Container[
     for command, condition in conditions.items():
         if command in known:
             continue
+        guards.closing()
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
         if not passed and (missing := _missing_program(result)):
@@ -308,13 +317,15 @@ def run_on_base(agent: AgentDefinition, commands: Commands, *, known: Container[
                 hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
                 "command. Where the agent itself is to make it, set base-checks to skip.",
             )
+        moved = guards.look_again(validator, passed=passed).moved
+        changes = f"{REWRITES}: {named(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
         yield BaseChecked(
             name=validator.name,
             command=command,
-            passed=passed,
+            passed=passed and not moved,
             exit_code=result.exit_code,
             seconds=result.seconds,
-            output_tail=output_tail(result),
+            output_tail="\n".join(filter(None, (output_tail(result), changes))),
         )
 
 

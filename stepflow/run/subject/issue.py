@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from stepflow.boundary.github_api import GitHubReader
+    from stepflow.boundary.github_types import IssueNow
     from stepflow.domain.figures import Spent
     from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest
@@ -45,12 +46,13 @@ NO_DISCUSSION = SanitizedText()
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """`discussion` holds the comments of people with write access as they are seen on the page, empty without
-    `read-token`; `fetched`: the issue was read from GitHub; `notes` warn about what could not be known; `spent` is what
-    other runs on the issue have cost, None when it was not asked."""
+    `read-token`; `fetched`: the issue was read from GitHub, which said whether it is `locked`; `notes` warn about what
+    could not be known; `spent` is what other runs on the issue have cost, None when it was not asked."""
 
     issue: Issue | None = None
     discussion: SanitizedText = field(default_factory=SanitizedText)
     fetched: bool = False
+    locked: bool | None = None
     notes: tuple[str, ...] = ()
     spent: Spent | None = None
 
@@ -79,7 +81,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     if request.inputs.provider is Provider.SCRIPTED:
         # Nobody reads the text in a rehearsal, and a rehearsal needs no network.
         return Subject(issue=Issue(number=number), notes=(f"The text of issue #{number} is not known. {THREE_WAYS}",))
-    return Subject(issue=_read_anonymously(request, number), fetched=True)
+    return _read_anonymously(request, number)
 
 
 def read_again(request: RunRequest, issue: Issue | None, approver: Permission = Permission.NONE) -> Subject:
@@ -171,16 +173,15 @@ def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Pe
 
 def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
     _demand_write_access(reader, request)
-    issue = known
-    if issue is None and number is not None:
-        issue = _is_an_issue(reader.issue(number), number)
-    if issue is None:
-        return Subject()
-    return Subject(
-        issue=issue,
-        discussion=_discussion(reader, issue.number),
-        fetched=known is None,
-        spent=_spent(reader, request, issue),
+    subject = Subject(issue=known)
+    if known is None and number is not None:
+        subject = _subject_of(reader.issue(number))
+    if subject.issue is None:
+        return subject
+    return replace(
+        subject,
+        discussion=_discussion(reader, subject.issue.number),
+        spent=_spent(reader, request, subject.issue),
     )
 
 
@@ -189,24 +190,24 @@ def _spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Sp
     return reader.spent(issue.number, run=request.run_id) if issue and limited else None
 
 
-def _read_anonymously(request: RunRequest, number: int) -> Issue:
+def _read_anonymously(request: RunRequest, number: int) -> Subject:
     if request.trigger.private or not request.repository:
         raise InputError(f"The text of issue #{number} is not known.", hint=THREE_WAYS)
     try:
         with closing(github_reader(request, None)) as reader:
-            issue = reader.issue(number)
+            now = reader.issue(number)
     except (BoundaryError, InputError) as exc:
         raise InputError(
             f"The text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
             hint=THREE_WAYS,
         ) from exc
-    return _is_an_issue(issue, number)
+    return _subject_of(now)
 
 
-def _is_an_issue(issue: Issue | None, number: int) -> Issue:
-    if issue is None:
-        raise InputError(f"#{number} is a pull request; agents run on issues.", hint="Correct the input issue.")
-    return issue
+def _subject_of(now: IssueNow) -> Subject:
+    if now.pull_request:
+        raise InputError(f"#{now.number} is a pull request; agents run on issues.", hint="Correct the input issue.")
+    return Subject(issue=now.as_subject(), fetched=True, locked=now.locked)
 
 
 class Writers:

@@ -1,0 +1,190 @@
+"""What a run needs of the checkout, of this machine and of GitHub's server at its end: a run asks before the model is
+asked, and a preflight asks the same."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.plan import branch_of, branch_problem
+from stepflow.domain.effect import AllowedEffect
+from stepflow.errors import InputError
+from stepflow.run.head import find_git_folders
+from stepflow.run.inputs import BoundaryMode
+from stepflow.sandbox.credentials.config import read_settings
+from stepflow.sandbox.local_branch import check_branch, local_branch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.run.request import RunRequest
+    from stepflow.sandbox.credentials.config import Setting
+
+    #: Warnings; None where the run needs nothing of the kind. Raises `StepflowError` for what would end the run after
+    #: everything is paid.
+    Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
+
+GIT = ".git"
+#: Free space, in bytes, without which no run begins: journal, snapshots and commits need some.
+LEAST_SPACE = 64 * 1024 * 1024
+#: Git's words for a setting that is on.
+ON = (None, "true", "yes", "on", "1")
+
+
+def check_readiness(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
+    """The warnings of all checks. Raises the first `StepflowError`."""
+    return tuple(warning for check in CHECKS.values() for warning in check(request, agent) or ())
+
+
+def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """Commits need a repository whose root is seen, and a commit to begin at."""
+    root = request.source or request.root
+    if not request.source and not agent.github.pushes:
+        return None
+    if not os.path.lexists(root / GIT):
+        raise InputError(
+            f"{root} is not in a git repository: neither it nor a folder above it in the workspace holds `.git`. The "
+            "agent's commits could not be pushed.",
+            hint="Check the repository out before this step, with `- uses: actions/checkout@v5`; in a container that "
+            "needs git in the image. At a terminal, run `git init` and commit what is there.",
+        )
+    if not find_git_folders(root).head():
+        raise InputError(
+            f"The repository {root} cannot be worked on: it has no commit to begin at.",
+            hint="Commit what is there, and push it.",
+        )
+    return ()
+
+
+def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """A run in a copy of the user's repository brings its commits back as a branch."""
+    if not request.source or request.follow_up or not os.path.lexists(request.source / GIT):
+        return None
+    check_branch(request.source, local_branch(agent.name, request.trigger.issue_number, request.run_id))
+    return ()
+
+
+def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """Without the program of a required filter git cannot add or check out a file that goes through it."""
+    root = request.source or request.root
+    config = find_git_folders(root).shared / "config"
+    if not agent.github.pushes or not config.is_file():
+        return None
+    settings = read_settings(config.read_text("utf-8", "replace"), str(config))
+    filters = [each for each in settings if each.section == "filter"]
+    required = {each.subsection for each in filters if each.name == "required" and _is_on(each)}
+    path = os.pathsep.join(map(str, request.programs or request.program_path))
+    missing = {
+        each.subsection: program
+        for each in filters
+        if each.subsection in required and (program := _program(each)) and not shutil.which(program, path=path)
+    }
+    used = _filters_used(root) if missing else frozenset()
+    warnings = []
+    for name in used.intersection(missing):
+        message = (
+            f"Files of this repository go through the git filter `{name}`, which is required, and its program "
+            f"`{missing[name]}` is not installed where the tools run: git could neither add nor check them out."
+        )
+        if not (request.inputs.apt_packages or request.inputs.setup):
+            hint = "Install it with the input `apt-packages` or `setup`, or check out without it."
+            raise InputError(message, hint=hint)
+        warnings.append(f"{message} Let `setup` or `apt-packages` install it.")
+    return tuple(warnings)
+
+
+def _is_on(setting: Setting) -> bool:
+    return (setting.value and setting.value.lower()) in ON
+
+
+def _program(setting: Setting) -> str:
+    """What git starts for the filter, empty for another setting or where only a shell can tell."""
+    if setting.name not in ("clean", "smudge", "process"):
+        return ""
+    try:
+        return next((word for word in shlex.split(setting.value or "") if "=" not in word), "")
+    except ValueError:
+        return ""
+
+
+def _filters_used(root: Path) -> frozenset[str]:
+    """The filters that attributes of the repository name."""
+    files = [find_git_folders(root).shared / "info/attributes"]
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in (GIT, "node_modules")]
+        files += [Path(folder, ".gitattributes")] if ".gitattributes" in names else []
+    words = (word for file in files if file.is_file() for word in file.read_text("utf-8", "replace").split())
+    return frozenset(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+
+
+def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...]:
+    """A disk that is full ends a run in the middle."""
+    for place in dict.fromkeys((_existing(request.folder), Path(tempfile.gettempdir()))):
+        try:
+            free = shutil.disk_usage(place).free
+        except OSError:
+            continue
+        if free < LEAST_SPACE:
+            raise InputError(
+                f"Only {free // 1024**2} MiB are free on the disk of {place}, and a run needs "
+                f"{LEAST_SPACE // 1024**2} MiB at least.",
+                hint="Free space there, or name another folder in run-folder or TMPDIR.",
+            )
+    return ()
+
+
+def _existing(folder: Path) -> Path:
+    return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+
+
+def _check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """Nobody but people with write access comments on a locked issue, and the job's token is none of them."""
+    github, number = agent.github, request.trigger.issue_number
+    comments = github.enabled and github.comment and AllowedEffect.COMMENT in github.allowed_effects
+    if request.inputs.boundary is not BoundaryMode.GITHUB or not comments or request.trigger.locked is None:
+        return None
+    if request.trigger.locked:
+        raise InputError(
+            f"Issue #{number} is locked, so GitHub takes no comment of the run on it.",
+            hint="Unlock the conversation on the issue's page, then start the agent again.",
+        )
+    return ()
+
+
+def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """The server must have the commit where the run begins, room for its branch, and let the token push."""
+    token, commit = request.inputs.github_token, request.base_commit
+    asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes and not request.follow_up
+    if not asks or token is None or not request.repository or not commit:
+        return None
+    from stepflow.boundary.server_check import ServerCheck  # noqa: PLC0415 - loads requests, as PyGithub does
+
+    number = request.trigger.issue_number
+    branch = branch_of(agent, f"issue-{number}" if number else f"run-{request.run_id}")
+    base = agent.github.pull_request.base or request.branch or request.trigger.default_branch
+    if problem := branch_problem(branch, base):
+        raise InputError(problem)
+    server = request.inputs.github_server_url.rstrip("/")
+    check = ServerCheck(
+        url=f"{server}/{request.repository}.git",
+        token=token.get_secret_value(),
+        redactor=request.redactor,
+        connection=request.proxy_config.connection_to(server),
+    )
+    return check.check(commit=commit, branch=branch, base=base)
+
+
+#: In the order in which they are asked, by the name of the preflight's row.
+CHECKS: Mapping[str, Check] = {
+    "repository": _check_repository,
+    "local branch": _check_local_branch,
+    "git filters": _check_filters,
+    "disk": _check_space,
+    "issue": _check_issue,
+    "git server": _check_server,
+}

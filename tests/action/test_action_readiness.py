@@ -1,0 +1,173 @@
+"""What would end a run after everything is paid is asked before the model, by a run and by a preflight alike."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.checkout import Invocation, git
+from tests.world import TOKEN, World, label_event, solve
+
+EVENT = {"repository": {"full_name": "o/r", "default_branch": "main"}, "sender": {"login": "bob", "type": "User"}}
+
+
+def no_repository(world: World) -> None:
+    shutil.rmtree(world.checkout / ".git")
+
+
+def no_commit(world: World) -> None:
+    shutil.rmtree(world.checkout / ".git")
+    git("init", "--quiet", cwd=world.checkout)
+
+
+def branch_above(world: World, name: str = "stepflow") -> None:
+    git("branch", name, "main", cwd=world.served)
+
+
+def branch_above_the_agent(world: World) -> None:
+    branch_above(world, "stepflow/fixer")
+
+
+def branch_below(world: World) -> None:
+    branch_above(world, "stepflow/fixer/issue-7/x")
+
+
+def commit_of_a_step(world: World) -> None:
+    git("commit", "--quiet", "--allow-empty", "--message", "Generated", cwd=world.checkout)
+
+
+def token_that_reads(world: World) -> None:
+    world.git_server.token, world.git_server.read_token = "another", TOKEN
+
+
+def base_that_is_gone(world: World) -> None:
+    world.edit(
+        "agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(pullRequest={"base": "dev"})
+    )
+
+
+def filter_without_program(world: World) -> None:
+    (world.checkout / ".gitattributes").write_text("*.bin filter=crypt diff=crypt\n")
+    for name, value in (
+        ("clean", "no-such-program clean %f"),
+        ("smudge", "no-such-program smudge"),
+        ("required", "true"),
+    ):
+        git("config", f"filter.crypt.{name}", value, cwd=world.checkout)
+
+
+CASES = [
+    (no_repository, "actions/checkout"),
+    (no_commit, "it has no commit to begin at"),
+    (branch_above, "branchPrefix"),
+    (branch_above_the_agent, "`stepflow/fixer`"),
+    (branch_below, "`stepflow/fixer/issue-7/x`"),
+    (commit_of_a_step, "is not in the repository on the server"),
+    (token_that_reads, "contents: write"),
+    (base_that_is_gone, "`dev`"),
+    (filter_without_program, "`no-such-program` is not installed"),
+]
+
+
+@pytest.mark.parametrize(("happens", "says"), CASES)
+def test_a_run_ends_before_the_model_is_asked(world: World, happens: Any, says: str) -> None:
+    happens(world)
+    done = world.run(solve(), on_failure="nothing")
+    assert (done.outputs["outcome"], done.exit_code, world.model.bodies) == ("misconfigured", 2, []), done.log
+    assert says in done.outputs["reason"]
+    assert world.branches().keys() - {"stepflow", "stepflow/fixer", "stepflow/fixer/issue-7/x"} == {"main"}
+
+
+@pytest.mark.parametrize(("happens", "says"), CASES)
+def test_a_preflight_says_the_same(world: World, happens: Any, says: str) -> None:
+    happens(world)
+    done = preflight(world)
+    assert done.outputs["outcome"] == "misconfigured", done.log
+    assert says in done.log
+
+
+def preflight(world: World, **inputs: str) -> Invocation:
+    inputs = {"agent": "fixer", "issue": "7", "base-checks": "skip", **inputs}
+    return world.runner.run(EVENT, name="workflow_dispatch", mode="preflight", **inputs)
+
+
+def test_an_issue_that_is_locked_takes_no_comment(world: World) -> None:
+    world.github.state.locked.add(7)
+    done = world.run(solve(), label_event(locked=True))
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    assert "Issue #7 is locked" in done.outputs["reason"]
+
+
+def test_an_issue_that_is_read_is_known_to_be_locked(world: World) -> None:
+    world.github.state.locked.add(7)
+    world.github.read_token = "github_pat_readonly0123456789"
+    world.play(solve())
+    inputs = {"agent": "fixer", "issue": "7", "read-token": world.github.read_token}
+    done = world.runner.run(EVENT, name="workflow_dispatch", **inputs)
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    assert "Issue #7 is locked" in done.outputs["reason"]
+
+
+def test_a_dry_run_asks_the_server_nothing(world: World) -> None:
+    world.git_server.token = "another"
+    done = world.run(solve(), boundary="dry-run")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert world.git_server.requests == []
+    table = preflight(world, boundary="dry-run")
+    assert "| git server |" not in table.summary, table.summary
+    assert world.git_server.requests == []
+
+
+def test_a_filter_that_no_file_goes_through_is_not_missed(world: World) -> None:
+    filter_without_program(world)
+    (world.checkout / ".gitattributes").unlink()
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "completed", done.log
+
+
+def test_a_server_that_does_not_answer_is_a_warning(world: World) -> None:
+    world.git_server.fail("info/refs.*upload-pack", 502)
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "could not be asked" in done.log
+
+
+def test_a_healthy_world_is_asked_and_told_nothing(world: World) -> None:
+    table = preflight(world)
+    assert table.outputs["outcome"] == "completed", table.log
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "could not be asked" not in done.log
+
+
+def test_an_agent_that_pushes_nothing_needs_no_repository(world: World) -> None:
+    world.edit(
+        "agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(pullRequest={"enabled": False})
+    )
+    world.edit("steps_registry.json", without_checks)
+    no_repository(world)
+    done = world.run([*solve()[:1], *solve()[2:]])
+    assert done.outputs["outcome"] == "completed", done.log
+
+
+def without_checks(registry: dict[str, Any]) -> None:
+    text = json.dumps(registry)
+    assert "validationSteps" in text or "validation" in text
+    registry.pop("validationSteps", None)
+
+
+def test_a_check_that_rewrites_a_tracked_file_is_red_before_the_model_is_asked(world: World) -> None:
+    world.edit("steps_registry.json", rewriting)
+    done = world.run(solve(), base_checks="require")
+    assert (done.outputs["outcome"], world.model.bodies) == ("base_failed", []), done.log
+    assert "This check changes files that git tracks: greeting.txt" in done.log
+    told = world.run(solve(), base_checks="tell", on_failure="nothing")
+    assert "This check changes files that git tracks" in json.dumps(world.model.bodies[0]), told.log
+
+
+def rewriting(registry: dict[str, Any]) -> None:
+    for validator in registry["validators"].values():
+        validator["command"] = f"echo more >> greeting.txt; {validator['command']}"
