@@ -175,7 +175,7 @@ def said(*lines: str) -> Callable[[World], None]:
 
 REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
     "a pre-receive hook": (said("no commits on Sundays"), "A hook of the server refused the commits"),
-    "a protected branch": (said("error: GH006: Protected branch update failed for x."), "A branch rule protects"),
+    "a protected branch": (said("error: GH006: Protected branch update failed for x."), "A branch protection rule forbids this push"),
     "signed commits": (
         said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
         "demands signed commits: set `commits: verified`",
@@ -184,7 +184,6 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
         said("error: GH008: Your push referenced at least 1 unknown Git LFS object:"),
         "let people add such files",
     ),
-    "a workflow file": (said("refusing to allow a GitHub App to create workflow x"), "may not change workflow files"),
     "no way in": (lambda world: world.git_server.fail("/git-receive-pack$", 403, times=99), "contents: write"),
     "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99), "not there"),
 }
