@@ -236,3 +236,9 @@ def _repository() -> Path:
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "--message", "Begin", cwd=folder)
     return folder
+
+
+def drop_checks(registry: dict[str, Any]) -> None:
+    """Leave the agent without a validator, and without what only validators need."""
+    for part in ("validationSteps", "validators", "failurePatterns"):
+        registry.get(part, {}).clear()

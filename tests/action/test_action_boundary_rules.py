@@ -11,7 +11,7 @@ import pytest
 from tests.action.follow_up_world import follow_up
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
-from tests.world import BRANCH, COMMIT, MODEL_KEY, World, answer, bash, solve, understood
+from tests.world import BRANCH, COMMIT, MODEL_KEY, World, answer, bash, drop_checks, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -84,7 +84,7 @@ def retry_prompt(world: World) -> str:
 
 
 def no_validators(world: World) -> None:
-    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
+    world.edit("steps_registry.json", drop_checks)
 
 
 def github(world: World, **settings: Any) -> None:

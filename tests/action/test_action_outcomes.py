@@ -14,7 +14,19 @@ from stepflow.report.wording import OUTCOMES, describe_reason
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
-from tests.world import BRANCH, COMMIT, World, answer, bash, by_owner, label_event, losing_access, solve, understood
+from tests.world import (
+    BRANCH,
+    COMMIT,
+    World,
+    answer,
+    bash,
+    by_owner,
+    drop_checks,
+    label_event,
+    losing_access,
+    solve,
+    understood,
+)
 
 pytestmark = pytest.mark.whole
 
@@ -234,7 +246,7 @@ def test_what_was_refused_after_the_work_is_kept_where_on_failure_says(world: Wo
 def test_a_closing_without_a_commit_of_an_agent_that_closes_by_merging_is_no_changes(world: World) -> None:
     github = {"defaultClosureAction": "close", "closeBy": "merge"}
     world.edit("agent.json", lambda agent: agent["runner"]["integrations"].update(github=github))
-    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
+    world.edit("steps_registry.json", drop_checks)
     done = world.run([understood(), *solve()[2:] * 2])
     assert (done.outputs["outcome"], done.outputs["success"], done.exit_code) == ("no_changes", "false", 0), done.log
     assert "the run made no commit" in done.outputs["reason"]
@@ -254,7 +266,7 @@ def test_a_repository_that_the_model_destroyed_ends_without_a_traceback(world: W
 
 
 def test_commits_that_cannot_be_taken_out_of_the_checkout_are_refused(world: World) -> None:
-    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
+    world.edit("steps_registry.json", drop_checks)
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:]])
     assert_ended(world, done, "refused")
     assert "The commits cannot be read from the checkout" in done.outputs["reason"]
