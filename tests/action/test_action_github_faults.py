@@ -177,7 +177,7 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
     "a pre-receive hook": (said("no commits on Sundays"), "A hook of the server refused the commits"),
     "a protected branch": (
         said("error: GH006: Protected branch update failed for x."),
-        "A branch protection rule forbids this push",
+        "A branch protection rule",
     ),
     "signed commits": (
         said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
