@@ -77,8 +77,7 @@ class Prepared:
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
-    """Load the agent, check arguments, inputs, model and actor. Nothing has been started and nothing written after
-    this."""
+    """Load the agent, and check arguments, inputs, model and actor. It starts nothing and writes nothing."""
     inputs = request.inputs
     check_request(request)
     agent = load_requested(request)
@@ -107,8 +106,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")
             if subject.fetched:
                 # From here on it counts like one that the event brought: later edits of it are noticed.
-                trigger = replace(request.trigger, issue=subject.issue, locked=subject.locked)
-                request = replace(request, trigger=trigger)
+                request = replace(request, trigger=replace(request.trigger, issue=subject.issue, locked=subject.locked))
             if request.follow_up and request.trigger.pull_request:
                 feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
                 context = join_texts((context, feedback.text))
