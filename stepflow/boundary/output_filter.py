@@ -32,27 +32,38 @@ _KEYWORDS = ("closes", "closed", "close", "fixes", "fixed", "fix", "resolves", "
 _REFERENCES = (("#", r"\d"), ("g", "h", "-", r"\d"), ("h", "t", "t", "p", "s?", ":"), ("w", "w", "w", r"\."))
 
 
-def _closing(unseen: str, *, between: str, link: str) -> re.Pattern[str]:
-    """The first letter of a closing keyword that stands before a reference. `unseen` may stand between any two
-    characters of both, and any of `between` between the two; `link` is one more form of a reference."""
+def _closing(unseen: str, *, between: str, link: str) -> tuple[str, str]:
+    """A closing keyword with what stands between it and a reference, and that reference. `unseen` may stand between any
+    two characters of both, and any of `between` between the two; `link` is one more form of a reference."""
     keyword = "|".join(unseen.join(word) for word in _KEYWORDS)
     reference = "|".join(unseen.join(signs) for signs in _REFERENCES)
-    return re.compile(
-        rf"(?<![^\W_])(?=(?:{keyword})(?![^\W_])"
+    return (
+        rf"(?:{keyword})(?![^\W_])"
         # Matched once and for all (`(?>…)`, `}}+`): no text is searched twice.
-        rf"(?>(?:{between}|[^\w#]|_|#(?!{unseen}\d))*)"
-        rf"(?:(?:[^\s#/]{{1,250}}+/[^\s#]{{1,250}}+)?(?:{reference})|{link}))(\w)",
-        re.IGNORECASE,
+        rf"(?>(?:{between}|[^\w#]|_|#(?!{unseen}\d))*)",
+        rf"(?:(?:[^\s#/]{{1,250}}+/[^\s#]{{1,250}}+)?(?:{reference})|{link})",
     )
 
 
+_WORD_START = r"(?<![^\W_])"
+
+
+def _first_letter(keyword: str, reference: str) -> re.Pattern[str]:
+    return re.compile(rf"{_WORD_START}(?={keyword}{reference})(\w)", re.IGNORECASE)
+
+
+_KEYWORD, _REFERENCE = _closing("", between=r"\s", link=r"https?:")
 #: In a text as it stands, such as a commit message.
-_CLOSING = _closing("", between=r"\s", link=r"https?:")
+_CLOSING = _first_letter(_KEYWORD, _REFERENCE)
+#: The same up to the reference.
+_BEFORE_REFERENCE = re.compile(rf"{_WORD_START}{_KEYWORD}(?={_REFERENCE})", re.IGNORECASE)
 #: In what a page shows of Markdown, where a link to an issue is a reference whatever its text says.
-_CLOSING_ON_PAGE = _closing(
-    f"(?>{_UNSEEN}*)",
-    between=f"{_UNSEEN}|{_ENTITY.pattern}",
-    link=r"[^\[\]]{0,1000}+\]\([^\s()]*?(?:issues|pull|discussions)/\d",
+_CLOSING_ON_PAGE = _first_letter(
+    *_closing(
+        f"(?>{_UNSEEN}*)",
+        between=f"{_UNSEEN}|{_ENTITY.pattern}",
+        link=r"[^\[\]]{0,1000}+\]\([^\s()]*?(?:issues|pull|discussions)/\d",
+    )
 )
 _SKIP_CI = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]", re.IGNORECASE)
 
@@ -83,9 +94,15 @@ def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_
 
 
 def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
-    """One line for a title: no line break, mention, closing keyword, CI directive or secret."""
+    """One line for a title: no line break, CI directive or secret, and no closing keyword where the title becomes the
+    message of a commit. A mention in a title notifies nobody, so all else reads and copies as it was written."""
     line = " ".join(without_directives(output_filter.mask(visible(text))).split())
-    return defuse(line)[:limit].rstrip()
+    return _BEFORE_REFERENCE.sub(_name_issue, line)[:limit].rstrip()
+
+
+def _name_issue(before: re.Match[str]) -> str:
+    """With a word between keyword and reference GitHub closes nothing."""
+    return f"{before[0]}issue " if before[0][-1] in " (" else f"{before[0]} issue "
 
 
 def defuse(text: str) -> str:
@@ -95,7 +112,7 @@ def defuse(text: str) -> str:
 
 def without_directives(text: str) -> str:
     """Text without `[skip ci]` and its kin, also none that forms when one is taken out."""
-    return _SKIP_CI.sub(lambda match: match[0].replace(" ", f" {ZERO_WIDTH}"), _SKIP_CI.sub("", text))
+    return _SKIP_CI.sub(lambda match: f"({match[0][1:-1]})", _SKIP_CI.sub("", text))
 
 
 def visible(text: str) -> str:
@@ -130,9 +147,10 @@ def _filtered(text: str, output_filter: OutputFilter) -> str:
 
 
 def _without_commands(part: Part) -> str:
-    """No line begins with a slash; in prose nobody is mentioned (in code GitHub mentions nobody)."""
+    """No line begins with a command; in prose nobody is mentioned (in code GitHub mentions nobody)."""
     if part.code:
-        return re.sub(r"(?m)^([ \t]*)/", rf"\1{ZERO_WIDTH}/", part.text)
+        # Paths and comments of a program are copied as they stand.
+        return re.sub(r"(?m)^([ \t]*)/(?=\w[^\s/]*+(?!/))", rf"\1{ZERO_WIDTH}/", part.text)
     mentions_none = around_code(part.text, lambda prose: _MENTION.sub("@" + ZERO_WIDTH, prose))
     closes_none = _CLOSING_ON_PAGE.sub(r"\1" + ZERO_WIDTH, mentions_none)
     return re.sub(r"(?m)^([ \t]*)/", r"\1\\/", closes_none)

@@ -71,7 +71,11 @@ TABLE = {
     "a fold": ("<details>\n<summary>a</summary>\n\nb\n</details>", "<details>\n<summary>a</summary>\n\nb\n</details>"),
     "a fold left open": ("<details>\n\nb", "<details>\n\nb\n\n</details>"),
     "a slash command": ("/close\n  /lgtm\na /path", "\\/close\n  \\/lgtm\na /path"),
-    "a slash command in a fence": ("```\n/close\n```", f"```\n{Z}/close\n```"),
+    "a slash command in a fence": ("```\n/close\n /kind bug\n```", f"```\n{Z}/close\n {Z}/kind bug\n```"),
+    "paths and comments in a fence": (
+        "```js\n// a\n/* b */\n/usr/bin/env\n```",
+        "```js\n// a\n/* b */\n/usr/bin/env\n```",
+    ),
     "code in a fence": ("```py\n@dec\n# ![a](https://evil.com)\n```", "```py\n@dec\n# ![a](https://evil.com)\n```"),
     "a closing keyword in a fence": ("```\nfixes #1\n```", f"```\nf{Z}ixes #1\n```"),
     "a fence left open": ("```\ncode", "```\ncode\n```"),
@@ -81,7 +85,7 @@ TABLE = {
     ),
     "an indented fence": ("  ```\n```\n@bob", f"```\n```\n@{Z}bob"),
     "a skip directive": ("done [skip ci] [ci skip]", "done  "),
-    "a skip directive inside another": ("[skip [skip ci]ci]", f"[skip {Z}ci]"),
+    "a skip directive inside another": ("[skip [skip ci]ci]", "(skip ci)"),
     "hidden characters": ("a\u202eb\u200bc\U000e0041d\x00e\r\nf", "abcde\nf"),
     "a secret": (f"token {SECRET}", "token ***"),
     "a secret with hidden characters in it": (f"token {SECRET[:5]}{Z}{SECRET[5:]}", "token ***"),
@@ -188,9 +192,30 @@ def test_no_text_makes_the_filter_slow(text: str) -> None:
 
 
 def test_a_title_is_one_line_without_anything_that_acts() -> None:
-    line = filter_line(f"Fix @bob\n[skip ci] fixes #1 {SECRET}", FILTER)
-    assert line == f"Fix @{Z}bob f{Z}ixes #1 ***"
+    line = filter_line(f"Fix it\n[skip ci] fixes #1 {SECRET}", FILTER)
+    assert line == "Fix it fixes issue #1 ***"
     assert len(filter_line("x" * 900, FILTER)) == 240
+
+
+TITLES = {
+    "a package": ("Bump `@types/node` and @babel/core", "Bump `@types/node` and @babel/core"),
+    "a decorator": ("Let @cache keep nothing", "Let @cache keep nothing"),
+    "an address": ("Stop mail to a@example.org", "Stop mail to a@example.org"),
+    "a reference": ("Follow up on #12", "Follow up on #12"),
+    "closing keywords": ("Fix #1 (closes #2), resolve: GH-3", "Fix issue #1 (closes issue #2), resolve: issue GH-3"),
+    "a keyword in brackets": ("Crash (fixes (#12))", "Crash (fixes (issue #12))"),
+    "a keyword right before": ("fixes#12 and Closes:#13", "fixes issue #12 and Closes: issue #13"),
+    "a URL": ("fixed https://github.com/o/r/issues/4", "fixed issue https://github.com/o/r/issues/4"),
+    "another repository": ("Closes o/r#5", "Closes issue o/r#5"),
+    "a directive inside another": ("Go [skip [skip ci]ci] on", "Go (skip ci) on"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TITLES.values(), ids=TITLES)
+def test_a_title_reads_as_it_was_written_and_closes_nothing_when_it_becomes_a_commit(text: str, expected: str) -> None:
+    """A title is no Markdown and notifies nobody, so nothing invisible is put into it."""
+    assert filter_line(text, FILTER) == expected
+    assert filter_line(expected, FILTER) == expected
 
 
 WORDS = """

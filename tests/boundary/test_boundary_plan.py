@@ -208,11 +208,11 @@ def test_what_the_model_wrote_is_filtered_everywhere() -> None:
         "release": {"tag": "v1", "name": dirty, "body": dirty},
     }
     planned = plan(answer, commits=COMMITS, allowed_effects=("comment", "pull_request", "release"))
-    clean = "@\u200bbob f\u200bixes #1 ***"
+    clean, title = "@\u200bbob f\u200bixes #1 ***", "@bob fixes issue #1 ***"
     opened, released = effect(planned, OpenPullRequest), effect(planned, CreateRelease)
     assert effect(planned, PostComment).body == clean
-    assert (opened.title, opened.body.splitlines()[0]) == (clean, clean)
-    assert (released.name, released.body) == (clean, clean)
+    assert (opened.title, opened.body.splitlines()[0]) == (title, clean)
+    assert (released.name, released.body) == (title, clean)
 
 
 def test_the_answers_comment_replaces_the_summary() -> None:
