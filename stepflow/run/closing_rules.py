@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.commit_policy import COMMIT_LESS, name_some, printable, rewrite_advice
 from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.domain.checkout import named
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch
 from stepflow.domain.event import Noted
@@ -76,11 +77,19 @@ class ClosingRules:
         plan = self._plan(step, answer, bundle.commits if bundle else 0)
         self._pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
         if plan.no_changes:
-            yield Violation(message=plan.no_changes, advice=_NO_CHANGES, refuses=False)
+            yield from self._judge_no_commit(step, plan.no_changes)
         if bundle:
             yield from self._judge_commits(bundle.commit, file)
         for objection in plan.objections:
             yield Violation(message=objection, advice=_OBJECTION, refuses=False)
+
+    def _judge_no_commit(self, step: Step, message: str) -> Iterator[Violation]:
+        """A closing without a commit, unless there are files to commit and the step has a check of its own for them."""
+        uncommitted = self._toolbox.tree().uncommitted
+        if uncommitted and step.validation and any(each.validator.clean_tree for each in step.validation.conditions):
+            return
+        left = f" Not committed: {named(uncommitted)}." if uncommitted else ""
+        yield Violation(message=f"{message}{left}", advice=_NO_CHANGES, refuses=False)
 
     def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:
         from stepflow.boundary.commit_check import check_commits  # noqa: PLC0415 - loads requests, as PyGithub does

@@ -262,6 +262,21 @@ def test_a_change_that_is_demanded_and_not_there_is_asked_for(world: World) -> N
     assert "Make the change and commit it" in retry_prompt(world)
 
 
+def test_work_that_was_not_committed_is_left_to_the_check_for_it(world: World) -> None:
+    github(world, closeBy="merge")
+    done = world.run(did("echo new > NEW.md", GREET))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert (checks(world, done, "git-clean"), checks(world, done)) == ([(False, "retry"), (True, None)], [])
+
+
+def test_work_that_was_not_committed_is_named_where_no_check_is_for_it(world: World) -> None:
+    no_validators(world)
+    github(world, closeBy="merge")
+    done = world.run(did("echo new > NEW.md; echo more >> README.md", GREET))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "Not committed: NEW.md, README.md." in retry_prompt(world)
+
+
 def test_an_agent_that_insists_that_nothing_is_to_be_changed_ends_as_before(world: World) -> None:
     no_validators(world)
     github(world, closeBy="merge")
