@@ -18,6 +18,7 @@ from stepflow.domain.event import ToolCalled
 from stepflow.journal.reader import read_journal
 from stepflow.run.scenarios import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git
+from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def commented() -> dict[str, Any]:
 def play(runner: Runner, scenario: str, **inputs: str) -> tuple[Invocation, dict[str, Any]]:
     """One run of the scenario: what the job saw, and its report."""
     done = runner.run(commented(), name="issue_comment", scenario=str(HERE / scenario), **inputs)
-    assert "report" in done.outputs, done.log
+    assert done.outputs.get("report"), done.log
     return done, json.loads(Path(done.outputs["report"]).read_text())
 
 
@@ -128,8 +129,9 @@ class TestWithItsTypeChecker:
         runner = make_runner(shared_folder / "github", deno)
         state = State("o/r", permissions={"bob": "write"})
         state.add_issue(7, "Blank lines are counted", "They should not be.", labels=["in-progress", "bug"])
-        with GitHubServer(state, TOKEN) as github:
-            addresses = {"github_api_url": github.api_url, "github_server_url": github.plain_url}
+        with GitServer(shared_folder / "served", TOKEN) as server, GitHubServer(state, TOKEN) as github:
+            git("push", "--quiet", str(server.create("o/r")), "HEAD:main", cwd=runner.checkout)
+            addresses = {"github_api_url": github.api_url, "github_server_url": server.url}
             done, report = play(runner, "iterator.yaml", boundary="github", github_token=TOKEN, **addresses)
         assert_as_expected(report, "iterator.yaml")
         effects = effects_of(report, "applied")
