@@ -33,11 +33,12 @@ class Entry:
 
 
 class _Level:
-    """One open folder on the way down: its name, what tells it apart from every other, the folders still to visit."""
+    """One open folder on the way down: its name, what tells it apart from every other, the length of its path, the
+    folders still to visit."""
 
-    def __init__(self, name: bytes, folder: int) -> None:
+    def __init__(self, name: bytes, folder: int, length: int) -> None:
         info = os.fstat(folder)
-        self.name = name
+        self.name, self.length = name, length
         self._number = (info.st_dev, info.st_ino)
         self.waiting: list[bytes] = []
 
@@ -72,26 +73,26 @@ def walk_at(above: int, top: bytes, left: list[str], *, closed: Set[bytes] = fro
 
 
 def _walk_folder(above: int, top: bytes, left: list[str], closed: Set[bytes]) -> Iterator[Entry]:
-    folder = os.open(top, FOLDER_FLAGS, dir_fd=above)
-    levels = [_Level(b"", folder)]
+    folder, path = os.open(top, FOLDER_FLAGS, dir_fd=above), b""
+    levels = [_Level(b"", folder, 0)]
     try:
-        yield from _visit(folder, levels, left, closed)
+        yield from _visit(folder, path, levels[-1].waiting, left, closed)
         while levels:
             if levels[-1].waiting:
                 name = levels[-1].waiting.pop()
-                inner = _enter_level(folder, name, levels, left)
+                inner = _enter_level(folder, name, path + b"/" + name, left)
                 if inner is None:
                     continue
                 os.close(folder)
-                folder = inner
-                levels.append(_Level(name, folder))
-                yield from _visit(folder, levels, left, closed)
+                folder, path = inner, path + b"/" + name
+                levels.append(_Level(name, folder, len(path)))
+                yield from _visit(folder, path, levels[-1].waiting, left, closed)
                 continue
             levels.pop()
             if levels:
                 outer = _leave(folder, above, top, levels)
                 os.close(folder)
-                folder = outer
+                folder, path = outer, path[: levels[-1].length]
     finally:
         os.close(folder)
 
@@ -107,21 +108,20 @@ def noted(path: bytes, left: list[str]) -> Iterator[None]:
         left.append(_problem(path, exc))
 
 
-def _visit(folder: int, levels: list[_Level], left: list[str], closed: Set[bytes]) -> Iterator[Entry]:
+def _visit(folder: int, path: bytes, waiting: list[bytes], left: list[str], closed: Set[bytes]) -> Iterator[Entry]:
     """Every entry of the folder; its own folders are noted for later."""
-    prefix = b"/".join(level.name for level in levels)
     entries: list[tuple[bytes, bool]] = []
-    with noted(prefix, left), os.scandir(folder) as scanned:
+    with noted(path, left), os.scandir(folder) as scanned:
         entries = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in scanned)
     for name, is_folder in entries:
         if is_folder and name not in closed:
-            levels[-1].waiting.append(name)
-        yield Entry(folder=folder, name=name, path=prefix + b"/" + name)
+            waiting.append(name)
+        yield Entry(folder=folder, name=name, path=path + b"/" + name)
 
 
-def _enter_level(folder: int, name: bytes, levels: list[_Level], left: list[str]) -> int | None:
+def _enter_level(folder: int, name: bytes, path: bytes, left: list[str]) -> int | None:
     inner = None
-    with noted(b"/".join([*(level.name for level in levels), name]), left):
+    with noted(path, left):
         inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
     return inner  # noqa: RET504 - None where that failed
 
@@ -139,7 +139,7 @@ def _leave(folder: int, above: int, top: bytes, levels: list[_Level]) -> int:
         os.close(here)
         raise OSError(errno.ESTALE, "the folder was replaced while it was being walked")
     for depth, level in enumerate(levels[1:], start=1):
-        inner = _enter_level(here, level.name, levels[:depth], [])
+        inner = _enter_level(here, level.name, level.name, [])
         if inner is None or not level.is_at(inner):
             if inner is not None:
                 os.close(inner)
@@ -172,35 +172,40 @@ def remove_tree(folder: int, name: str) -> None:
     if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=folder)
         return
-    opened = [name]
     here = _enter(folder, name)
+    opened, waiting = [name], [_remove_files(here)]
     try:
         while opened:
-            if (inner := _empty(here)) is None:
+            if not waiting[-1]:
+                waiting.pop()
                 above = os.open("..", FOLDER_FLAGS, dir_fd=here)
                 os.close(here)
                 here = above
                 with contextlib.suppress(FileNotFoundError):
                     os.rmdir(opened.pop(), dir_fd=here)
                 continue
+            inner = waiting[-1].pop()
             with contextlib.suppress(FileNotFoundError):
                 below = _enter(here, inner)
                 os.close(here)
                 here = below
                 opened.append(inner)
+                waiting.append(_remove_files(here))
     finally:
         os.close(here)
 
 
-def _empty(folder: int) -> str | None:
-    """Remove every file up to the first folder; its name."""
+def _remove_files(folder: int) -> list[str]:
+    """Remove every file; the names of the folders."""
+    folders = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                return entry.name
+                folders.append(entry.name)
+                continue
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(entry.name, dir_fd=folder)
-    return None
+    return folders
 
 
 def _enter(folder: int, name: str) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stepflow.sandbox.copies import copy_checkout
 from stepflow.sandbox.credentials.files import Budget, opened_folder, read_tree
-from stepflow.sandbox.tree_walk import noted, walk
+from stepflow.sandbox.tree_walk import noted, remove_path, walk
 
 
 @pytest.fixture
@@ -89,3 +92,49 @@ def test_files_that_vanish_while_a_checkout_is_copied_are_left_out(tmp_path: Pat
     copy_checkout(source, target)
     remover.join()
     assert {f"{number:04}" for number in range(1900)} <= {path.name for path in target.iterdir()}
+
+
+def nest(top: Path, depth: int) -> None:
+    """So many folders, one in the other, which no path can name."""
+    top.mkdir()
+    folder = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+
+
+def calls_of(work: Callable[[], object]) -> list[str]:
+    """The names of the functions that the work calls, in their order: what it costs, whatever else the machine does."""
+    called: list[str] = []
+
+    def follow(frame: object, event: str, function: object) -> None:
+        if event in ("call", "c_call"):
+            called.append(getattr(function, "__name__", ""))
+
+    sys.setprofile(follow)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+@pytest.mark.parametrize("work", [lambda top: list(walk(top, [])), remove_path], ids=["walk", "remove"])
+def test_the_cost_of_a_folder_does_not_grow_with_its_depth(tmp_path: Path, work: Callable[[Path], object]) -> None:
+    for name, depth in (("short", 1000), ("long", 3000)):
+        nest(tmp_path / name, depth)
+    short, long = (len(calls_of(lambda name=name: work(tmp_path / name))) for name in ("short", "long"))
+    assert long < 3.1 * short
+    remove_path(tmp_path / "long")
+    remove_path(tmp_path / "short")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_read_once_however_many_are_in_it(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"top/{number}").mkdir(parents=True)
+    assert calls_of(lambda: remove_path(tmp_path / "top")).count("scandir") == 301
+    assert list(tmp_path.iterdir()) == []
