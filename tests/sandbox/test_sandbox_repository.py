@@ -17,6 +17,16 @@ def bundle(box, base: str, max_bytes: int = 10**7) -> tuple[BundleInfo | None, b
     return box.toolbox.stream_bundle(base, pieces.extend, max_bytes=max_bytes), bytes(pieces)
 
 
+#: A commit of ten million files, of which git has eight trees and one blob.
+TREE_BOMB = r"""
+tree=$(printf '100644 blob %s\tf\n' $(echo x | git hash-object -w --stdin) | git mktree)
+for level in 1 2 3 4 5 6 7; do
+  tree=$(for name in 0 1 2 3 4 5 6 7 8 9; do printf '040000 tree %s\t%s\n' $tree $name; done | git mktree)
+done
+git update-ref HEAD $(git commit-tree -p HEAD -m bomb $tree)
+"""
+
+
 class TestTree:
     def test_a_clean_checkout_has_nothing_uncommitted(self, box):
         state = box.toolbox.tree()
@@ -73,6 +83,15 @@ class TestTree:
         box.toolbox.tree()
         assert (box.checkout / ".git/index").read_bytes() == before
         assert box.bash("ls -A $TMPDIR").text == ""
+
+    def test_trees_that_hold_one_another_are_not_gone_through(self, box):
+        base = box.toolbox.tree().commit
+        assert box.sh(TREE_BOMB).exit_code == 0
+        assert "the commit has more than 200001 files" in box.toolbox.tree().problem
+        info, data = bundle(box, base)
+        assert info
+        assert (info.commits, info.changes) == (1, None)
+        assert len(data) < 10_000
 
     def test_a_folder_without_a_repository_says_so(self, open_folder):
         plain = open_folder / "plain"

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .git import Repository, check_repository_fingerprint, engine_git, git, listing, said
+from .git import MOST_CHANGED, Repository, check_repository_fingerprint, engine_git, git, listing, said
 from .paths import FILE_FLAGS, Refusal, digest
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Start:
     names; `nested` are the ignore files of folders that git did not track; `submodules` are the commits of submodules
     and `submodule_files` the digests of the files that git tracked in them; `attribute_lines` are those of the commit;
     `excused` are the differences that git did not show even then, such as files that a sparse checkout leaves out or a
-    filter makes, with their digests.
+    filter makes, with their digests. A commit with more than `most_files` is not looked at.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -142,6 +142,7 @@ class Start:
     submodule_files: Mapping[str, str]
     attribute_lines: frozenset[bytes] | None = None
     excused: Mapping[str, str] = field(default_factory=dict)
+    most_files: int | None = None
 
 
 def read_start(children: ChildProcesses, top: str) -> Start:
@@ -161,8 +162,9 @@ def read_start(children: ChildProcesses, top: str) -> Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """What an index holds beside plain content: rule files and submodules, each path with its object."""
+    """What an index holds: how many paths, and of rule files and submodules each path with its object."""
 
+    count: int
     files: Mapping[str, str]
     submodules: Mapping[str, str]
 
@@ -171,10 +173,11 @@ def read_entries(ask: Callable[..., Ended]) -> Entries:
     """Read them from the index that `ask` runs git with. Raises `Refusal`."""
     files: dict[str, str] = {}
     submodules: dict[str, str] = {}
-    rest = b""
+    count, rest = 0, b""
 
     def feed(data: bytes) -> None:
-        nonlocal rest
+        nonlocal count, rest
+        count += data.count(b"\0")
         *records, rest = (rest + data).split(b"\0")
         for record in records:
             if not record.startswith(_SUBMODULE) and not record.endswith(_RULE_FILES):
@@ -187,15 +190,16 @@ def read_entries(ask: Callable[..., Ended]) -> Entries:
                 files[path] = name
 
     said(ask("ls-files", "--stage", "-z", "--full-name", stdout=feed))
-    return Entries(files=files, submodules=submodules)
+    return Entries(count=count, files=files, submodules=submodules)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRules:
-    """What a commit says of its files, as one file each, and the `files` that say it; with an index of it that knows
-    the files' times."""
+    """What a commit says of its files, as one file each, and the `files` that say it; how many files it has, and an
+    index of it that knows their times."""
 
     commit: str
+    count: int
     ignores: bytes
     attributes: bytes
     attribute_lines: frozenset[bytes]
@@ -297,7 +301,9 @@ class TreeWatch:
         look = self.look()
         assert self._rules  # noqa: S101 - `look` sets it or raises
         loose = {name: data for name, data in start.loose.items() if name not in self._rules.files}
-        start = self._start = replace(start, attribute_lines=self._rules.attribute_lines, loose=loose)
+        most_files = self._rules.count + MOST_CHANGED
+        start = replace(start, attribute_lines=self._rules.attribute_lines, loose=loose, most_files=most_files)
+        self._start = start
         if not look.differences:
             return look
         shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
@@ -377,6 +383,8 @@ def _read_commit(own: EngineGit, commit: str, start: Start, known: CommitRules |
         own.write("index", known.index)
         rules = known
     else:
+        if start.most_files is not None:
+            own.count_files("HEAD", start.most_files)
         own.ask("read-tree", "HEAD")
         rules = _rules_of(own, commit, start)
     own.write("info/attributes", rules.attributes)
@@ -394,6 +402,7 @@ def _rules_of(own: EngineGit, commit: str, start: Start) -> CommitRules:
     lines = (line for folder, data in attributes.items() for line in _attribute_lines(folder, data))
     return CommitRules(
         commit=commit,
+        count=entries.count,
         ignores=start.excludes + ignore_rules(ignores),
         attributes=attribute_rules(attributes, start.attribute_lines) + start.attributes,
         attribute_lines=frozenset(lines),

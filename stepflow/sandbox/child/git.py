@@ -34,6 +34,11 @@ _LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _LISTING_BYTES = 32 * 1024 * 1024
+#: More changed files than this are not looked at one by one: trees that hold one another make any number of them out of
+#: a few bytes.
+MOST_CHANGED = 200_000
+#: Lines are not counted where this many files or more are new; nothing with so many is pushed.
+_MOST_NEW = 20_000
 _SMALL_FILE = 4096
 #: So many paths of one kind are listed.
 FILES_LIMIT = 1000
@@ -182,6 +187,19 @@ class EngineGit:
         if output.left_out:
             raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
         return [record for record in output.text().split("\0") if record]
+
+    def count_files(self, commit: str, most: int | None = None) -> int:
+        """How many files a commit has. Raises `Refusal` for more than so many, before git goes through the others."""
+        count = 0
+
+        def take(data: bytes) -> None:
+            nonlocal count
+            count += data.count(b"\0")
+            if most is not None and count > most:
+                raise Refusal(f"the commit has more than {most} files")
+
+        self.stream("ls-tree", "-r", "-z", "--name-only", commit, sink=take)
+        return count
 
     def line(self, *arguments: str) -> str:
         """The one line that git prints. Raises `Refusal`."""
@@ -347,9 +365,10 @@ def bundle(
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
-    """The lines added and removed by HEAD, per file and in all; None where git cannot compare, as with a base of which
-    the clone lacks files: the commits can be taken out of it all the same."""
+    """The lines added and removed by HEAD, per file and in all; None for too many files and where git cannot compare,
+    as with a base of which the clone lacks files: the commits can be taken out of it all the same."""
     try:
+        own.count_files("HEAD", own.count_files(base) + _MOST_NEW)
         lines = own.ask("diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", base, "HEAD")
     except Refusal:
         return None

@@ -7,6 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, cast
 
+from .git import MOST_CHANGED
 from .paths import Refusal, reason
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from .snapshot_git import SnapshotGit
 
-#: A tree with more changed files than this has forgotten an ignore file.
-MOST_CHANGED = 200_000
 _CLOSED_FOLDER = re.compile(rb"^warning: could not open directory '(.*?)/?': (.*)$", re.MULTILINE)
 _UNREADABLE = re.compile(rb"^fatal: Unable to process path (.*)$", re.MULTILINE)
 _MOST_UNREADABLE = 20
