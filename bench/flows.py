@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 MODEL = "claude-opus-5-5"
-OUTPUT_BYTES = 1200
+NOTES, OUTPUT_BYTES = 4, 1200
 AGENT = "bencher"
 SYSTEM = """You look after a small repository. In each step you read its notes with the shell, compare them, and say
 what you found.
@@ -16,21 +16,21 @@ what you found.
 Work only in the repository that you stand in. Read before you judge, and quote what you read. Keep to the step that you
 are asked for; the next one gets what you say in `summary`, and nothing else of what you saw. Do not change a file
 unless the step asks for it. When a command fails, read what it says before you try another one."""
-PROMPT = """Read the files `notes/1.txt` to `notes/4.txt` one after the other, compare them, and say in one or two
+PROMPT = """Read the files `notes/1.txt` to `notes/{last}.txt` one after the other, compare them, and say in one or two
 sentences what you found.
 
 What the step before this one said: {before}"""
 NOTHING_BEFORE = "nothing; this is the first step."
 
 
-def make_flow(folder: Path, steps: int) -> Path:
+def make_flow(folder: Path, steps: int, *, notes: int = NOTES, output_bytes: int = OUTPUT_BYTES) -> Path:
     """A checkout with `.agent/bencher` in an empty folder, and `task.json` beside it."""
     checkout = folder / "checkout"
     (checkout / "notes").mkdir(parents=True)
-    for number in range(1, 5):
+    for number in range(1, notes + 1):
         text = " ".join(f"On day {day} of week {number} all was well." for day in range(100))
-        (checkout / "notes" / f"{number}.txt").write_text(text[: OUTPUT_BYTES - 1] + "\n")
-    write_agent(checkout / ".agent" / AGENT, steps)
+        (checkout / "notes" / f"{number}.txt").write_text(text[: output_bytes - 1] + "\n")
+    write_agent(checkout / ".agent" / AGENT, steps, notes=notes)
     author = ("-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
     for command in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "Begin")):
         subprocess.run(("git", *author, *command), cwd=checkout, check=True)
@@ -38,16 +38,21 @@ def make_flow(folder: Path, steps: int) -> Path:
         "model": MODEL,
         "steps": steps,
         "system": SYSTEM,
-        "prompt": PROMPT,
+        "prompt": prompt_of(notes, "{before}"),
         "nothing_before": NOTHING_BEFORE,
-        "schema": _answer_schema("next"),
+        "schema": answer_schema("next"),
     }
     (folder / "task.json").write_text(json.dumps(task))
     return checkout
 
 
-def write_agent(folder: Path, steps: int) -> None:
-    """An agent of so many steps in a row."""
+def prompt_of(notes: int, before: str) -> str:
+    """What each step is asked."""
+    return PROMPT.format(last=notes, before=before)
+
+
+def write_agent(folder: Path, steps: int, *, notes: int = NOTES) -> None:
+    """An agent of so many steps in a row, two at least; the last one, which closes, reads only a few notes."""
     names = ["initial.notes", *(f"continuation.look{number}" for number in range(2, steps)), "closure.notes"]
     registry = {
         "agentId": AGENT,
@@ -63,18 +68,21 @@ def write_agent(folder: Path, steps: int) -> None:
         "description": "Compares notes",
         "runner": {
             "flow": {"systemPromptPath": "prompts/system.md", "defaultModel": MODEL},
-            "verdict": {"type": "detect:graph", "config": {"maxIterations": steps + 5}},
+            "verdict": {
+                "type": "detect:graph",
+                "config": {"maxIterations": steps + 5, "maxTurnsPerStep": max(50, notes + 5)},
+            },
             "integrations": {"github": {"enabled": False}},
         },
     }
     files = {
         "agent.json": json.dumps(agent),
         "steps_registry.json": json.dumps(registry),
-        "schemas/steps.json": json.dumps({word: _answer_schema(word) for word in ("next", "handoff", "closing")}),
+        "schemas/steps.json": json.dumps({word: answer_schema(word) for word in ("next", "handoff", "closing")}),
         "prompts/system.md": SYSTEM,
-        "prompts/steps/initial/notes/f_default.md": PROMPT.format(before=NOTHING_BEFORE),
-        "prompts/steps/continuation/notes/f_default.md": PROMPT.format(before="{uv-before}"),
-        "prompts/steps/closure/notes/f_default.md": PROMPT.format(before="{uv-before}"),
+        "prompts/steps/initial/notes/f_default.md": prompt_of(notes, NOTHING_BEFORE),
+        "prompts/steps/continuation/notes/f_default.md": prompt_of(notes, "{uv-before}"),
+        "prompts/steps/closure/notes/f_default.md": prompt_of(NOTES, "{uv-before}"),
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +111,8 @@ def _step(names: list[str], index: int) -> dict[str, Any]:
     return step
 
 
-def _answer_schema(intent: str) -> dict[str, Any]:
+def answer_schema(intent: str) -> dict[str, Any]:
+    """What a step has to answer."""
     return {
         "type": "object",
         "additionalProperties": False,

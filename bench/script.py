@@ -1,15 +1,15 @@
-"""What the model says: in each step four calls of the shell, then an answer that fits the requested schema.
+"""What the model says: in each step a call of the shell for each note, then an answer that fits the requested schema.
 
-What a step has done so far is read from its conversation.
+What a step is asked and has done so far is read from its conversation.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
-CALLS = 4
 #: The tool by which pydantic-ai takes a typed answer.
 ANSWERING = "final_result"
 
@@ -18,13 +18,14 @@ _numbers = itertools.count(1)
 
 def reply_to(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """The content and the stop reason of the next turn of this conversation."""
+    notes = int(re.findall(r"notes/(\d+)\.txt", json.dumps(body["messages"][0]["content"]))[1])
     tools = {tool["name"]: tool for tool in body.get("tools", ())}
     called = sum(
         block.get("type") == "tool_use"
         for message in body["messages"]
         for block in (message["content"] if isinstance(message["content"], list) else ())
     )
-    if called < CALLS:
+    if called < notes:
         return [_use("bash", {"command": f"cat notes/{called + 1}.txt"})], "tool_use"
     if ANSWERING in tools:
         return [_use(ANSWERING, _answer(tools[ANSWERING]["input_schema"]))], "tool_use"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _CLEARING = "clear_tool_uses_20250919"
 #: The newest results, which the model is still working with.
-_KEPT_RESULTS = 5
+KEPT_RESULTS = 5
 #: Results are cleared once a conversation fills this share of the window.
 _TRIGGER_SHARE = 0.75
 #: Each clearing is paid for with a part of the cached prefix: less than this share of the window is not worth it.
@@ -32,7 +32,7 @@ def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | 
     edit: JsonObject = {
         "type": _CLEARING,
         "trigger": {"type": "input_tokens", "value": int(window * _TRIGGER_SHARE)},
-        "keep": {"type": "tool_uses", "value": _KEPT_RESULTS},
+        "keep": {"type": "tool_uses", "value": KEPT_RESULTS},
         "clear_at_least": {"type": "input_tokens", "value": int(window * _LEAST_SHARE)},
     }
     return {"edits": [edit]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import text_block
 from stepflow.domain.words import Strategy
 from stepflow.engine.native_schema import native_schema
+from stepflow.model.context_editing import KEPT_RESULTS
 from stepflow.model.models import resolve_model
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
     The service keeps everything up to a breakpoint: tools, then system, then messages; four are allowed. The one at the
     top level of the body moves with the last block, which serves the turns of one conversation. What later steps and
     repeated steps begin with needs its own: the tools, the part of the system prompt that all steps share, and the
-    step's part.
+    step's part. The last one gives way to one inside a longer conversation.
     `cacheable`: so many characters at the beginning of the system prompt are the same in every step.
     """
     if "cache_control" not in body:
@@ -85,12 +86,43 @@ def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
     match body.get("tools"):
         case [*others, dict(last)]:
             marked["tools"] = [*others, last | _MARK]
+    messages = body["messages"] if isinstance(body["messages"], list) else []
+    settled = _find_settled(messages)
+    if settled is not None:
+        marked["messages"] = [*messages[:settled], _mark_last(messages[settled]), *messages[settled + 1 :]]
     match body.get("system"):
         case str(system):
-            marked["system"] = _blocks(system[:cacheable], system[cacheable:])
+            blocks = [text_block(part) for part in (system[:cacheable], system[cacheable:]) if part.strip()]
+            most = len(blocks) if settled is None else 1
+            marked["system"] = [block | _MARK if number < most else block for number, block in enumerate(blocks)]
     return marked
 
 
-def _blocks(*parts: str) -> list[JsonValue]:
-    """A text block of the system prompt for each part that holds something; the service takes no empty one."""
-    return [text_block(part) | _MARK for part in parts if part.strip()]
+def _find_settled(messages: list[JsonValue]) -> int | None:
+    """The newest message of ours behind which there are as many results as the service keeps when it clears old ones;
+    None in a short conversation.
+
+    What comes before it is the same in the next request, although one more result may be cleared there. And the service
+    looks for what it knows at most 20 blocks before a breakpoint, which is less than a turn with many calls adds.
+    """
+    results = 0
+    for number in range(len(messages) - 1, -1, -1):
+        message = messages[number]
+        if not isinstance(message, dict) or message.get("role") != "user":
+            continue
+        if results >= KEPT_RESULTS:
+            return number
+        results += sum(isinstance(block, dict) and block.get("type") == "tool_result" for block in _content(message))
+    return None
+
+
+def _mark_last(message: JsonValue) -> JsonValue:
+    match message:
+        case {"role": role, "content": [*before, dict(last)]}:
+            return {"role": role, "content": [*before, last | _MARK]}
+    return message
+
+
+def _content(message: JsonObject) -> list[JsonValue]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []

@@ -36,6 +36,7 @@ from tests.servers.messages_api_rules import (
     name_answer,
     prefixes_of,
     problems_of,
+    without_breakpoints,
 )
 
 __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "answers", "calls", "says"]
@@ -169,6 +170,7 @@ class MessagesApi(LoopbackServer):
 
 
 def _segments_of(body: Json) -> list[str]:
+    body = without_breakpoints(body)
     segments = [json.dumps(body.get("tools", [])), json.dumps(body.get("system", ""))]
     return segments + [json.dumps(block) for message in body["messages"] for block in blocks_of(message)]
 

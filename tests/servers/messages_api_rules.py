@@ -82,18 +82,19 @@ def prefixes_of(body: Json) -> list[str]:
 
 
 def _digestible(value: Any) -> bytes:
-    return json.dumps(_without_breakpoints(value), sort_keys=True).encode()
+    return json.dumps(without_breakpoints(value), sort_keys=True).encode()
 
 
 def name_answer(content: Any) -> str:
     """What an answer is known by when it comes back."""
-    return json.dumps(_without_breakpoints(content), sort_keys=True)
+    return json.dumps(without_breakpoints(content), sort_keys=True)
 
 
-def _without_breakpoints(value: Any) -> Any:
+def without_breakpoints(value: Any) -> Any:
+    """The same at any depth without `cache_control`, which is no part of what is cached."""
     if isinstance(value, dict):
-        return {key: _without_breakpoints(inner) for key, inner in value.items() if key != "cache_control"}
-    return [_without_breakpoints(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_breakpoints(inner) for key, inner in value.items() if key != "cache_control"}
+    return [without_breakpoints(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _problems_of_prefix(body: Json, given: Prefixes) -> Iterator[str]:
