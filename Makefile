@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # The tests start some hundred programs: none of them compiles the packages again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test whole browser image e2e e2e-security bench lint size docs lock
+.PHONY: help demo test whole browser image e2e e2e-security bench bench-tokens lint size docs lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with
 RUNS ?= 7
 bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes bench/README.md (RUNS=7, about 8 minutes)
 	$(BIN)/python -m bench $(RUNS)
+
+bench-tokens: $(VENV)/.run .venv-bench/.done ## only what is billed, which no clock changes; writes that part of bench/README.md
+	$(BIN)/python -m bench 0
 
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

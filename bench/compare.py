@@ -1,4 +1,4 @@
-"""The same flows through stepflow, a bare script and its peers, in turn: time, memory, and what they are billed."""
+"""The same flows through stepflow, a bare script and its peers, in turn: time and memory."""
 
 from __future__ import annotations
 
@@ -38,17 +38,14 @@ class Run(NamedTuple):
     seconds: float
     first: float
     peak_kib: int
-    billed: float
 
 
 class Figures(NamedTuple):
-    """The medians of one runner; tokens of the small flow and of the large one."""
+    """The medians of one runner."""
 
     first_s: float
     step_ms: float
     peak_mb: float
-    billed_small: float
-    billed_large: float
 
 
 def compare(runs: int) -> dict[str, Figures]:
@@ -58,7 +55,7 @@ def compare(runs: int) -> dict[str, Figures]:
         for number in range(runs + 1):
             for steps in (SMALL, LARGE) if number else (SMALL,):
                 for runner in RUNNERS:
-                    run = _run(runner, server, steps)
+                    run = run_flow(runner, server, steps)
                     # The first one is for nothing: it reads the disk and leaves Python's compiled files.
                     if number:
                         done[runner, steps].append(run)
@@ -72,12 +69,11 @@ def _figures(small: list[Run], large: list[Run]) -> Figures:
         first_s=statistics.median(run.first for run in small + large),
         step_ms=more / (LARGE - SMALL) * 1000,
         peak_mb=statistics.median(run.peak_kib for run in large) / 1024,
-        billed_small=statistics.median(run.billed for run in small),
-        billed_large=statistics.median(run.billed for run in large),
     )
 
 
-def _run(runner: str, server: ModelServer, steps: int) -> Run:
+def run_flow(runner: str, server: ModelServer, steps: int) -> Run:
+    """Run the flow of so many steps once; the server knows then what was asked."""
     with tempfile.TemporaryDirectory(prefix="stepflow-bench-") as name:
         folder = Path(name)
         # The tools' user may enter.
@@ -87,7 +83,7 @@ def _run(runner: str, server: ModelServer, steps: int) -> Run:
         begun = time.monotonic()
         with (folder / "output").open("w+") as output:
             process = subprocess.Popen(
-                _command(runner, server.url, folder), env=ENVIRONMENT, cwd=folder, stdout=output, stderr=output
+                command(runner, server.url, folder), env=ENVIRONMENT, cwd=folder, stdout=output, stderr=output
             )
             over, peak = threading.Event(), [0]
             watching = threading.Thread(target=_watch, args=(process.pid, over, peak))
@@ -103,10 +99,11 @@ def _run(runner: str, server: ModelServer, steps: int) -> Run:
         if code or requests != steps * REQUESTS_PER_STEP:
             said = (folder / "output").read_text()[-1000:]
             raise SystemExit(f"{runner} ended with code {code} after {requests} requests:\n{said}")
-        return Run(seconds, server.first - begun, peak[0], server.accounts.billed)
+        return Run(seconds, server.first - begun, peak[0])
 
 
-def _command(runner: str, url: str, folder: Path) -> list[str]:
+def command(runner: str, url: str, folder: Path) -> list[str]:
+    """The words that start a runner on the work in a folder."""
     if runner in PROGRAMS:
         return [str(PEERS_PYTHON), str(ROOT / "bench" / "peers" / PROGRAMS[runner]), url, str(folder)]
     isolation = "required" if os.getuid() == 0 else "best-effort"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from bench.compare import Figures
 
-BEGIN, END = "<!-- made by `make bench` -->", "<!-- end of what `make bench` made -->"
 PEERS = ("pydantic-ai", "LangGraph")
 
 
@@ -20,35 +19,33 @@ class Target(NamedTuple):
     is_met: bool | None
 
 
-def replace_tables(page: str, tables: str) -> str:
-    """The page with the newest tables; what people wrote around them stays."""
-    whole = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+def replace_tables(page: str, target: str, tables: str) -> str:
+    """The page with the newest tables of a target of make; what people wrote around them stays."""
+    begin, end = f"<!-- made by `make {target}` -->", f"<!-- end of what `make {target}` made -->"
+    whole = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)
     if not whole.search(page):
-        raise ValueError(f"bench/README.md lacks the line {BEGIN} or {END}")
-    return whole.sub(lambda _: f"{BEGIN}\n\n{tables}\n\n{END}", page)
+        raise ValueError(f"bench/README.md lacks the line {begin} or {end}")
+    return whole.sub(lambda _: f"{begin}\n\n{tables}\n\n{end}", page)
 
 
 def comparison(compared: dict[str, Figures]) -> str:
     """A row for each runner."""
-    head = "| | first request, s | per step, ms | peak memory, MB | input tokens billed, 3 steps | 33 steps |"
+    head = "| | first request, s | per step, ms | peak memory, MB |"
     rows = [
-        f"| {name} | {each.first_s:.2f} | {each.step_ms:.0f} | {each.peak_mb:.0f} | {each.billed_small:,.0f} | "
-        f"{each.billed_large:,.0f} |"
-        for name, each in compared.items()
+        f"| {name} | {each.first_s:.2f} | {each.step_ms:.0f} | {each.peak_mb:.0f} |" for name, each in compared.items()
     ]
-    return "\n".join((head, "| --- | ---: | ---: | ---: | ---: | ---: |", *rows))
+    return "\n".join((head, "| --- | ---: | ---: | ---: |", *rows))
 
 
 def judge(compared: dict[str, Figures]) -> list[Target]:
-    """The targets that the floor and the peers set."""
-    own, floor = compared["stepflow"], compared["floor"]
+    """The targets that the peers set."""
+    own = compared["stepflow"]
 
     def beside_best_peer(name: str, key: str, most: float) -> Target:
         best = min(PEERS, key=lambda peer: getattr(compared[peer], key))
         return at_most(name, getattr(own, key) / getattr(compared[best], key), most, f"× {best}, the best peer")
 
     return [
-        at_most("input tokens billed, 33 steps", own.billed_large / floor.billed_large, 1.2, "× the floor"),
         beside_best_peer("time to first request", "first_s", 1),
         beside_best_peer("peak memory, all processes", "peak_mb", 1),
         beside_best_peer("time per step, sandbox and snapshots on", "step_ms", 1.25),

@@ -27,6 +27,7 @@ class ModelServer(ThreadingHTTPServer):
     def reset(self) -> None:
         """A new customer."""
         self.accounts = Accounts()
+        self.bodies: list[dict[str, Any]] = []
         self.first = 0.0
 
 
@@ -41,6 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.first = self.server.first or time.monotonic()
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.bodies.append(body)
         message = _message(body, self.server.accounts.take(body))
         streamed = body.get("stream", False)
         data = "".join(_events(message)) if streamed else json.dumps(message)
