@@ -23,7 +23,7 @@ from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.reports import write_missing
+from stepflow.run.reports import write_files, write_missing
 from stepflow.run.repository_copy import bundle_of, repository_copy
 from stepflow.run.request import RunRequest, locate_repository, login_files_in, restore_folder, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
@@ -170,8 +170,9 @@ def _bring_back(copied: RepositoryCopy, prepared: Prepared, report: RunReport, c
     except StepflowError as error:
         print(harmless(prepared.request.redactor(f"stepflow: {error}")), file=sys.stderr)
         show_lines(console, commits_saved(bundle))
-        reason = f"Completion loop: {error} The commits are kept in {bundle}."
-        return replace(report, outcome=outcome_of(error), success=False, reason=prepared.request.redactor(reason))
+        reason = prepared.request.redactor(f"Completion loop: {error} The commits are kept in {bundle}.")
+        report = replace(report, outcome=outcome_of(error), success=False, reason=reason)
+        show_lines(console, write_files(prepared.request.folder, report, {}))
     return report
 
 

@@ -16,6 +16,7 @@ from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport,
 from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
+from stepflow.boundary.target_branch import WORK_IS_KEPT
 from stepflow.domain.checkout import Closing, named
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import Violation
@@ -384,8 +385,11 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
     if applied.outcome is Outcome.COMPLETED:
         _note(run, "info", "applied")
         return completed, applied.is_pushed
-    _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
-    return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}"), applied.is_pushed
+    reason = applied.reason
+    if run.work.bundle and not applied.is_pushed and WORK_IS_KEPT not in reason:
+        reason = f"{reason} {WORK_IS_KEPT}"
+    _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {reason}")
+    return Ending(outcome=applied.outcome, reason=f"Completion loop: {reason}"), applied.is_pushed
 
 
 def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:

@@ -77,12 +77,14 @@ def _git(repository: Path, *words: str, may_fail: bool = False) -> str:
             env=environment | {"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
             check=False,
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise BoundaryError(f"git does not run in {repository}: {exc}.", hint="Install git.") from exc
     if done.returncode and not may_fail:
-        raise BoundaryError(f"git failed in {repository}: {done.stderr.strip()}.")
+        said = done.stderr.encode(errors="surrogateescape").decode(errors="replace").strip()
+        raise BoundaryError(f"git failed in {repository}: {said}.")
     return done.stdout.strip()

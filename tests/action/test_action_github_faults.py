@@ -188,7 +188,7 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
         "let people add such files",
     ),
     "no way in": (lambda world: world.git_server.fail("/git-receive-pack$", 403, times=99), "contents: write"),
-    "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99), "not there"),
+    "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99, skip=1), "not there"),
 }
 
 
@@ -201,6 +201,8 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, show: Callable[[
     assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
     assert effects(done) == {kind: "failed" if kind == "push_branch" else "planned" for kind in KINDS}
     assert says in done.outputs["reason"]
+    assert "The commits are kept in work.bundle" in done.outputs["reason"]
+    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
     assert door.branches().keys() == {"main"}
     (door.served / "hooks" / "pre-receive").unlink(missing_ok=True)
     show(f"GitHub fault | push refused by {why:20} boundary_failed exit 1  then {next_try(door)}")

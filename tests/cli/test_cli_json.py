@@ -252,3 +252,13 @@ def test_a_branch_that_cannot_be_made_is_in_the_report(checkout: Path, capsys: p
     assert "issue-7.lock" in str(report["reason"])
     assert err.count("stepflow: ") == 1
     assert f"git fetch {folder}/work.bundle HEAD" in err
+    written = json.loads((folder / "report.json").read_text())
+    assert (written["outcome"], written["reason"]) == (report["outcome"], report["reason"])
+
+
+def test_a_branch_whose_name_is_no_text_stands_in_nobodys_way(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git("update-ref", b"refs/heads/caf\xe9".decode(errors="surrogateescape"), "HEAD", cwd=checkout)
+    assert main([*run_words(checkout, checkout.parent / "run"), "--json"]) == 0
+    assert only_object(capsys.readouterr().out)["outcome"] == "completed"

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class GitRequest:
 @dataclass
 class GitFault:
     """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection; `after_write` lets the
-    request have its effect first; `headers` and `content` are sent as they are."""
+    request have its effect first; `headers` and `content` are sent as they are; `skip` so many that fit are spared."""
 
     path: str
     status: int
@@ -44,6 +44,7 @@ class GitFault:
     content: str = "injected"
     headers: tuple[tuple[str, str], ...] = ()
     method: str = ""
+    skip: int = 0
 
     def fits(self, method: str, path: str) -> bool:
         return self.times > 0 and method.startswith(self.method) and re.search(self.path, path) is not None
@@ -52,12 +53,13 @@ class GitFault:
 @dataclass(frozen=True)
 class Attachment:
     """What is at an address below the server's own: a file, or where it leads. `announced` is the length that the
-    server gives of it, None for the true one."""
+    server gives of it, None for the true one; of `fails` the last is the status of the next answer."""
 
     content: bytes = b""
     type: str = "image/png"
     leads_to: str = ""
     announced: int | None = None
+    fails: list[int] = field(default_factory=list)
 
 
 class GitServer(LoopbackServer):
@@ -129,6 +131,8 @@ class _Handler(Handler):
             self._answer(403, [], b"Permission denied\n")
             return
         fault = next((fault for fault in self._git.faults if fault.fits(self.command, self.path)), None)
+        if fault and fault.skip:
+            fault.skip, fault = fault.skip - 1, None
         if fault:
             fault.times -= 1
         if fault and not fault.after_write:
@@ -162,6 +166,9 @@ class _Handler(Handler):
     def _attach(self, attachment: Attachment) -> None:
         self._git.asked.append(self.path)
         self._git.leaked += [self.path] if {"Authorization", "Cookie"} & set(self.headers) else []
+        if attachment.fails:
+            self._fail(GitFault("", attachment.fails.pop()))
+            return
         length = len(attachment.content) if attachment.announced is None else attachment.announced
         self.send_response(302 if attachment.leads_to else 200)
         if attachment.leads_to:
