@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_check import Commit, check_commits
 from stepflow.boundary.commit_policy import CommitRules, clean_message
-from stepflow.boundary.git import Git, GitFailed, Remote, tree_of
+from stepflow.boundary.git import Git, GitFailed, Remote, follow_move, tree_of
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import (
@@ -78,13 +78,7 @@ class BundlePush:
 
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
-        try:
-            return self._push(self.remote_url, branch, author, fast_forward)
-        except GitFailed as exc:
-            # Git is to follow no redirect with a credential: where the repository is now, GitHub's API tells.
-            if not exc.moved or self.present_url is None or (url := self.present_url()) == self.remote_url:
-                raise
-        return self._push(url, branch, author, fast_forward)
+        return follow_move(self.remote_url, self.present_url, lambda url: self._push(url, branch, author, fast_forward))
 
     def _push(self, url: str, branch: str, author: Account, fast_forward: bool) -> Pushed:
         remote = Remote(url=url, token=self.token)

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_policy import Change
@@ -25,9 +25,10 @@ from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+T = TypeVar("T")
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): the branch is looked at before it is written."
 _PREFIX = (
@@ -68,7 +69,10 @@ _REASON_HINTS = {
 }
 _NO_LOGIN = ("could not read Username", "Authentication failed")
 _REFUSED_LOGIN = "The token is not accepted: check `github-token`."
-_ABSENT = "The repository is not there (any more), or the token may not see it: check `github-server-url`."
+_ABSENT = (
+    "The repository is not there (any more), or the token may not see it: check `github-server-url`, and that "
+    "`github-token` is for this repository."
+)
 _ARCHIVED = "This repository was archived"
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
@@ -107,7 +111,9 @@ class GitFailed(GitHubFailed):
         self.said = said
         by_git = _SERVER.sub("", written)
         found = _STATUS.search(by_git)
-        self.status = int(found[1]) if found else None
+        # Of this status git says no number.
+        absent = NOT_FOUND if by_git.rstrip().endswith("not found") else None
+        self.status = int(found[1]) if found else absent
         login = any(sign in by_git for sign in _NO_LOGIN)
         self.denied = login or self.status in (UNAUTHORIZED, FORBIDDEN)
         self.passes, self.limited = bool(_PASSES.search(by_git)), self.status == TOO_MANY
@@ -139,7 +145,6 @@ def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]
     for begin, hint in _REASON_HINTS.items():
         if any(reason.startswith(begin) for reason in reasons):
             return hint
-    by_git = _SERVER.sub("", written)
     if failed.denied and failed.status != FORBIDDEN:
         return _REFUSED_LOGIN
     if failed.denied:
@@ -147,7 +152,7 @@ def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]
             return "The repository is archived, so nobody can write to it."
         what = "push" if command == "push" else "read the repository"
         return f"The token may not {what}: the job needs `contents: write`."
-    return _ABSENT if failed.status == NOT_FOUND or by_git.rstrip().endswith("not found") else ""
+    return _ABSENT if failed.status == NOT_FOUND else ""
 
 
 def _shorten(written: str) -> str:
@@ -182,6 +187,17 @@ _CONFIG = {
     # What the server already holds is not ours to judge: old history may have oddities that fsck rejects.
     "fetch.fsckObjects": "false",
 }
+
+
+def follow_move(url: str, present_url: Callable[[], str] | None, ask: Callable[[str], T]) -> T:
+    """What `ask` gives at the address, or at the present one where the repository has another by now. Git is to follow
+    no redirect with a credential: GitHub's API tells where the repository is."""
+    try:
+        return ask(url)
+    except GitFailed as exc:
+        if not exc.moved or present_url is None or (present := present_url()) == url:
+            raise
+    return ask(present)
 
 
 class TooMuch(BoundaryError):

@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, quote
 import github
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import GONE, VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
+from stepflow.boundary.github_client import GONE, VENDOR_ERRORS, GitHubClient, link_to, split_url
+from stepflow.boundary.github_failures import read_failed, write_failed
 from stepflow.boundary.github_graphql import (
     CREATE_COMMIT,
     REPLY,
@@ -50,43 +51,21 @@ from stepflow.boundary.github_types import (
 )
 from stepflow.boundary.retry_policy import NOT_FOUND, RetryPolicy
 from stepflow.domain.connection import DIRECT, Connection
+from stepflow.domain.run import ImageProblem
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Permission
-from stepflow.errors import InputError
+from stepflow.errors import BoundaryError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.figures import Spent
-    from stepflow.domain.run import ImageProblem
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="GitHub")
 W = TypeVar("W", bound="GitHubWriter")
-
-_READ_HINTS = {
-    401: "The token is not accepted: check `read-token`.",
-    403: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
-    NOT_FOUND: "There is no such {subject}, or it cannot be seen with this token: check the number and `read-token`.",
-}
-#: What a method reads, where it is not an issue, and the permission that it takes.
-_ISSUE, _PULL_REQUEST, _RUN = ("issue", "issues"), ("pull request", "pull-requests"), ("run or job", "actions")
-_SUBJECTS = {
-    "open_pull_requests": _PULL_REQUEST,
-    "pull_request": _PULL_REQUEST,
-    "pull_request_commits": _PULL_REQUEST,
-    "pull_request_files": _PULL_REQUEST,
-    "review_threads": _PULL_REQUEST,
-    "failed_jobs": _RUN,
-    "job_log": _RUN,
-    "contains": ("branch", "contents"),
-}
-_NO_LIST = (
-    "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
-    "permission `issues: read`."
-)
 
 
 def _translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
@@ -167,6 +146,20 @@ class GitHub:
         role = Role.model_validate(data)
         known = (name for name in (role.role_name, role.permission) if name in set(Permission))
         return next(known, Permission.NONE)
+
+    @_reading
+    def full_name(self) -> str:
+        """The repository's present name, also when it was renamed."""
+        return self._read_repository().full_name
+
+    def scope_problem(self, *, private: bool | None) -> str:
+        """Why this token cannot write, by the scopes that GitHub's answers so far have named; empty where they named
+        none, as for the tokens of jobs and Apps."""
+        scopes: set[str] = set(filter(None, self._client.oauth_scopes or ()))
+        enough = {"repo"} if private else {"repo", "public_repo"}
+        if not scopes or scopes & enough:
+            return ""
+        return f"The token has the scopes {', '.join(sorted(scopes))}, which do not let it write to {self._repository}."
 
     @_reading
     def viewer(self) -> Account:
@@ -285,7 +278,15 @@ class GitHubReader(GitHub):
         return tuple(text.html for text in RenderedText.many([issue, *comments]))
 
     def image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
-        """The image at the address of an attachment, read without the token, or why there is none."""
+        """The image at the address of an attachment, read without the token, or why there is none. Raises nothing: a
+        run can do without an image."""
+        try:
+            return self._read_image(address, hosts)
+        except (BoundaryError, InputError):
+            return ImageProblem.FAILED
+
+    @_reading
+    def _read_image(self, address: str, hosts: frozenset[str]) -> bytes | ImageProblem:
         return self._client.stored_image(address, hosts=hosts)
 
     @_reading
@@ -331,13 +332,7 @@ class GitHubReader(GitHub):
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or another number can mend is an `InputError`."""
-        failed = write_failed(action, self._repository, exc, self._redactor, connection=self._connection)
-        if failed.status not in _READ_HINTS:
-            return failed
-        wrong_list = action == "issues_page" and failed.status == NOT_FOUND
-        subject, permission = _SUBJECTS.get(action, _ISSUE)
-        hint = _READ_HINTS[failed.status].format(subject=subject, permission=permission)
-        return InputError(failed.message, hint=_NO_LIST if wrong_list else hint)
+        return read_failed(action, self._repository, exc, self._redactor, connection=self._connection)
 
 
 class GitHubWriter(GitHub):
@@ -359,11 +354,6 @@ class GitHubWriter(GitHub):
     def default_branch(self) -> str:
         """The repository's default branch."""
         return self._read_repository().default_branch
-
-    @_reading
-    def full_name(self) -> str:
-        """The repository's present name, also when it was renamed."""
-        return self._read_repository().full_name
 
     @_reading
     def issue(self, number: int) -> IssueNow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -22,14 +22,13 @@ from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectio
 
 from stepflow.boundary.connection import configure_session
 from stepflow.boundary.images import is_at
-from stepflow.boundary.retry_policy import CONFLICT, FORBIDDEN, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
-from stepflow.domain.connection import DIRECT, Connection, certificate_problem, is_loopback, stays_closed
+from stepflow.boundary.retry_policy import CONFLICT, FORBIDDEN, NOT_FOUND, SERVER_ERRORS, TOO_MANY
+from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from stepflow.domain.secrets import Redactor
 
 TIMEOUT_SECONDS = 30
 #: The version of the REST API whose answers `github_types` reads. Enterprise Server knows no newer one in all releases.
@@ -44,20 +43,6 @@ MOST_REDIRECTS = 5
 _CHUNK = 65_536
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
-_AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
-_HINTS = {
-    None: f"The answer was lost or is none of GitHub's: check the network and proxies. {_AGAIN}",
-    401: "The token is not accepted: check `github-token`.",
-    FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
-    "`pull-requests: write`.",
-    NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
-    "the job.",
-    CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
-    GONE: "The issue was deleted, or issues are turned off in the repository's settings: commits that were pushed are "
-    "on their branch.",
-    UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
-    TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
-}
 #: What the status of an answer would be in REST, by the type of GraphQL's error.
 _GRAPHQL_STATUS = {
     "FORBIDDEN": FORBIDDEN,
@@ -68,54 +53,6 @@ _GRAPHQL_STATUS = {
     "INTERNAL": SERVER_ERRORS,
     "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
-#: Whole messages of GitHub's that say more than their status.
-_MESSAGE_HINTS = {
-    (FORBIDDEN, "Unable to create comment because issue is locked."): "The issue is locked: unlock it, then start the "
-    "run again.",
-    (FORBIDDEN, "Repository was archived so is read-only."): "The repository is archived, so nobody can write to it.",
-    (
-        GONE,
-        "This issue was deleted",
-    ): "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
-    (GONE, "Issues are disabled for this repo"): "Issues are turned off in the repository: turn them on (Settings → "
-    "General → Features), then start the run again; commits that were pushed are on their branch.",
-    (GONE, "Issues has been disabled in this repository."): "Issues are turned off in the repository: turn them on "
-    "(Settings → General → Features), then start the run again; commits that were pushed are on their branch.",
-}
-#: What the calls of the API do, in words.
-_DOING = {
-    "add_labels": "put labels on the issue",
-    "close_issue": "close the issue",
-    "comments": "read the issue's comments",
-    "create_comment": "comment on the issue",
-    "create_commit": "write a commit",
-    "create_pull_request": "open the pull request",
-    "create_release": "create the release",
-    "contains": "compare a branch with a commit",
-    "failed_jobs": "list the jobs of a workflow run",
-    "issue": "read the issue",
-    "issues_page": "list the issues",
-    "job_log": "give the log of a job",
-    "open_pull_requests": "list the open pull requests",
-    "permission": "say what permission somebody has",
-    "pull_request": "read the pull request",
-    "pull_request_commits": "list the commits of the pull request",
-    "pull_request_files": "list the files of the pull request",
-    "releases": "list the releases",
-    "remove_label": "take a label off the issue",
-    "reply_to_thread": "reply in a review thread",
-    "resolve_thread": "resolve a review thread",
-    "review_thread": "read a review thread",
-    "review_threads": "read the review threads",
-    "update_comment": "update the comment",
-    "update_pull_request": "update the pull request",
-    "update_refs": "move the branch",
-    "viewer": "say whose the token is",
-}
-_MOVED = (
-    "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
-    "issue where it is now."
-)
 
 
 class Redirected(Exception):
@@ -253,18 +190,19 @@ class GitHubClient(Requester):
             return _end(response.iter_content(_CHUNK), last_bytes)
 
     def stored_image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
-        """What is at the address of an attachment, as long as it leads to no other hosts than these. Raises nothing:
-        a run can do without an image."""
-        with suppress(requests.RequestException):
-            for _ in range(MOST_REDIRECTS):
-                if not is_at(address, hosts):
-                    return ImageProblem.LED_AWAY
-                with self._stored(address) as response:
-                    if response.status_code == OK:
-                        return _whole(response.iter_content(_CHUNK)) or ImageProblem.TOO_LARGE
-                    if response.status_code not in REDIRECTS:
-                        break
-                    address = urljoin(address, response.headers.get("location", ""))
+        """What is at the address of an attachment, as long as it leads to no other hosts than these."""
+        for _ in range(MOST_REDIRECTS):
+            if not is_at(address, hosts):
+                return ImageProblem.LED_AWAY
+            with self._stored(address) as response:
+                status = response.status_code
+                if status == OK:
+                    return _whole(response.iter_content(_CHUNK)) or ImageProblem.TOO_LARGE
+                if status == TOO_MANY or status >= SERVER_ERRORS:
+                    raise self.createException(status, dict(response.headers), {})
+                if status not in REDIRECTS:
+                    break
+                address = urljoin(address, response.headers.get("location", ""))
         return ImageProblem.FAILED
 
     @contextmanager
@@ -396,68 +334,3 @@ def link_to(headers: Mapping[str, str], relation: str) -> str | None:
     """The address behind a relation of the `Link` header, such as `next`."""
     links = requests.utils.parse_header_links(headers.get("link", ""))
     return next((link["url"] for link in links if link.get("rel") == relation), None)
-
-
-def write_failed(
-    method: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
-) -> WriteFailed:
-    """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
-    failure = f"GitHub did not {_DOING.get(method, 'answer ' + method.replace('_', ' '))} in {repository}"
-    if isinstance(exc, Redirected):
-        return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
-    if not isinstance(exc, github.GithubException):
-        return _unanswered(failure, exc, redactor, connection)
-    headers = exc.headers or {}
-    status = TOO_MANY if _is_limit(exc, headers) else exc.status
-    said = redactor(_said(exc))[:LONGEST_DETAIL]
-    message = exc.data.get("message") if isinstance(exc.data, dict) else None
-    hint = _MESSAGE_HINTS.get((exc.status, str(message)), _HINTS.get(status, ""))
-    message = redactor(f"{failure}: it answered {exc.status} ({said}).")
-    failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
-    failed.invalid_fields = _invalid_fields(exc)
-    failed.retry_after = _number(headers.get("retry-after"))
-    if headers.get("x-ratelimit-remaining") == "0":
-        failed.resets_at = _number(headers.get("x-ratelimit-reset"))
-    return failed
-
-
-def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
-    """No answer of GitHub's came: the way is closed, or something else answered."""
-    said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
-    problem = certificate_problem(said)
-    if problem:
-        what = f"its certificate does not count{connection.through}: {problem}"
-    else:
-        what = f"no usable answer came{connection.through} ({type(exc).__name__})"
-    lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
-    failed = WriteFailed(
-        redactor(f"{failure}: {what}."), hint=(connection.advice(said) if lost else "") or _HINTS[None]
-    )
-    return failed.given_up() if stays_closed(said) else failed
-
-
-def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
-    """Whether the answer is a rate limit: GitHub says so with 429, or with 403 and words or headers."""
-    says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and says_so)
-    return limited or exc.status == TOO_MANY
-
-
-def _number(text: str | None) -> float | None:
-    """The seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
-    return float(text) if text is not None and text.isascii() and text.isdigit() else None
-
-
-def _invalid_fields(exc: github.GithubException) -> frozenset[str]:
-    errors = exc.data.get("errors") if isinstance(exc.data, dict) else None
-    listed = errors if isinstance(errors, list) else []
-    return frozenset(str(e.get("field")) for e in listed if isinstance(e, dict) and e.get("code") == "invalid")
-
-
-def _said(exc: github.GithubException) -> str:
-    if not isinstance(exc.data, dict):
-        return "no message"
-    if "<html" in str(exc.data.get("data", "")).lower():
-        return "an HTML page, as proxies send it"
-    errors = exc.data.get("errors")
-    return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"

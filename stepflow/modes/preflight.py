@@ -33,10 +33,10 @@ from stepflow.run.prepare import (
     scenario_of,
     unset_variables,
 )
-from stepflow.run.readiness import CHECKS
+from stepflow.run.readiness import CHECKS, check_issue
 from stepflow.run.repository_copy import toolbox_in_copy
 from stepflow.run.sandbox import check_mcp_secrets, open_sandbox, outside_of
-from stepflow.run.subject.issue import github_reader, issue_number
+from stepflow.run.subject.issue import demand_scopes, github_reader, issue_number
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
@@ -364,12 +364,25 @@ def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[Pref
 def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[PreflightCheck]:
     with closing(github_reader(request, token)) as reader:
         refusal = check_actor(reader, boundary_settings(request))
+        demand_scopes(reader, request)
+        issue = guarded("issue", lambda: _issue(request, agent, reader)) if agent else ()
         there = reader.labels()
         signatures = tuple(_signatures(request, agent, reader))
     held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
     yield failed("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
+    yield from issue
     yield _labels(request, agent, {name.casefold() for name in there})
     yield from signatures
+
+
+def _issue(request: RunRequest, agent: AgentDefinition, reader: GitHubReader) -> Iterator[PreflightCheck]:
+    """The issue that was named by its number alone: whether it is there, and whether it takes a comment."""
+    number = request.trigger.issue_number
+    if number is None or request.trigger.locked is not None:
+        return
+    now = reader.issue(number)
+    if check_issue(replace(request, trigger=replace(request.trigger, locked=now.locked)), agent) is not None:
+        yield ok("issue", f"#{number} is {now.state} and takes comments")
 
 
 def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitHubReader) -> Iterator[PreflightCheck]:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.errors import InputError
 from stepflow.run.head import find_git_folders
 from stepflow.run.inputs import BoundaryMode
+from stepflow.run.subject.issue import github_reader
 from stepflow.sandbox.credentials.config import read_settings
 from stepflow.sandbox.local_branch import check_branch, local_branch
 
@@ -67,6 +69,24 @@ def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[st
         return None
     check_branch(request.source, local_branch(agent.name, request.trigger.issue_number, request.run_id))
     return ()
+
+
+def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """A name that is none would end the plan at the end of the run."""
+    if request.follow_up or not agent.github.pushes:
+        return None
+    if problem := branch_problem(_branch(request, agent), _base(request, agent)):
+        raise InputError(problem)
+    return ()
+
+
+def _branch(request: RunRequest, agent: AgentDefinition) -> str:
+    number = request.trigger.issue_number
+    return branch_of(agent, f"issue-{number}" if number else f"run-{request.run_id}")
+
+
+def _base(request: RunRequest, agent: AgentDefinition) -> str:
+    return agent.github.pull_request.base or request.branch or request.trigger.default_branch
 
 
 def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
@@ -142,7 +162,7 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
 
 
-def _check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Nobody but people with write access comments on a locked issue, and the job's token is none of them."""
     github, number = agent.github, request.trigger.issue_number
     comments = github.enabled and github.comment and AllowedEffect.COMMENT in github.allowed_effects
@@ -164,27 +184,29 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
         return None
     from stepflow.boundary.server_check import ServerCheck  # noqa: PLC0415 - loads requests, as PyGithub does
 
-    number = request.trigger.issue_number
-    branch = branch_of(agent, f"issue-{number}" if number else f"run-{request.run_id}")
-    base = agent.github.pull_request.base or request.branch or request.trigger.default_branch
-    if problem := branch_problem(branch, base):
-        raise InputError(problem)
     server = request.inputs.github_server_url.rstrip("/")
+
+    def present_url() -> str:
+        with closing(github_reader(request, token.get_secret_value())) as reader:
+            return f"{server}/{reader.full_name()}.git"
+
     check = ServerCheck(
         url=f"{server}/{request.repository}.git",
         token=token.get_secret_value(),
         redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
+        present_url=present_url,
     )
-    return check.check(commit=commit, branch=branch, base=base)
+    return check.check(commit=commit, branch=_branch(request, agent), base=_base(request, agent))
 
 
 #: In the order in which they are asked, by the name of the preflight's row.
 CHECKS: Mapping[str, Check] = {
     "repository": _check_repository,
+    "branch name": _check_branch_name,
     "local branch": _check_local_branch,
     "git filters": _check_filters,
     "disk": _check_space,
-    "issue": _check_issue,
+    "issue": check_issue,
     "git server": _check_server,
 }

@@ -4,7 +4,7 @@ its own, and for what only tries something (cli.md "run", "rehearse")."""
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from stepflow.journal.writer import MemoryJournal
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up
+from stepflow.run.subject.issue import github_reader
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.credentials.survey import entry_of
@@ -89,7 +90,7 @@ DEPTH = 100
 def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
     """The newest history of the repository on GitHub as a `.git` folder of its own, with HEAD at the commit and the
     branch `base` as `origin/<base>`. The credential that reads it is not kept there."""
-    from stepflow.boundary.git import Git, Remote  # noqa: PLC0415 - loads requests, as PyGithub does
+    from stepflow.boundary.git import Git, Remote, follow_move  # noqa: PLC0415 - loads requests, as PyGithub does
 
     server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
     url = f"{server}/{request.repository}.git"
@@ -101,9 +102,16 @@ def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> 
         connection=request.proxy_config.connection_to(server),
     )
     branch = f"+refs/heads/{base}:refs/remotes/origin/{base}"
-    request.retry_policy.repeat(
-        lambda: git.run_remote("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
-    )
+
+    def fetch(url: str) -> bytes:
+        fetched = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
+        return request.retry_policy.repeat(lambda: git.run_remote(*fetched))
+
+    def present_url() -> str:
+        with closing(github_reader(request, token.get_secret_value() if token else None)) as reader:
+            return f"{server}/{reader.full_name()}.git"
+
+    follow_move(url, present_url, fetch)
     git.run("update-ref", "--no-deref", "HEAD", commit)
     git.run("config", "core.bare", "false")
     # The folder is for tools, who may be somebody else.

@@ -153,6 +153,20 @@ def test_what_is_no_image_of_githubs_is_not_passed_on_and_said(reading: World, c
     assert "signed" not in json.dumps(report(done)["images"])
 
 
+@pytest.mark.parametrize("statuses", [[502], [503, 429], [0]])
+def test_an_image_that_its_server_does_not_give_at_once_is_asked_for_again(reading: World, statuses: list[int]) -> None:
+    done = run(reading, shown(attach(reading, 1, png(), fails=statuses)), solve_without_comment())
+    assert done.outputs["outcome"] == "completed", done.log
+    assert len(images(reading)) == 1
+    assert "not seen" not in done.summary
+
+
+def test_an_image_that_its_server_never_gives_costs_no_run(reading: World) -> None:
+    done = run(reading, shown(attach(reading, 1, png(), fails=[502] * 99)), solve_without_comment())
+    assert done.outputs["outcome"] == "completed", done.log
+    said_everywhere(reading, done, "1 image of the issue was not seen: GitHub did not give it.")
+
+
 def solve_without_comment() -> list[Any]:
     """A closing that leaves the comment to the engine."""
     return [*solve()[:-1], answer("closure.issue", "closing")]

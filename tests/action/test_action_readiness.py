@@ -49,6 +49,17 @@ def base_that_is_gone(world: World) -> None:
     )
 
 
+def repository_that_is_not_there(world: World) -> None:
+    world.git_server.fail("service=git-upload-pack", 404, times=99)
+
+
+def prefix_that_is_none(world: World) -> None:
+    world.edit(
+        "agent.json",
+        lambda agent: agent["runner"]["integrations"]["github"].update(pullRequest={"branchPrefix": "a..b/"}),
+    )
+
+
 def filter_without_program(world: World) -> None:
     (world.checkout / ".gitattributes").write_text("*.bin filter=crypt diff=crypt\n")
     for name, value in (
@@ -68,6 +79,8 @@ CASES = [
     (commit_of_a_step, "is not in the repository on the server"),
     (token_that_reads, "contents: write"),
     (base_that_is_gone, "`dev`"),
+    (repository_that_is_not_there, "`github-token` is for this repository"),
+    (prefix_that_is_none, "pullRequest.branchPrefix"),
     (filter_without_program, "`no-such-program` is not installed"),
 ]
 
@@ -126,6 +139,70 @@ def test_a_filter_that_no_file_goes_through_is_not_missed(world: World) -> None:
     (world.checkout / ".gitattributes").unlink()
     done = world.run(solve())
     assert done.outputs["outcome"] == "completed", done.log
+
+
+def test_a_dry_run_is_told_of_a_branch_that_cannot_be(world: World) -> None:
+    prefix_that_is_none(world)
+    done = world.run(solve(), boundary="dry-run")
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    assert "pullRequest.branchPrefix" in done.outputs["reason"]
+
+
+def test_a_preflight_by_number_is_told_that_the_issue_is_locked(world: World) -> None:
+    world.github.read_token = "github_pat_readonly0123456789"
+    assert "| issue | ✅ ok |" in preflight(world, **{"read-token": world.github.read_token}).summary
+    world.github.state.locked.add(7)
+    done = preflight(world, **{"read-token": world.github.read_token})
+    assert done.outputs["outcome"] == "misconfigured", done.log
+    assert "Issue #7 is locked" in done.outputs["reason"]
+    assert "| actor | ✅ ok |" in done.summary
+
+
+@pytest.mark.parametrize(
+    ("scopes", "private", "says"),
+    [
+        ("gist, read:org", False, "the scopes gist, read:org"),
+        ("public_repo", True, "the scopes public_repo"),
+        ("public_repo, gist", False, ""),
+        ("repo, workflow", True, ""),
+        ("", True, ""),
+    ],
+)
+def test_a_token_whose_scopes_write_nothing_ends_a_run_before_the_model_is_asked(
+    world: World, scopes: str, private: bool, says: str
+) -> None:
+    world.github.scopes = scopes
+    event = label_event()
+    event["repository"]["private"] = private
+    done = world.run(solve(), event, on_failure="nothing")
+    expected = "misconfigured" if says else "completed"
+    assert done.outputs["outcome"] == expected, done.log
+    assert bool(world.model.bodies) is not bool(says)
+    assert says in done.outputs["reason"]
+
+
+def test_a_repository_with_another_name_is_asked_there_and_it_is_said(world: World) -> None:
+    (world.git_server.root / "o" / "new.git").symlink_to(world.served)
+    world.github.state.renamed_to = "o/new"
+    new = (("Location", f"{world.git_server.url}/o/new.git/info/refs"),)
+    world.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)
+    git("branch", "stepflow", "main", cwd=world.served)
+    done = world.run(solve(), on_failure="nothing")
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    git("branch", "-D", "stepflow", cwd=world.served)
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "completed", done.log
+    assert f"The repository is now at {world.git_server.url}/o/new.git" in done.log
+
+
+def test_a_disk_without_room_ends_a_run_before_the_model_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepflow.run.readiness.LEAST_SPACE", 2**70)
+    done = world.run(solve(), on_failure="nothing")
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    assert "MiB are free on the disk of" in done.outputs["reason"]
+    assert "MiB are free on the disk of" in preflight(world).log
 
 
 def test_a_server_that_does_not_answer_is_a_warning(world: World) -> None:

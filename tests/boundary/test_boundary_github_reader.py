@@ -105,3 +105,22 @@ def test_a_failure_names_the_input_to_check_and_no_secret(
     assert READ_TOKEN not in str(caught.value)
     assert caught.value.__cause__ is None
     assert len(github.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("accepted", "words"),
+    [
+        ("issues=read", "it needs `issues: read`."),
+        ("issues=write; pull_requests=write", "it needs `issues: write` or `pull-requests: write`."),
+        ("contents=write,workflows=write", "it needs `contents: write` and `workflows: write`."),
+        ("", "`issues: read`"),
+    ],
+)
+def test_a_token_that_may_not_is_told_what_github_itself_says_it_lacks(
+    reader: GitHubReader, github: GitHubServer, accepted: str, words: str
+) -> None:
+    headers = {"X-Accepted-GitHub-Permissions": accepted}
+    github.fail("GET", ".*", 403, "Resource not accessible by integration", headers=headers)
+    with pytest.raises(InputError) as caught:
+        reader.issue(7)
+    assert words in caught.value.hint

@@ -181,6 +181,8 @@ class GitHubServer(LoopbackServer):
         self.web_url = web_url or self.plain_url
         self.lock = threading.Lock()
         self.log_store = LogStore()
+        #: What every answer says of the token, as it does of a classic one.
+        self.scopes: str | None = None
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression, and fits a mutation by its name too."""
@@ -255,6 +257,12 @@ class _Handler(Handler):
         given = self.headers.get("Authorization", "").removeprefix("token ").removeprefix("Bearer ")
         known = {github.token: "write", **({github.read_token: "read"} if github.read_token else {})}
         return known.get(given, "wrong") if given else "none"
+
+    def end_headers(self) -> None:
+        github: GitHubServer = self.server.github  # type: ignore[attr-defined]
+        if github.scopes is not None:
+            self.send_header("X-OAuth-Scopes", github.scopes)
+        super().end_headers()
 
     def _links(self, path: str, query: dict[str, str], listed: int) -> dict[str, str]:
         """The links to the pages before and after this one, and to the last."""

@@ -15,6 +15,7 @@ from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError
+from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings
 from stepflow.run.trigger import Skip
 
@@ -167,8 +168,18 @@ def _demand_write_access_without_read_token(request: RunRequest, approver: Permi
 
 
 def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Permission = Permission.NONE) -> None:
-    if refusal := check_actor(reader, boundary_settings(request), approver):
+    refusal = check_actor(reader, boundary_settings(request), approver)
+    if refusal:
         raise Refused(refusal)
+    demand_scopes(reader, request)
+
+
+def demand_scopes(reader: GitHubReader, request: RunRequest) -> None:
+    """Raises `InputError` where GitHub has just said that the token which shall write cannot."""
+    read_token, token = request.inputs.read_token, request.inputs.github_token
+    writes = request.inputs.boundary is BoundaryMode.GITHUB and read_token in (None, token)
+    if writes and (problem := reader.scope_problem(private=request.trigger.private)):
+        raise InputError(problem, hint="Give `github-token` a token with the scope `repo`, or the job's own.")
 
 
 def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
