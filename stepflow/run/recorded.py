@@ -101,14 +101,34 @@ class PreviousRun:
     @cached_property
     def state(self) -> RunState:
         """The state that the flow goes on from. Turns that are played again are counted then; an answer that was lost
-        is not asked for again, and paid all the same."""
-        lost = (event for event in self.played if isinstance(event, AnswerLost))
-        return fold(lost, fold(self.events[: self.safe]))
+        or refused is paid all the same."""
+        unplayed = (
+            event
+            for number, event in enumerate(self.events[self.safe :], self.safe)
+            if isinstance(event, AnswerLost) or number in self._refused
+        )
+        return fold(unplayed, fold(self.events[: self.safe]))
 
     @property
     def played(self) -> tuple[Event, ...]:
-        """What is played again."""
-        return self.events[self.safe :]
+        """What is played again: all but a refusal that ended the run, since whoever resumes it asks again."""
+        return tuple(
+            event for number, event in enumerate(self.events) if number >= self.safe and number not in self._refused
+        )
+
+    @cached_property
+    def _refused(self) -> frozenset[int]:
+        """Where the turns stand whose refusal ended the run."""
+        turned, refused = 0, set[int]()
+        for number, event in enumerate(self.events):
+            match event:
+                case ModelTurned():
+                    turned = number
+                case FlowEnded(outcome=Outcome.MODEL_REFUSED):
+                    refused.add(turned)
+                case _:
+                    pass
+        return frozenset(refused)
 
     def to_play(self, structured_output: StructuredOutput) -> tuple[Event, ...]:
         """The same without moves to words that a run with this setting does not make."""
@@ -191,10 +211,10 @@ class PreviousRun:
         return position
 
     def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
-        """Every turn of the model, with the step that asked, as a recording keeps them; without answers that were asked
-        for again in words, since nobody asks a scripted model so."""
+        """Every turn of the model, with the step that asked, as a recording keeps them; without a refusal that was asked
+        again, and without answers that were asked for again in words, since nobody asks a scripted model so."""
         turns, step_id, in_words = list[tuple[str, ModelTurn]](), "", False
-        for event in self.events:
+        for number, event in enumerate(self.events):
             match event:
                 case RunStarted():
                     given = event.options.get("structured-output")
@@ -203,7 +223,7 @@ class PreviousRun:
                     in_words = True
                 case IterationStarted():
                     step_id = event.step_id
-                case ModelTurned():
+                case ModelTurned() if number not in self._refused:
                     turns.append((step_id, turn_of(event)))
                 case UserMessage(format_retry=True) if in_words and turns:
                     if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:

@@ -228,6 +228,17 @@ def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
     assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
 
 
+def test_a_refusal_that_ended_the_run_is_paid_and_asked_again() -> None:
+    refused = replace(turned(""), stop_reason="refusal", usage=Usage(input_tokens=5), cost_usd=0.5)
+    ended = replace(MODEL_FAILED, outcome=Outcome.MODEL_REFUSED)
+    begun = (STARTED, begins("a"), turned("one"))
+    previous = PreviousRun(events=(*begun, refused, ended, resumed(""), refused, ended))
+    assert previous.played == (*begun[1:], ended, resumed(""), ended)
+    assert (previous.state.usage.input_tokens, previous.state.cost_usd) == (10, 1.0)
+    killed = PreviousRun(events=(*begun, refused))
+    assert killed.played == (*begun[1:], refused), "a run that was stopped there has yet to end so"
+
+
 @pytest.mark.parametrize("event", [replace(LOST, cost_usd=-1.0), replace(LOST, usage=Usage(input_tokens=-5))])
 def test_a_lost_answer_that_gives_money_back_is_forged(event: AnswerLost) -> None:
     assert implausible((STARTED, LOST)) == ""

@@ -98,6 +98,23 @@ def test_a_limit_that_was_raised_lets_the_run_go_on(whole: Run, tmp_path: Path) 
     assert same_run(run.play(), whole.result)
 
 
+def test_a_run_that_ended_with_a_refusal_asks_again(whole: Run, tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    refusal = {"stop_reason": "refusal"}
+    # Twice within a step that has worked already: after its two tools.
+    run.rewrite_scenario(lambda data: data["turns"].__setitem__(slice(2, 2), [refusal, refusal]))
+    for _ in range(2):
+        assert run.play(record="recorded.yaml").report.outcome is Outcome.MODEL_REFUSED
+    result = run.play(record="recorded.yaml")
+    assert result == whole.result
+    assert run.kinds().count("tool_call") == whole.kinds().count("tool_call"), "no tool ran again"
+    assert run.kinds().count("model_turn") == whole.kinds().count("model_turn") + 2
+    assert tree_of(run.root) == tree_of(whole.root)
+    again = Run.of(tmp_path / "again")
+    again.scenario.write_text((run.folder / "recorded.yaml").read_text())
+    assert again.play() == whole.result, "a recording has no refusal that was asked again"
+
+
 def test_resuming_a_complete_run_only_reports_it(whole: Run) -> None:
     before = whole.journal.read_bytes()
     report = completed_report(whole.request(resume=str(whole.folder)))
