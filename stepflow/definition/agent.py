@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
 from stepflow.definition.file_models import AgentFile, CompositePart, Runner, VerdictConfig, VerdictSettings
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.mcp import check_servers
+from stepflow.definition.models import check_models
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import field_notes, read_shape
@@ -18,26 +19,11 @@ from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.mcp import MCP_PREFIX, McpServer
 from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
-from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType
+from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10
 DEFAULT_MAX_TURNS = 50
-#: How like an alias a model's name must be, from 0 to 1, to be that alias misspelled.
-LIKE_ALIASES = 0.75
-
-#: The models of Anthropic before those that take every effort: what each takes (platform.claude.com, "Effort").
-_EFFORTS: dict[str, tuple[Effort, ...]] = {
-    **dict.fromkeys(("opus-4-6", "sonnet-4-6", "mythos-preview"), (Effort.LOW, Effort.MEDIUM, Effort.HIGH, Effort.MAX)),
-    "opus-4-5": (Effort.LOW, Effort.MEDIUM, Effort.HIGH),
-    **dict.fromkeys(("sonnet-4-5", "haiku-4-5", "opus-4-1", "opus-4-0", "opus-4", "sonnet-4-0", "sonnet-4"), ()),
-    **dict.fromkeys(("3-7-sonnet", "3-5-sonnet", "3-5-haiku", "3-opus", "3-sonnet", "3-haiku"), ()),
-}
-#: A model's id with the API, on Bedrock (with the profile of a region, or as an ARN) and on Vertex, its date left out.
-_CLAUDE = re.compile(
-    r"(?:arn:aws[^/]*/)?(?:(?:[a-z-]+\.)?anthropic\.)?claude-(?P<name>[a-z0-9-]+?)"
-    r"(?:[-@]\d{8}|[-@]latest|@default)?(?:-v\d+(?::\d+)*)?"
-)
 
 _AT = Pointer("/runner/verdict")
 
@@ -198,8 +184,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)
     check_version(file.version, problems)
-    check_model(runner.flow.default_model, Pointer("/runner/flow/defaultModel"), problems)
-    check_effort(runner.flow.effort, runner.flow.default_model, Pointer("/runner/flow/effort"), problems)
+    check_models(runner.flow, Pointer("/runner/flow"), problems)
     if file.name and file.name != folder.name:
         message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
         fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
@@ -214,28 +199,6 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
             problems.add("SF210", at, message, fix)
     servers = check_servers(file.mcp_servers, problems)
     return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters, mcp_servers=servers)
-
-
-def check_model(name: str | None, at: Pointer, problems: FileProblems) -> None:
-    """Warn about a model that is nearly an alias (SF113); any other name may be one that a server knows."""
-    if name and name not in MODEL_ALIASES and (alias := closest_match(name, MODEL_ALIASES, LIKE_ALIASES)):
-        message = f'the model "{name}" is no alias (did you mean "{alias}"?)'
-        problems.report("SF113", at, message, f'Write "{alias}", unless your server has a model of that name.')
-
-
-def check_effort(effort: Effort | None, model: str | None, at: Pointer, problems: FileProblems) -> None:
-    """Refuse an effort that this model is known not to take (SF117); nothing is known of most models."""
-    known = _CLAUDE.fullmatch(model or "")
-    taken = _EFFORTS.get(known["name"]) if known else None
-    if effort is None or taken is None or effort in taken:
-        return
-    if taken:
-        message = f'the model "{model}" does not know the effort "{effort}"'
-        fix = f"Use {listed(taken)}, or a newer model."
-    else:
-        message = f'the model "{model}" takes no "effort"'
-        fix = 'Remove "effort" where it applies to this model, or use a newer model.'
-    problems.report("SF117", at, message, fix)
 
 
 def check_version(version: str | None, problems: FileProblems) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stepflow.definition.agent import Agent, check_effort, check_model, check_version
+from pydantic.alias_generators import to_snake
+
+from stepflow.definition.agent import Agent, check_version
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
@@ -19,6 +21,7 @@ from stepflow.definition.graph import (
     lost_values,
 )
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
+from stepflow.definition.models import MODEL_KEYS, check_models, own_fallback, own_models
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import PromptFiles, open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -209,7 +212,8 @@ def _step(
         edges=node.edges,
         approvals=node.approvals,
         format_retries=next(number for number in retries if number is not None),
-        model=entry.model,
+        models=own_models(entry),
+        fallback=own_fallback(entry),
         effort=entry.effort or agent.runner.flow.effort,
         max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
         permission_mode=entry.permission_mode,
@@ -321,24 +325,22 @@ def _name_handoffs(
 
 
 def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
-    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and each
-    model no misspelled alias (SF113) and one that takes its effort (SF117)."""
+    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and the models of its
+    steps are ones that can be asked."""
     check_version(registry.version, problems)
     agent_id, name = registry.agent_id, agent.file.name
     if agent_id and name and agent_id != name:
         message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
         problems.add("SF201", "/agentId", message, "Give both the same name.")
     for step_id, entry in registry.steps.items():
-        at, flow = Pointer("/steps") / step_id, agent.runner.flow
-        check_model(entry.model, at / "model", problems)
-        if isinstance(entry, StepEntry) and entry.runner is not None:
-            for key, value in (("effort", entry.effort), ("maxOutputTokens", entry.max_output_tokens)):
-                if value is not None:
-                    message = f'"{key}" has no effect where a command answers instead of the model'
-                    problems.report("SF111", at / key, message, "Remove the key, or leave it.")
-        elif entry.effort or entry.model:
-            key = "effort" if entry.effort else "model"
-            check_effort(entry.effort or flow.effort, entry.model or flow.default_model, at / key, problems)
+        at = Pointer("/steps") / step_id
+        if not isinstance(entry, StepEntry) or entry.runner is None:
+            check_models(entry, at, problems, flow=agent.runner.flow)
+            continue
+        for key in MODEL_KEYS:
+            if to_snake(key) in entry.model_fields_set:
+                message = f'"{key}" has no effect where a command answers instead of the model'
+                problems.report("SF111", at / key, message, "Remove the key, or leave it.")
 
 
 def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> Schemas | None:

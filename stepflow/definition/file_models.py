@@ -23,6 +23,7 @@ Mode = Annotated[PermissionMode, Strict(False)]
 EffortLevel = Annotated[Effort, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
+Models = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 OutputTokens = Annotated[int, Field(ge=1, le=LARGEST_OUTPUT)]
 
 
@@ -68,6 +69,8 @@ class FlowSettings(FileModel):
     prompts: PromptFiles = PromptFiles()
     schemas: SchemaFiles = SchemaFiles()
     default_model: str | None = None
+    models: Models | None = None
+    fallback_model: str | None = None
     effort: EffortLevel | None = None
     max_output_tokens: OutputTokens | None = None
     format_retries: AtLeastZero | None = None
@@ -297,6 +300,8 @@ class StepEntry(FileModel):
     transitions: dict[str, RuleEntry] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
     model: str | None = None
+    models: Models | None = None
+    fallback_model: str | None = None
     effort: EffortLevel | None = None
     max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None
@@ -449,6 +454,8 @@ class CheckStepEntry(FileModel):
     check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
     handoff: list[HandoffEntry] = Field(default_factory=list)
     model: str | None = None
+    models: Models | None = None
+    fallback_model: str | None = None
     effort: EffortLevel | None = None
     max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None

@@ -16,11 +16,13 @@ from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.mcp import LockedServers, read_lock
+from stepflow.definition.models import own_fallback, own_models
 from stepflow.definition.prompt_files import Prompt, TagReporter, shipped_prompt, split_prompt
 from stepflow.definition.repository.guidance import GuidanceFiles
 from stepflow.definition.repository.skills import read_skills
 from stepflow.definition.shapes import FileModel
 from stepflow.domain.definition import (
+    DEFAULT_MODEL,
     AgentDefinition,
     AgentVerdict,
     GitHubSettings,
@@ -30,6 +32,7 @@ from stepflow.domain.definition import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
+from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
@@ -76,7 +79,6 @@ def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
 
 
 DEFAULT_REGISTRY = "steps_registry.json"
-DEFAULT_MODEL = "opus"
 
 _SYSTEM_PATH = "/runner/flow/systemPromptPath"
 _REGISTRY_PATH = "/runner/flow/prompts/registry"
@@ -299,7 +301,8 @@ def _define(
         system_prompt=system_prompt,
         sections=graph.sections,
         parameters=agent.parameters,
-        default_model=runner.flow.default_model or DEFAULT_MODEL,
+        models=own_models(runner.flow) or (Rung(model=DEFAULT_MODEL),),
+        fallback=own_fallback(runner.flow),
         allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
         permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
         github=_github(runner.integrations.github),

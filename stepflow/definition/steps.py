@@ -22,6 +22,7 @@ from stepflow.definition.file_models import (
 )
 from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.gate_paths import GatePaths, is_dotted
+from stepflow.definition.models import MODEL_KEYS
 from stepflow.definition.schemas import Schemas
 from stepflow.domain.definition import Gate, OutcomeRule, StepCheck, Transition
 from stepflow.domain.json import JsonObject, JsonValue
@@ -94,7 +95,7 @@ def read_gate_steps(
             at = node.at / "structuredGate" / "handoffFields"
             node.handed = {path: at / index for index, path in enumerate(node.gate.handoff_fields)}
     for node in sections.values():
-        for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", "effort", "maxOutputTokens"):
+        for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", *MODEL_KEYS):
             if to_snake(key) in node.entry.model_fields_set:
                 message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
                 problems.add("SF111", node.at / key, message, "Remove the key, or leave it.")

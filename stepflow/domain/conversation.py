@@ -147,7 +147,8 @@ class ClearedResults:
 @dataclass(frozen=True, kw_only=True)
 class ModelTurn:
     """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown; `refusal`
-    only where the model refused; `cleared` what the service left out of the request."""
+    only where the model refused; `cleared` what the service left out of the request. `near_price_step`: the next
+    request of this conversation may be so long that the service charges more for each of its tokens."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
@@ -156,6 +157,7 @@ class ModelTurn:
     model: str = ""
     refusal: Refusal | None = None
     cleared: ClearedResults | None = None
+    near_price_step: bool = False
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import Ladder, Rung
 from stepflow.domain.run import GuidanceFile
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
@@ -268,7 +269,8 @@ class Step:
     command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
     a step with an `approval` the run ends until somebody with that permission agrees; `approvals` demand the same
     before its transitions of these words are taken. `guidance` is what it is shown beside the agent's. `tools` are the
-    names of all that it may use, MCP tools among them; None is what the agent allows, and none of these.
+    names of all that it may use, MCP tools among them; None is what the agent allows, and none of these. `models` and
+    `fallback` are the step's own; `effort` is that of rungs that say none.
     """
 
     id: str
@@ -281,7 +283,8 @@ class Step:
     check: StepCheck | None = None
     edges: Mapping[Intent, Transition] = field(default_factory=dict)
     format_retries: int = 2
-    model: str | None = None
+    models: tuple[Rung, ...] = ()
+    fallback: Rung | None = None
     effort: Effort | None = None
     max_output_tokens: int | None = None
     permission_mode: PermissionMode | None = None
@@ -389,6 +392,9 @@ BOUNDARY_RULES = Validator(
 )
 
 
+DEFAULT_MODEL = "opus"
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentDefinition:
     """A sound agent. `steps` are the flow steps by id, in file order; `sections` the prompt fragments by id.
@@ -413,7 +419,8 @@ class AgentDefinition:
     system_prompt: SourceText
     sections: Mapping[str, SourceText] = field(default_factory=dict)
     parameters: tuple[Parameter, ...] = ()
-    default_model: str = "opus"
+    models: tuple[Rung, ...] = (Rung(model=DEFAULT_MODEL),)
+    fallback: Rung | None = None
     allowed_tools: frozenset[str] | None = None
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
     github: GitHubSettings = field(default_factory=GitHubSettings)
@@ -434,6 +441,19 @@ class AgentDefinition:
     def gated(self) -> bool:
         """True when answers or checks lead the flow; false when the verdict runs it (registry.md §5)."""
         return any(step.gate or step.check for step in self.steps.values())
+
+    def ladder_of(self, step: Step, chosen: str | None) -> Ladder:
+        """The models that the step is asked on: its own, else the one `chosen` for the run, else the agent's; then the
+        fallback of the step, else of the agent."""
+        rungs = step.models or ((Rung(model=chosen),) if chosen else self.models)
+        fallback = step.fallback or self.fallback
+        if fallback and fallback.model not in {rung.model for rung in rungs}:
+            rungs = (*rungs, fallback)
+        return Ladder(owner=step.id if step.models or step.fallback else "", rungs=rungs)
+
+    def ladders(self, chosen: str | None) -> dict[str, Ladder]:
+        """The ladder of each step that asks a model, by the step's id."""
+        return {step.id: self.ladder_of(step, chosen) for step in self.steps.values() if step.command is None}
 
     def entry_for(self, kind: FollowUpKind | None) -> str:
         """The id of the step that a follow-up of this kind begins at; None is a run that is no follow-up."""

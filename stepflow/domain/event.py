@@ -17,9 +17,10 @@ from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
 from stepflow.domain.visible_text import RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,12 +255,15 @@ class RunFinished:
 
 @dataclass(frozen=True, kw_only=True)
 class IterationStarted:
-    """A step attempt begins. `model` is empty for a command step."""
+    """A step attempt begins. `model` is empty for a command step; `effort` and `max_output_tokens` are there where the
+    agent says them."""
 
     iteration: int
     step_id: str
     kind: StepKind | None
     model: str
+    effort: Annotated[Effort | None, Field(exclude_if=not_)] = None
+    max_output_tokens: Annotated[int | None, Field(exclude_if=not_)] = None
     event: Literal["iteration_started"] = "iteration_started"
 
 
@@ -303,7 +307,7 @@ class ModelWaited:
 @dataclass(frozen=True, kw_only=True)
 class ModelTurned:
     """The model answered one turn. `content` holds the API's content blocks. Few turns have a `refusal`, or results
-    that the service has `cleared`; no other says so."""
+    that the service has `cleared`, or are `near_price_step`; no other says so."""
 
     content: list[JsonObject]
     stop_reason: str
@@ -313,6 +317,7 @@ class ModelTurned:
     seconds: float
     refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
     cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
+    near_price_step: Annotated[bool, Field(exclude_if=not_)] = False
     event: Literal["model_turn"] = "model_turn"
 
 
@@ -463,6 +468,7 @@ Event = (
     | AnswerLost
     | ToolStarted
     | ContextOverflowed
+    | ModelChanged
     | RequestAdapted
     | ToolCalled
     | CommandRan

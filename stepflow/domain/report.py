@@ -16,10 +16,11 @@ from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.visible_text import RemovedText
-from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
+from stepflow.domain.words import Dialect, Effort, Intent, Outcome, StepKind, VerdictType
 
 #: Fields of a run's report and its history that have another name in JSON (cli.md "Report").
 NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}
@@ -34,10 +35,22 @@ class CheckResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelChange:
+    """A model gave way to the next one: `before` and `to` as they are written in `models` or `fallbackModel`."""
+
+    before: str
+    to: str
+    fallback: bool
+    cause: ClimbCause
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class HistoryEntry:
     """One iteration. `intent` and `target` are None when the iteration produced none; then `transition` is `none`.
 
-    `usage`, `cost_usd` and `seconds` are sums over the iteration; `tool_calls` counts calls, denied ones too.
+    `usage`, `cost_usd` and `seconds` are sums over the iteration; `tool_calls` counts calls, denied ones too. `effort`
+    and `max_output_tokens` are what the agent says of them; `model_change` is what the iteration led to, if it did.
     """
 
     iteration: int
@@ -51,9 +64,12 @@ class HistoryEntry:
     format_retries: int = 0
     tool_calls: int = 0
     model: str = ""
+    effort: Effort | None = None
+    max_output_tokens: int | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
     seconds: float = 0.0
+    model_change: ModelChange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue, map_texts
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.visible_text import seen_part
 from stepflow.domain.words import FailureAction, Intent, Outcome
 
@@ -50,7 +51,8 @@ class RunState(NamedTuple):
     belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
     back. `answers` counts the answers of all steps. `remedies` says what each model's service does not take, as far as
-    that is known; `work_before` what a step did in a conversation that outgrew it, until it begins again.
+    that is known; `rungs` where each ladder stands that was climbed, by its owner; `work_before` is what a step did in
+    a conversation that ended before its answer, until it begins again.
     `base_checks` are the validators as they were before the first
     call of the model, by their commands. `source` is the step whose `transition` led to this one, both empty at the
     entry. `approved` are steps that somebody let begin, until an answer leads to them again; `rejection` says who did
@@ -77,6 +79,7 @@ class RunState(NamedTuple):
     unpriced: bool = False
     violations: int = 0
     remedies: Mapping[str, frozenset[Remedy]] = _NONE
+    rungs: Mapping[str, str] = _NONE
     work_before: str = ""
     base_checks: Mapping[str, BaseChecked] = _NONE
     source: str = ""
@@ -107,12 +110,10 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
         case AnswerLost():
             return _paid(state, event)
         case ContextOverflowed():
-            return state._replace(
-                intent=Intent.REPEAT,
-                retry_prompt=event.retry_prompt,
-                retry_source=event.retry_source,
-                work_before=event.work,
-            )
+            return _begun_again(state, event)
+        case ModelChanged():
+            changed = state._replace(rungs={**state.rungs, event.owner: event.to})
+            return changed if event.cause is ClimbCause.VALIDATOR else _begun_again(changed, event)
         case RequestAdapted():
             known = state.remedies.get(event.model, frozenset())
             return state._replace(remedies={**state.remedies, event.model: known | {event.remedy}})
@@ -155,6 +156,15 @@ def _begun(state: RunState, event: IterationStarted) -> RunState:
         turns=0,
         format_retries=0,
         intent=None,
+    )
+
+
+def _begun_again(state: RunState, event: ContextOverflowed | ModelChanged) -> RunState:
+    return state._replace(
+        intent=Intent.REPEAT,
+        retry_prompt=event.retry_prompt,
+        retry_source=event.retry_source,
+        work_before=event.work,
     )
 
 

@@ -12,20 +12,20 @@ from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_blo
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.event import (
     CommandRan,
-    ContextOverflowed,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
     StepAnswered,
 )
 from stepflow.domain.json import as_text
+from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import check_format
 from stepflow.engine.context import FlowStopped
-from stepflow.engine.conversation import ContextOverflow, Conversation
+from stepflow.engine.conversation import Conversation, ConversationEnded
 from stepflow.engine.intent import (
     ParsedAnswer,
     Reading,
@@ -36,6 +36,7 @@ from stepflow.engine.intent import (
     read_answer,
     set_step_id,
 )
+from stepflow.engine.ladder import current_rung
 from stepflow.engine.native_schema import native_schema
 from stepflow.engine.prompt.messages import answer_form, first_message_blocks, image_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
@@ -45,13 +46,12 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import CommandResult
     from stepflow.domain.definition import Step, StepCommand
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.state import RunState
     from stepflow.engine.context import FlowContext
     from stepflow.engine.prompt.variables import Variables
 
-BEGUN_AGAIN = (
-    "the conversation outgrew the model's context window, so the step begins again; what it changed so far is in the "
-    "working tree"
-)
+TREE_STAYS = "what it changed so far is in the working tree"
+BEGUN_AGAIN = f"the conversation outgrew the model's context window, so the step begins again; {TREE_STAYS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,23 +64,21 @@ class Answered:
 
 def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     """Run the step once and read its answer. Everything its tools left running is dead when this returns."""
-    model = "" if step.command else step.model or context.facts.model or context.agent.default_model
-    iteration = context.state.iteration + 1
-    context.record(IterationStarted(iteration=iteration, step_id=step.id, kind=step.kind, model=model))
+    context.record(_begin(context, step))
     try:
         schema = context.ports.schemas.resolve(step)
     except SchemaFailure as failure:
         _strike(context, step, failure)
         return None
-    retry = context.state.retry_prompt, context.state.retry_source
+    before = context.state
     try:
-        reading = _answer(context, step, schema, model)
+        reading = _answer(context, step, schema)
     except FlowStopped:
         context.ports.tools.end_step()
         raise
-    except ContextOverflow as overflow:
+    except ConversationEnded as ended:
         context.ports.tools.end_step()
-        return _begin_again(context, step, overflow, *retry)
+        return _begin_again(context, before, ended)
     context.ports.tools.end_step()
     if reading is None:
         return None
@@ -88,6 +86,15 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     if isinstance(reading.decision, Undecided):
         raise _undecided(context, step, reading.decision)
     return Answered(answer=reading.answer, decision=reading.decision)
+
+
+def _begin(context: FlowContext, step: Step) -> IterationStarted:
+    begun = IterationStarted(iteration=context.state.iteration + 1, step_id=step.id, kind=step.kind, model="")
+    if step.command:
+        return begun
+    rung = current_rung(context, step)
+    most = step.max_output_tokens
+    return replace(begun, model=rung.model, effort=rung.effort or step.effort, max_output_tokens=most)
 
 
 def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
@@ -98,27 +105,21 @@ def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
         raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
 
 
-def _begin_again(
-    context: FlowContext, step: Step, overflow: ContextOverflow, retry_prompt: str | None, retry_source: str | None
-) -> Answered:
-    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay (flow.md §6.1, §10)."""
-    context.record(
-        ContextOverflowed(
-            step_id=step.id,
-            reason=overflow.reason,
-            by_fault=overflow.by_fault,
-            retry_prompt=retry_prompt,
-            retry_source=retry_source,
-            work=overflow.work,
-        )
-    )
-    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=BEGUN_AGAIN))
+def _begin_again(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
+    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay, and what was done in the
+    conversations until here is told."""
+    work = "\n\n".join(filter(None, (before.work_before, ended.event.work)))
+    retry_prompt, retry_source = before.retry_prompt, before.retry_source
+    context.record(replace(ended.event, retry_prompt=retry_prompt, retry_source=retry_source, work=work))
+    is_changed = isinstance(ended.event, ModelChanged)
+    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else BEGUN_AGAIN
+    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=reason))
 
 
-def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> Reading | None:
+def _answer(context: FlowContext, step: Step, schema: JsonObject | None) -> Reading | None:
     if step.command:
         return _run_command(context, step, step.command, schema)
-    request = _open(context, step, schema, model)
+    request = _open(context, step, schema)
     context.ports.tools.begin_step(request.tools)
     in_words = request.strategy is Strategy.PROMPT
     conversation = Conversation(
@@ -127,9 +128,11 @@ def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: 
     return read_answer(conversation, step, schema)
 
 
-def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> ModelRequest:
+def _open(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:
     """The opening of the conversation; the retry prompt, if there is one, replaces the step's (prompts.md §7)."""
     agent, facts = context.agent, context.facts
+    rung = current_rung(context, step)
+    model = rung.model
     variables = context.variables(step)
     prompt = _prompt(context, step, variables)
     if isinstance(prompt, PromptFailure):
@@ -154,7 +157,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         tools=tuple(effective_tools(agent, step, context.facts.working_directory).values()),
         schema=schema,
         strategy=strategy,
-        effort=step.effort,
+        effort=rung.effort or step.effort,
         max_output_tokens=step.max_output_tokens,
     )
     _record_opening(context, request, blocks, prompt)

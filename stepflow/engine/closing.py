@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.decision import Done, Failed, NotDone, Stop, Unproven
 from stepflow.domain.event import CompletionJudged
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.words import Outcome
 from stepflow.engine.completion.boundary_rules import judge_differing, judge_violations, rules_entry
 from stepflow.engine.completion.judge import judge_completion
 from stepflow.engine.context import COMPLETION_LOOP, FlowStopped
+from stepflow.engine.ladder import find_change
 from stepflow.engine.prompt.retry import render_retry
 from stepflow.engine.router import repeat_move
 
@@ -83,6 +85,9 @@ def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt
     if isinstance(target, Stop):
         raise FlowStopped(target.outcome, target.reason, answer=attempt.answer, where=COMPLETION_LOOP)
     retry = render_retry(entry, verdict.failure, step.id, context.variables(step))
+    reason = f"the check {verdict.failure.validator} is red"
+    if change := find_change(context, context.agent.steps[target.step_id], ClimbCause.VALIDATOR, reason):
+        context.record(change)
     context.note("info", f'[Prompt] step "{target.step_id}": retry text from {retry.source}')
     context.record(
         CompletionJudged(

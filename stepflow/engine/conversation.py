@@ -21,12 +21,14 @@ from stepflow.domain.conversation import (
     tool_result_block,
     without_images,
 )
-from stepflow.domain.event import RequestAdapted, ToolCalled, UserMessage
+from stepflow.domain.event import ContextOverflowed, RequestAdapted, ToolCalled, UserMessage
 from stepflow.domain.figures import count
 from stepflow.domain.json import compact
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import has_shape
 from stepflow.engine.context import FlowStopped
+from stepflow.engine.ladder import find_change
 from stepflow.engine.model_call import call_model, model_failed
 from stepflow.engine.prompt.messages import answer_form
 from stepflow.engine.skills import read_skill
@@ -39,6 +41,7 @@ CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
 )
 FULL = "the model's context window was full before its answer was complete"
+LONG = "the conversation comes to the length from which this model costs more, and no room could be made in it"
 SMALLER_OPENING = (
     "Give the step less to begin with (its prompt, the handoff that it is shown, the issue's text), or choose a "
     "`model` with a larger context window"
@@ -48,20 +51,20 @@ AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole ans
 _CALLS_SHOWN, _INPUT_SHOWN, _WORDS_SHOWN = 12, 160, 1_500
 
 
-class ContextOverflow(Exception):
-    """The conversation does not fit the model any more. `by_fault`: the service refused it, else an answer found no
-    room in it. `work` says what was done in it."""
+class ConversationEnded(Exception):
+    """The step begins again in a new conversation; the event says why, and what was done in this one."""
 
-    def __init__(self, reason: str, *, by_fault: bool, work: str) -> None:
-        super().__init__(reason)
-        self.reason, self.by_fault, self.work = reason, by_fault, work
+    def __init__(self, event: ContextOverflowed | ModelChanged) -> None:
+        super().__init__(event.reason)
+        self.event = event
 
 
 @dataclass(kw_only=True)
 class Conversation:
     """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order;
     `in_words` says that the answer's form is described in messages, `described_schema` which one was described last;
-    `is_cut` says that the last answer was cut off, `has_room` that the service has left old results out of it.
+    `is_cut` says that the last answer was cut off, `has_room` that the service has left old results out of it,
+    `is_dear` that its next request may cost more for each token.
 
     While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
     """
@@ -74,6 +77,7 @@ class Conversation:
     may_shorten: bool = True
     is_cut: bool = False
     has_room: bool = False
+    is_dear: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
         """Add a message of the engine's, with the answer's form where only words describe it."""
@@ -111,6 +115,8 @@ class Conversation:
         """Let the model work, tools included, until it answers without a tool call; its last text."""
         while True:
             self.context.check_limits()
+            if self.is_dear:
+                self.change_model(ClimbCause.PRICE, LONG)
             text = self._take(call_model(self.context, self.request))
             if text is not None:
                 return text
@@ -128,10 +134,17 @@ class Conversation:
             tokens = count(turn.cleared.tokens, "token")
             message = f"[Context] the service leaves old tool results out of this long conversation ({tokens})"
             self.context.note("info", message, {"step": self.request.step_id, "results": turn.cleared.results})
+        self.is_dear = turn.near_price_step
         self._add("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)
         return self._after(turn)
+
+    def change_model(self, cause: ClimbCause, reason: str) -> None:
+        """Leave this conversation to the step's next model, if it has one for this cause."""
+        step = self.context.agent.steps[self.request.step_id]
+        if change := find_change(self.context, step, cause, reason):
+            raise ConversationEnded(replace(change, work=self._describe_work()))
 
     def _adapt(self, fault: ModelFault) -> None:
         """Change what of a refused request may be changed: nothing that the model has answered to."""
@@ -161,13 +174,19 @@ class Conversation:
         if len(self.request.messages) == 1:
             opening = f'the opening of step "{self.request.step_id}" does not fit the model\'s context window'
             return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
-        return ContextOverflow(reason, by_fault=by_fault, work=_describe_work(self.request.messages, self.texts))
+        step_id, work = self.request.step_id, self._describe_work()
+        return ConversationEnded(ContextOverflowed(step_id=step_id, reason=reason, by_fault=by_fault, work=work))
+
+    def _describe_work(self) -> str:
+        return _describe_work(self.request.messages, self.texts)
 
     def _after(self, turn: ModelTurn) -> str | None:
         """What a turn's stop reason leads to; None asks the model again."""
         match turn.stop_reason:
             case StopReason.REFUSAL:
-                raise FlowStopped(Outcome.MODEL_REFUSED, str(turn.refusal or Refusal()))
+                refusal = str(turn.refusal or Refusal())
+                self.change_model(ClimbCause.REFUSAL, refusal)
+                raise FlowStopped(Outcome.MODEL_REFUSED, refusal)
             case StopReason.PAUSE_TURN:
                 return None
             case _ if turn.tool_uses:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import Decided, FormatError, Undecided
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.engine.answer import check_format, find_object, find_objects
 from stepflow.engine.completion.finished import VerdictInput, why_finished
@@ -75,6 +76,7 @@ def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: Jso
     if parsed.answer is not None or (schema is not None and conversation.in_words):
         parsed = correct_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
     if parsed.answer is None and gate.fail_fast:
+        conversation.change_model(ClimbCause.FORMAT, _describe_errors(NO_OBJECT))
         _no_object(context, step)
         return None
     return Reading(answer=parsed.answer or {}, decision=decide(context, step, gate, parsed.answer, parsed.errors))
@@ -117,6 +119,7 @@ def correct_answer(
         answer = answer if parsed.answer is None else parsed.answer
         errors = parsed.errors if parsed.answer is None else errors_of(parsed.answer)
     if errors:
+        conversation.change_model(ClimbCause.FORMAT, _describe_errors(errors))
         give_up(context, step, errors)
     return ParsedAnswer(answer=answer, errors=errors)
 
@@ -143,7 +146,16 @@ def _note_missing(context: FlowContext, step: Step, paths: Iterable[str]) -> Non
 
 def _describe_misfit(errors: tuple[FormatError, ...]) -> str:
     """Why an answer that does not fit does not close."""
-    return f"the closing answer does not fit its schema: {'; '.join(str(error) for error in errors[:5])}"
+    return f"the closing answer does not fit its schema: {_listed(errors)}"
+
+
+def _describe_errors(errors: tuple[FormatError, ...]) -> str:
+    """Why another model is asked."""
+    return f"the answer does not fit: {_listed(errors)}"
+
+
+def _listed(errors: tuple[FormatError, ...]) -> str:
+    return "; ".join(str(error) for error in errors[:5])
 
 
 def format_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject | None) -> tuple[FormatError, ...]:
@@ -205,7 +217,7 @@ def read_by_check(conversation: Conversation, step: Step, check: StepCheck, sche
     judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, parsed.answer)
     context.record(CheckJudged(step_id=step.id, result=judged.word, message=judged.message))
     decision = _check_decision(context, check, judged, answer)
-    return Reading(answer=answer, decision=_held_back(context, step, check, answer, decision))
+    return Reading(answer=answer, decision=_held_back(conversation, step, check, answer, decision))
 
 
 def _check_errors(
@@ -243,7 +255,9 @@ def _check_decision(context: FlowContext, check: StepCheck, judged: Judged, answ
     return decide_outcome(check, judged, answer, runs=state.runs + 1, retries=state.retries)
 
 
-def _held_back(context: FlowContext, step: Step, check: StepCheck, answer: JsonObject, decision: Decision) -> Decision:
+def _held_back(
+    conversation: Conversation, step: Step, check: StepCheck, answer: JsonObject, decision: Decision
+) -> Decision:
     """A closing that does not fit the schema of its validation entry becomes a repeat (flow.md §4.4)."""
     if not isinstance(decision, Decided) or decision.intent is not Intent.CLOSING or step.validation is None:
         return decision
@@ -251,7 +265,8 @@ def _held_back(context: FlowContext, step: Step, check: StepCheck, answer: JsonO
     if not errors:
         return decision
     if check.prompt is not None:  # without a second question the format check has logged it
-        give_up(context, step, errors)
+        conversation.change_model(ClimbCause.FORMAT, _describe_errors(errors))
+        give_up(conversation.context, step, errors)
     return replace(decision, intent=Intent.REPEAT, target=None, transition=None, reason=_describe_misfit(errors))
 
 

@@ -107,5 +107,6 @@ def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> No
             seconds=seconds,
             refusal=turn.refusal,
             cleared=turn.cleared,
+            near_price_step=turn.near_price_step,
         )
     )

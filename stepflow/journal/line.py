@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 VERSION = 2
 #: Fields that an event has only where there is something in them.
-_SOMETIMES = (("ModelTurned", "refusal"), ("ModelTurned", "cleared"), ("ToolCalled", "images"))
+_SOMETIMES = (
+    *(("IterationStarted", "effort"), ("IterationStarted", "max_output_tokens")),
+    *(("ModelTurned", "refusal"), ("ModelTurned", "cleared"), ("ModelTurned", "near_price_step")),
+    ("ToolCalled", "images"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

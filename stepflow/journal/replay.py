@@ -31,6 +31,7 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 
@@ -42,13 +43,12 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.ports import Ports
 
-#: What the flow itself records in a step attempt, in the order in which it happens again. What comes after it, such as
-#: a validator's result, is not among them: that happens anew.
-PLAYED = (
+_PLAYED = (
     IterationStarted,
     PromptRendered,
     ModelTurned,
     ContextOverflowed,
+    ModelChanged,
     RequestAdapted,
     ToolCalled,
     UserMessage,
@@ -57,6 +57,13 @@ PLAYED = (
     StepAnswered,
     Routed,
 )
+
+
+def is_played(event: Event) -> bool:
+    """Whether the flow itself records this in a step attempt, and so plays it again in the same order. What comes after
+    an attempt, such as a validator's result and the change of the model that it leads to, happens anew."""
+    return isinstance(event, _PLAYED) and not (isinstance(event, ModelChanged) and event.cause is ClimbCause.VALIDATOR)
+
 
 INTERRUPTED = (
     "Interrupted; it may have run. The working tree is as it was before this call; what the call did elsewhere may "
@@ -101,7 +108,7 @@ class Replay:
         #: Of a step that began in the past and may go on.
         self._tools: tuple[ToolSpec, ...] | None = None
         for event in events:
-            if isinstance(event, PLAYED):
+            if is_played(event):
                 self._left.append(event)
                 self._begun = None
             elif isinstance(event, Noted):
@@ -116,7 +123,7 @@ class Replay:
 
     def append(self, event: Event) -> None:
         """Take one event of the flow's."""
-        if isinstance(event, PLAYED):
+        if is_played(event):
             if self._left and not self._is_newly_adapted(event):
                 recorded = self._left.popleft()
                 if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
@@ -213,6 +220,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
         model=turned.model,
         refusal=turned.refusal,
         cleared=turned.cleared,
+        near_price_step=turned.near_price_step,
     )
 
 
@@ -236,6 +244,8 @@ def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is th
             return event.format_retry
         case ContextOverflowed():
             return event.by_fault
+        case ModelChanged():
+            return (event.owner, event.to, event.cause)
         case RequestAdapted():
             return (event.model, event.remedy, event.by_fault)
         case StepAnswered():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import ClearedResults
 
 if TYPE_CHECKING:
+    from stepflow.domain.conversation import Usage
     from stepflow.domain.json import JsonObject, JsonValue
 
 _CLEARING = "clear_tool_uses_20250919"
@@ -17,6 +18,8 @@ KEPT_RESULTS = 5
 _TRIGGER_SHARE = 0.75
 #: Each clearing is paid for with a part of the cached prefix: less than this share of the window is not worth it.
 _LEAST_SHARE = 0.25
+#: From here on the next results may lead beyond a price step.
+_NEAR_SHARE = 0.9
 
 
 def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | None:
@@ -36,6 +39,12 @@ def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | 
         "clear_at_least": {"type": "input_tokens", "value": int(window * _LEAST_SHARE)},
     }
     return {"edits": [edit]}
+
+
+def is_near(price_step: int | None, usage: Usage) -> bool:
+    """Whether a conversation whose last turn used so much comes to the length from which a request costs more. Room is
+    made long before; where it comes so far all the same, there was none to make."""
+    return price_step is not None and usage.total >= price_step * _NEAR_SHARE
 
 
 def shows_thinking(entry: JsonObject) -> bool:

@@ -69,13 +69,13 @@ def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) 
         return None
 
 
-def find_price_step(model: str) -> int | None:
-    """The length of a request, in tokens, from which the Anthropic API charges more for it; None without one."""
+def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int | None:
+    """The length of a request, in tokens, from which the service charges more for it; None without one."""
     from genai_prices import Usage as Tokens  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
     try:
-        found = calc_price(Tokens(input_tokens=1), model, provider_id=_LISTS[Provider.ANTHROPIC])
+        found = calc_price(Tokens(input_tokens=1), model, provider_id=_LISTS[provider])
     except (LookupError, ValueError):
         return None
     tiers = getattr(found.model_price.input_mtok, "tiers", ())

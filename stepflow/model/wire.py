@@ -10,7 +10,7 @@ import anthropic
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
-from stepflow.model.context_editing import plan_clearing, read_cleared, shows_thinking
+from stepflow.model.context_editing import is_near, plan_clearing, read_cleared, shows_thinking
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, find_price_step, price_of, resolve_model
@@ -79,7 +79,11 @@ class Wire:
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
                 return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
-        return _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
+        turn = _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
+        step = find_price_step(model, self._service.provider)
+        return (
+            replace(turn, near_price_step=True) if isinstance(turn, ModelTurn) and is_near(step, turn.usage) else turn
+        )
 
     def _ask_for_more(self, model: str, body: JsonObject) -> JsonObject:
         """What a conversation with tools also asks for, where the service's own list says that this model has it: room

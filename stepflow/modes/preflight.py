@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import BaseChecked
+    from stepflow.domain.ladder import Rung
+    from stepflow.domain.words import Effort
     from stepflow.run.clock import Cancellation
     from stepflow.run.readiness import Check
     from stepflow.run.request import RunRequest
@@ -71,7 +73,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", agent.problems)
             yield from _guidance(agent)
             yield from _tools(agent)
-            yield from _efforts(request, agent)
+            yield from _ladders(request, agent)
             yield from _output_tokens(agent)
             yield from _rules(agent)
         except DefinitionError as error:
@@ -83,7 +85,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
         if request.inputs.provider is Provider.SCRIPTED:
             yield from guarded("model", lambda: _scripted(request))
         else:
-            models = tuple(dict.fromkeys(_models(request, agent).values()))
+            models = _models(request, agent)
             yield from guarded("model", lambda: _reachable(request, models))
             yield from guarded("price", lambda: _priced(request, agent, models))
     layers = sandbox_checks(request, cancellation)
@@ -140,13 +142,22 @@ def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
     yield from _by_step("tools", {step.id: ", ".join(effective_tools(agent, step)) or "none" for step in asking})
 
 
-def _efforts(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """How much each step's model may put into an answer, where the agent says it."""
-    models = _models(request, agent)
-    efforts = {step_id: agent.steps[step_id].effort for step_id in models}
-    if any(efforts.values()):
-        shown = {step_id: f"{model}: {efforts[step_id] or 'its default'}" for step_id, model in models.items()}
-        yield from _by_step("effort", shown)
+def _ladders(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """Which models each step is asked on, and how much they may put into an answer, where the agent says more of it
+    than one model."""
+    ladders = agent.ladders(request.inputs.model)
+    has_ladder = any(len(ladder.rungs) > 1 for ladder in ladders.values())
+    if has_ladder or any(agent.steps[step_id].effort or ladder.rungs[0].effort for step_id, ladder in ladders.items()):
+        shown = {
+            step_id: " → ".join(_rung(request, rung, agent.steps[step_id].effort) for rung in ladder.rungs)
+            for step_id, ladder in ladders.items()
+        }
+        yield from _by_step("models" if has_ladder else "effort", shown)
+
+
+def _rung(request: RunRequest, rung: Rung, effort: Effort | None) -> str:
+    shown = f"{resolve_model(rung.model, request.inputs.provider)}: {rung.effort or effort or 'its default'}"
+    return f"after a refusal {shown}" if rung.fallback else shown
 
 
 def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -315,11 +326,10 @@ def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
     yield ok("price", "scripted turns cost nothing")
 
 
-def _models(request: RunRequest, agent: AgentDefinition) -> dict[str, str]:
-    """The model of each step that asks one."""
-    default = request.inputs.model or agent.default_model
-    asking = [step for step in agent.steps.values() if step.command is None]
-    return {step.id: resolve_model(step.model or default, request.inputs.provider) for step in asking}
+def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
+    """Every model that a step may be asked on."""
+    rungs = (rung for ladder in agent.ladders(request.inputs.model).values() for rung in ladder.rungs)
+    return tuple(dict.fromkeys(resolve_model(rung.model, request.inputs.provider) for rung in rungs))
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:

@@ -11,8 +11,9 @@ from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Severity
-from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.visible_text import RemovedText
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 OF_A_STEP = (
     *(events.PromptRendered, events.ModelTurned, events.AnswerLost, events.ToolCalled, events.UserMessage),
-    *(events.ContextOverflowed, events.CheckJudged, events.StepAnswered, events.Routed),
+    *(events.ContextOverflowed, ModelChanged, events.CheckJudged, events.StepAnswered, events.Routed),
 )
 #: What shows that a run goes on after an end: nothing of that end holds any more.
 GOES_ON = (events.RunStarted, events.RunResumed, events.IterationStarted, *OF_A_STEP)
@@ -173,9 +174,11 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
     models = [event.model for event in paid if isinstance(event, events.ModelTurned) and event.model]
     answered, routed = _last_of(happened, events.StepAnswered), _last_of(happened, events.Routed)
     checked = _last_of(happened, events.CheckJudged)
-    # A step that outgrew the model's context begins again.
+    changed = _last_of(happened, ModelChanged)
+    # A step whose conversation ended before its answer begins again.
+    begun_again = changed is not None and changed.cause is not ClimbCause.VALIDATOR
     ends = [event for event in happened if isinstance(event, events.StepAnswered | events.ContextOverflowed)]
-    last = ends[-1] if ends else None
+    last = changed if begun_again else ends[-1] if ends else None
     return HistoryEntry(
         iteration=begun.iteration,
         step_id=begun.step_id,
@@ -189,9 +192,12 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         format_retries=sum(isinstance(event, events.UserMessage) and event.format_retry for event in happened),
         tool_calls=sum(isinstance(event, events.ToolCalled) for event in happened),
         model=models[-1] if models else begun.model,
+        effort=begun.effort,
+        max_output_tokens=begun.max_output_tokens,
         usage=sum((event.usage for event in paid), Usage()),
         cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=round(seconds, 3),
+        model_change=_copied(changed, ModelChange) if changed else None,
     )
 
 

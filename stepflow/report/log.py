@@ -18,7 +18,7 @@ from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event, event_lines
 from stepflow.report.lines import Line, Tone, line, whole_lines
 from stepflow.report.safe_text import clean, cut, defuse, first_line, one_line, seconds_text
-from stepflow.report.step_message import call_text, spoken
+from stepflow.report.step_message import call_text, describe_model, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -208,6 +208,7 @@ class RunLog:
         match event:
             case events.IterationStarted():
                 how = f" ({event.kind})" if event.kind else ""
+                how += f" · {one_line(model)}" if (model := describe_model(event)) else ""
             case events.RunResumed() if event.step_id:
                 how = " (goes on)"
             case _:

@@ -10,6 +10,7 @@ from stepflow.domain import event as events
 from stepflow.domain.conversation import ClearedResults, Remedy
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.report.lines import (
@@ -53,6 +54,7 @@ StepEvent = (
     | events.ModelTurned
     | events.AnswerLost
     | events.ContextOverflowed
+    | ModelChanged
     | events.RequestAdapted
     | events.ToolCalled
     | events.CommandRan
@@ -80,6 +82,8 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
             return answer_lost(event)
         case events.ContextOverflowed():
             return context_overflowed(event)
+        case ModelChanged():
+            return model_changed(event)
         case events.RequestAdapted():
             return request_adapted(event)
         case events.ToolCalled():
@@ -98,14 +102,27 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
             assert_never(event)
 
 
+def describe_model(event: events.IterationStarted) -> str:
+    """The model with what the agent says of its answers; empty where it says nothing."""
+    effort = f"effort {event.effort}" if event.effort else ""
+    most = f"at most {count(event.max_output_tokens, 'output token')} an answer" if event.max_output_tokens else ""
+    return ", ".join((event.model, *filter(None, (effort, most)))) if effort or most else ""
+
+
 def iteration_started(event: events.IterationStarted) -> EventMessage:
     """The first event of a step."""
     return EventMessage(
         title=f"Iteration {event.iteration} begins",
-        facts=(event.model,),
+        facts=(describe_model(event) or event.model,),
         in_log=False,
         logged=entry(
-            "info", f"=== Iteration {event.iteration} ===", step=event.step_id, kind=event.kind, model=event.model
+            "info",
+            f"=== Iteration {event.iteration} ===",
+            step=event.step_id,
+            kind=event.kind,
+            model=event.model,
+            **({"effort": event.effort} if event.effort else {}),
+            **({"max_output_tokens": event.max_output_tokens} if event.max_output_tokens else {}),
         ),
     )
 
@@ -178,6 +195,17 @@ def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
     overflowed = "the conversation stays too long for the model, the step begins again"
     logged = f'too long: step "{event.step_id}" begins again'
     return _hindrance(f"{overflowed}: {one_line(event.reason)}", logged, event.reason)
+
+
+def model_changed(event: ModelChanged) -> EventMessage:
+    """Another model goes on."""
+    return _hindrance(
+        f"{event}: {event.reason}",
+        str(event),
+        event.reason,
+        step=event.step_id,
+        cause=event.cause,
+    )
 
 
 def request_adapted(event: events.RequestAdapted) -> EventMessage:

@@ -258,8 +258,7 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     """A budget in dollars holds only where the price is known (action.md "Inputs")."""
     if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
         return
-    default = inputs.model or agent.default_model
-    models = {step.model or default for step in agent.steps.values() if step.command is None}
+    models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
     if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
             f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",

@@ -211,8 +211,8 @@ class PreviousRun:
         return position
 
     def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
-        """Every turn of the model, with the step that asked, as a recording keeps them; without a refusal that was asked
-        again, and without answers that were asked for again in words, since nobody asks a scripted model so."""
+        """Every turn of the model, by the step that asked, as a recording keeps them; without a refusal that was asked
+        again, and answers that were asked for again in words, since nobody asks a scripted model so."""
         turns, step_id, in_words = list[tuple[str, ModelTurn]](), "", False
         for number, event in enumerate(self.events):
             match event:

@@ -61,13 +61,13 @@ def test_the_new_conversation_is_shown_what_was_done_in_the_old_one() -> None:
     _result, ports = play(issue_agent(), [reads(1), says_so, TOO_LONG, *HAPPY], tools=WordyTools())
     (opening,) = ports.model.requests[3].messages
     shown = "\n".join(str(block["text"]) for block in opening.content)
-    assert "before its conversation outgrew the model's context window" in shown
+    assert "in a conversation that ended before its answer:" in shown
     assert "bash (2 calls)" in shown
     assert '- bash {"command":"cat 1"}' in shown
     assert "The parser is the culprit." in shown
     assert "zzz" not in shown
     later = ports.model.requests[4]
-    assert "outgrew" not in str(later.messages), "only the step itself needs it"
+    assert "What was done" not in str(later.messages), "only the step itself needs it"
 
 
 def test_a_step_that_stays_too_long_begins_again_with_its_handoff_and_its_tree() -> None:

@@ -30,7 +30,7 @@ from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, FailureAction, Intent, Outcome, StepKind
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import PLAYED, replay, safe_point
+from stepflow.journal.replay import is_played, replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import started
@@ -339,7 +339,7 @@ def test_a_run_that_was_killed_after_any_event_and_again_while_it_was_resumed_en
     again, after = resume(rest, limits, on_failure, before)
     assert again == result
     assert fold(after) == fold(events)
-    assert [each for each in after if isinstance(each, PLAYED)] == [each for each in events if isinstance(each, PLAYED)]
+    assert list(filter(is_played, after)) == list(filter(is_played, events))
     # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
     assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.requests) == len(
         world.requests

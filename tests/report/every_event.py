@@ -9,11 +9,12 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, Remedy, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, Permission, StepKind
+from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from tests.report.plausible_run import STARTED
 
 #: Of these fields the domain knows every value.
@@ -74,6 +75,9 @@ EVENTS: dict[str, events.Event] = {
     "rejected": ApprovalAnswered(step_id="s", actor="carol", digest=None, reason="too large"),
     "resumed": events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
     "iteration": events.IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
+    "iteration with an effort": events.IterationStarted(
+        iteration=3, step_id="s", kind=StepKind.WORK, model="m", effort=Effort.LOW, max_output_tokens=64_000
+    ),
     "removed text": events.TextRemoved(
         count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]
     ),
@@ -100,6 +104,22 @@ EVENTS: dict[str, events.Event] = {
     "wait before a deadline": events.ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
     "lost answer": events.AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
     "overflow": events.ContextOverflowed(step_id="s", reason="400", by_fault=True),
+    **{
+        f"climbed: {cause}": ModelChanged(
+            step_id="s", owner="", before="haiku:low", to="opus:high", fallback=False, cause=cause, reason="the reason"
+        )
+        for cause in ClimbCause
+    },
+    "fallback": ModelChanged(
+        step_id="s",
+        owner="s",
+        before="haiku",
+        to="opus",
+        fallback=True,
+        cause=ClimbCause.REFUSAL,
+        reason=str(Refusal(category="cyber", explanation="It asks for an exploit.")),
+        work="Tools used so far: bash (1 call).",
+    ),
     **{
         f"adapted: {remedy}": events.RequestAdapted(model="m", remedy=remedy, reason="prose came", by_fault=True)
         for remedy in Remedy

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
+from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.words import Effort, FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
@@ -74,7 +75,10 @@ def test_a_step_that_names_its_tools_shows_them():
 
 
 def test_a_step_shows_its_model_and_effort_where_the_agent_says_them():
-    first, second = replace(STEPS[0], model="haiku", effort=Effort.LOW), replace(STEPS[1], effort=Effort.MAX)
+    first, second = (
+        replace(STEPS[0], models=(Rung(model="haiku"),), effort=Effort.LOW),
+        replace(STEPS[1], effort=Effort.MAX),
+    )
     agent = agent_with(**{first.id: first, second.id: second})
     nodes = graph_json(agent)["steps"]
     assert [(node["model"], node["effort"]) for node in nodes[:3]] == [("haiku", "low"), (None, "max"), (None, None)]

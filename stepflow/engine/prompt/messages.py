@@ -134,7 +134,7 @@ DEFUSED = "[marker removed]"
 BASE_TAIL = 1500
 RED_BEFORE = "These checks were already red before this run began, and must be green at its end:"
 USUAL_PROMPT = "What this step is usually asked, so that you know the task (the prompt above comes first):"
-WORK_BEFORE = "What was done in this step so far, before its conversation outgrew the model's context window:"
+WORK_BEFORE = "What was done in this step so far, in a conversation that ended before its answer:"
 HANDED_ON = "What the steps so far have handed on, as JSON:"
 
 

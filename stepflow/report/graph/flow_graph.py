@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
@@ -106,7 +106,8 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 class GraphNode:
     """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
     may end the run as failed; `guidance` names the files that its model is shown, `tools` what it may call, and
-    `own_tools` is true where the step itself says which. `model` is the step's own, None where it is the run's."""
+    `own_tools` is true where the step itself says which. `model` is the step's own, None where it is the run's;
+    `models` are its ladder where it or the agent has one, and `fallback_model` is what goes on after a refusal."""
 
     id: str
     name: str
@@ -120,12 +121,17 @@ class GraphNode:
     tools: tuple[str, ...] = ()
     own_tools: bool = False
     model: str | None = None
+    models: tuple[str, ...] = ()
+    fallback_model: str | None = None
     effort: Effort | None = None
 
     @property
-    def model_label(self) -> str:
-        """The model and its effort as words for a picture, as far as the agent says them."""
-        return ", ".join([f"model {self.model}"] * bool(self.model) + [f"effort {self.effort}"] * bool(self.effort))
+    def labels(self) -> tuple[str, ...]:
+        """Models, effort and tools as words for a picture, as far as the agent says them."""
+        model = f"models {' → '.join(self.models)}" if self.models else f"model {self.model}" if self.model else ""
+        effort = f"effort {self.effort}" if self.effort else ""
+        fallback = f"after a refusal {self.fallback_model}" if self.fallback_model else ""
+        return tuple(filter(None, (", ".join(filter(None, (model, effort))), fallback, self.tool_label)))
 
     @property
     def tool_label(self) -> str:
@@ -163,6 +169,33 @@ def _checks(agent: AgentDefinition, step: Step) -> tuple[str, ...]:
     return (*rules, *(each.validator.name for each in (step.validation.conditions if step.validation else ())))
 
 
+def _node(agent: AgentDefinition, step: Step, *, is_reachable: bool, visits: int) -> GraphNode:
+    node = GraphNode(
+        id=step.id,
+        name=step.name,
+        kind=step.kind,
+        initial=step.initial,
+        validators=_checks(agent, step),
+        reachable=is_reachable,
+        may_abort=bool(step.gate and step.gate.lists_abort),
+        visits=visits,
+        own_tools=step.tools is not None,
+    )
+    if step.command:
+        return node
+    rungs = agent.ladder_of(step, None).rungs
+    models = tuple(str(rung) for rung in rungs if not rung.fallback)
+    return replace(
+        node,
+        guidance=tuple(text.file for text in (*agent.guidance, *step.guidance)),
+        tools=tuple(effective_tools(agent, step)),
+        model=str(step.models[0]) if len(step.models) == 1 else None,
+        models=models if len(models) > 1 else (),
+        fallback_model=next((str(rung) for rung in rungs if rung.fallback), None),
+        effort=step.effort,
+    )
+
+
 def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
     """The graph of an agent, with a path drawn into it if there is one."""
     routes = list(routes_of(agent))
@@ -175,22 +208,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
         agent=agent.name,
         entry=agent.entry_step,
         nodes=tuple(
-            GraphNode(
-                id=step.id,
-                name=step.name,
-                kind=step.kind,
-                initial=step.initial,
-                validators=_checks(agent, step),
-                reachable=step.id in reached,
-                may_abort=bool(step.gate and step.gate.lists_abort),
-                visits=visits[step.id],
-                guidance=() if step.command else tuple(text.file for text in (*agent.guidance, *step.guidance)),
-                tools=() if step.command else tuple(effective_tools(agent, step)),
-                own_tools=step.tools is not None,
-                model=None if step.command else step.model,
-                effort=None if step.command else step.effort,
-            )
-            for step in agent.steps.values()
+            _node(agent, step, is_reachable=step.id in reached, visits=visits[step.id]) for step in agent.steps.values()
         ),
         edges=_edges(routes, path or (), known={None, *agent.steps}),
     )
@@ -292,7 +310,7 @@ def _shape(node: GraphNode) -> str:
         text += f"<br/>{_text(node.name)}"
     if not node.reachable:
         text += "<br/>(unreachable)"
-    for label in filter(None, (node.model_label, node.tool_label)):
+    for label in node.labels:
         text += f"<br/>{_text(label)}"
     for validator in node.validators:
         text += f"<br/>check {_text(validator)}"

@@ -165,7 +165,7 @@ def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], 
 
 def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
     small = [one_line(node.name, LABEL_LIMIT)] if node.name and node.name != node.id else []
-    small += [one_line(label, LABEL_LIMIT) for label in (node.model_label, node.tool_label) if label]
+    small += [one_line(label, LABEL_LIMIT) for label in node.labels]
     small += [f"check {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
     small += [MAY_ABORT] if node.may_abort else []
     small += ["unreachable"] if not node.reachable else []
