@@ -28,9 +28,11 @@ SHOWN_LIMIT = 256 * 1024
 #: What git may take for all snapshots together, and for one question.
 _SECONDS, _OUTPUT_LIMIT, _MEMORY = 120.0, 64 * 1024 * 1024, 1024 * 1024 * 1024
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
+#: Files over the threshold are not unpacked in memory, for a pack of a few kilobytes may hold one of a gigabyte.
 _CONFIG = {
-    "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-    "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectFormat = sha256\n",
+    "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tbigFileThreshold = 1m\n",
+    "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tbigFileThreshold = 1m\n"
+    "[extensions]\n\tobjectFormat = sha256\n",
 }
 _REASONS = {
     "large": "too large to be shown",

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.secrets import UnsearchablePack, search_pack
@@ -50,6 +59,31 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ObjectName = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 NoName = Literal[""]
 Why = Literal["large", "many", "missing", "secret"]
+#: The entries of a mapping, looked at up to the first that does not fit: each that does not takes a kilobyte.
+_LEFT_OUT = TypeAdapter(Annotated[list[tuple[str, str]], FailFast()], config=ConfigDict(defer_build=True))
+_BARE = TypeAdapter(
+    Annotated[list[tuple[ObjectName, tuple[int, Why]]], FailFast()], config=ConfigDict(defer_build=True)
+)
+
+
+def _demand_entries(
+    entries: TypeAdapter[list[tuple[str, str]]] | TypeAdapter[list[tuple[str, tuple[int, Why]]]],
+) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            try:
+                entries.validate_python(list(value.items()))
+            except ValidationError as exc:
+                raise ValueError(_first_words(exc)) from exc
+        return value
+
+    return BeforeValidator(check)
+
+
+def _first_words(exc: ValidationError) -> str:
+    """Where the first thing that is wrong stands, and what it is."""
+    first = exc.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'manifest'}: {first['msg']}"
 
 
 class _Tree(BaseModel):
@@ -57,15 +91,22 @@ class _Tree(BaseModel):
     it is detached) and commit (empty when there is none), the tree of the index (empty when it is as HEAD). Why what
     was left out, with the bytes of paths as Latin-1; and of old contents that are not kept the size, and why."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     base: ObjectName | NoName
     tree: ObjectName
     head: str
     commit: ObjectName | NoName
     index: ObjectName | NoName
-    left_out: dict[str, str]
-    bare: dict[ObjectName, tuple[int, Why]]
+    left_out: Annotated[dict[str, str], _demand_entries(_LEFT_OUT)]
+    bare: Annotated[dict[ObjectName, tuple[int, Why]], _demand_entries(_BARE)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _demand_known_keys(cls, value: object) -> object:
+        if isinstance(value, dict) and (unknown := next((key for key in value if key not in cls.model_fields), None)):
+            raise ValueError(f"the key {str(unknown)[:100]!r} is unknown")
+        return value
 
 
 class SentSnapshot(_Tree):
@@ -292,16 +333,18 @@ def read_manifest(data: bytes, *, name: str, location: str) -> Manifest:
     if hashlib.sha256(data).hexdigest() != name:
         raise InputError(f"{location} is damaged: its content is not what its name says.", hint=HINT)
     try:
-        return Manifest.model_validate_json(data)
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise InputError(f"{location} is no snapshot: it is no JSON.", hint=HINT) from exc
+    if isinstance(fields, dict) and (version := fields.get("v")) != VERSION:
+        raise InputError(
+            f"{location} has version {repr(version)[:100]}; this stepflow reads version {VERSION}.",
+            hint="Start a new run, or go on with the version that began this one.",
+        )
+    try:
+        return Manifest.model_validate(fields)
     except ValidationError as exc:
-        error = _no_snapshot(location, exc)
-    with contextlib.suppress(ValueError, AttributeError):
-        if (version := json.loads(data).get("v")) != VERSION:
-            raise InputError(
-                f"{location} has version {version!r}; this stepflow reads version {VERSION}.",
-                hint="Start a new run, or go on with the version that began this one.",
-            )
-    raise error
+        raise _no_snapshot(location, exc) from exc
 
 
 def _holds_secret(what: str) -> StepflowError:
@@ -319,9 +362,7 @@ def _read_answer(answer: Mapping[str, object]) -> SentSnapshot:
 
 
 def _no_snapshot(location: str, exc: ValidationError) -> InputError:
-    first = exc.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or "manifest"
-    return InputError(f"{location} is no snapshot: {where}: {first['msg']}.", hint=HINT)
+    return InputError(f"{location} is no snapshot: {_first_words(exc)}.", hint=HINT)
 
 
 def _object_format(name: str) -> str:

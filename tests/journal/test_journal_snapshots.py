@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,55 @@ def test_a_snapshot_of_another_version_is_refused_with_what_to_do(folder: Path) 
     with pytest.raises(InputError, match="has version 1; this stepflow reads version 2") as raised:
         SnapshotStore(folder).resolve(hashlib.sha256(data).hexdigest())
     assert "Start a new run" in raised.value.hint
+
+
+#: Reads a store, or what became of it, and prints how many megabytes that took, in this process or in git's.
+READ = """
+import contextlib, resource, sys
+from pathlib import Path
+from stepflow.errors import InputError
+from stepflow.journal.snapshot_history import SnapshotHistory
+folder, name, whose = sys.argv[1:]
+with contextlib.suppress(InputError), SnapshotHistory(Path(folder), (name,)):
+    pass
+print(resource.getrusage(getattr(resource, whose)).ru_maxrss // 1024)
+"""
+MANIFEST = {
+    **{"v": 2, "base": "", "tree": "a" * 40, "head": "", "commit": "", "index": ""},
+    **{"left_out": {}, "bare": {}, "parent": None, "pack": None},
+}
+MANY = {f"{number:x}": 1 for number in range(200_000)}
+
+
+def megabytes(folder: Path, name: str, whose: str) -> int:
+    return int(subprocess.check_output([sys.executable, "-c", READ, str(folder), name, whose]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory in another unit")
+@pytest.mark.parametrize("forged", [{"left_out": MANY}, {"bare": MANY}, MANY], ids=["left out", "bare", "unknown keys"])
+def test_a_forged_manifest_takes_memory_of_the_order_of_its_size(folder: Path, forged: dict[str, object]) -> None:
+    data = json.dumps({**MANIFEST, **forged}).encode()
+    name = hashlib.sha256(data).hexdigest()
+    folder.mkdir()
+    (folder / f"{name}.json").write_bytes(data)
+    with pytest.raises(InputError, match="is no snapshot"):
+        SnapshotStore(folder).resolve(name)
+    # Half of that is Python with what it has loaded.
+    assert megabytes(folder, name, "RUSAGE_SELF") < 150
+
+
+def test_a_manifest_that_is_nested_without_end_is_refused(folder: Path) -> None:
+    data = b'{"v": 2, "tree": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}"
+    name = hashlib.sha256(data).hexdigest()
+    folder.mkdir()
+    (folder / f"{name}.json").write_bytes(data)
+    with pytest.raises(InputError, match="is no snapshot: it is no JSON"):
+        SnapshotStore(folder).resolve(name)
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory in another unit")
+def test_a_large_file_in_a_small_pack_is_not_unpacked_in_memory(sent: SentSnapshots, folder: Path) -> None:
+    name = sent.add({"large": bytes(120_000_000)})
+    assert (folder / f"{name}.pack").stat().st_size < 1_000_000
+    assert megabytes(folder, name, "RUSAGE_CHILDREN") < 100

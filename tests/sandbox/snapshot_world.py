@@ -14,6 +14,7 @@ from toolbox_world import Box
 
 from stepflow.run.snapshots import Snapshots
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
 
 
 def git_bytes(folder: Path, *words: str, given: bytes = b"") -> bytes:
@@ -86,9 +87,9 @@ class Worked:
 
 
 @contextlib.contextmanager
-def worked(checkout: Path, run_folder: Path, *, base: str = ""):
+def worked(checkout: Path, run_folder: Path, *, base: str = "", **options: object):
     """Open the checkout for work."""
-    with Toolbox.start(checkout) as toolbox:
+    with Toolbox.start(checkout, options=ToolboxOptions(**options)) as toolbox:
         yield Worked(Box(toolbox, checkout), run_folder, Snapshots(toolbox, run_folder, base=base))
 
 

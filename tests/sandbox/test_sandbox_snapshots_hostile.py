@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,17 @@ class TestForgedSnapshots:
         with contextlib.suppress(StepflowError):
             forger.put_back(tree=forger.tree(("120000", "l", link), ("40000", "l", inner)))
         assert not (open_folder / "out").exists()
+
+    def test_a_large_file_in_a_small_pack_is_not_unpacked_in_memory(self, checkout, open_folder, tmp_path):
+        (open_folder / "bin").mkdir()
+        small_git = open_folder / "bin/git"
+        small_git.write_text(f'#!/bin/sh\nulimit -d 65536\nexec {shutil.which("git")} "$@"\n')
+        small_git.chmod(0o755)
+        subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "forged.git")], check=True)
+        with worked(checkout, open_folder / "run", programs=(small_git.parent,)) as one:
+            forger = Forger(one=one, git_dir=tmp_path / "forged.git")
+            forger.put_back(tree=forger.tree(("100644", "large", forger.write("blob", bytes(100_000_000)))))
+            assert (one.folder / "large").stat().st_size == 100_000_000
 
     def test_a_link_that_stands_in_the_way_is_replaced_not_followed(self, forger, one, open_folder):
         (open_folder / "outside").mkdir()

@@ -35,6 +35,8 @@ _SETTINGS = {
     "core.sparseCheckout": "false",
     # Any name that the tools can give a file is one; `.git` itself never is.
     "core.protectNTFS": "false",
+    # Larger files are not unpacked in memory: a pack of a few kilobytes may hold one of a gigabyte.
+    "core.bigFileThreshold": "1m",
     "core.looseCompression": "1",
     "core.fsync": "none",
     "pack.compression": "1",
