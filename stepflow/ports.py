@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
     from stepflow.domain.decision import Violation
@@ -19,6 +22,19 @@ class Model(Protocol):
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """One call, one try: no retries and no waiting; a failure is a value."""
+        ...
+
+
+class PromptCache(Protocol):
+    """What the service has cached of earlier requests; it forgets that some minutes after it was last used."""
+
+    def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside the block `look` is called every few seconds while a tool or a command runs, and goes on."""
+        ...
+
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Use what is cached of a request without asking for an answer. None where that does not pay, because so many
+        renewals cost more than writing it anew, or nothing is known of it."""
         ...
 
 
@@ -130,3 +146,4 @@ class Ports:
     clock: Clock
     verdict: CustomVerdict | None = None
     boundary_rules: BoundaryRules | None = None
+    cache: PromptCache | None = None

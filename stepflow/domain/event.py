@@ -333,6 +333,19 @@ class AnswerLost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheRenewed:
+    """While a tool or a validator ran, what the service has cached of a step's conversation was used once more, so that
+    it did not expire. `problem` says why that failed, and is empty where it did not."""
+
+    step_id: str
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+    problem: str = ""
+    event: Literal["cache_renewed"] = "cache_renewed"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolStarted:
     """A tool call begins. Without the `tool_call` that answers it the run was stopped while the tool was at work."""
 
@@ -466,6 +479,7 @@ Event = (
     | ModelWaited
     | ModelTurned
     | AnswerLost
+    | CacheRenewed
     | ToolStarted
     | ContextOverflowed
     | ModelChanged

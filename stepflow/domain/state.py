@@ -12,6 +12,7 @@ from stepflow.domain.conversation import Remedy, Usage
 from stepflow.domain.event import (
     AnswerLost,
     BaseChecked,
+    CacheRenewed,
     CompletionJudged,
     ContextOverflowed,
     Event,
@@ -107,7 +108,7 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
             return state._replace(strikes=0, retry_prompt=None, retry_source=None, work_before="")
         case ModelTurned():
             return _paid(state, event)._replace(turns=state.turns + 1)
-        case AnswerLost():
+        case AnswerLost() | CacheRenewed():
             return _paid(state, event)
         case ContextOverflowed():
             return _begun_again(state, event)
@@ -140,7 +141,7 @@ def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
     return reduce(advance, events, state or RunState())
 
 
-def _paid(state: RunState, event: ModelTurned | AnswerLost) -> RunState:
+def _paid(state: RunState, event: ModelTurned | AnswerLost | CacheRenewed) -> RunState:
     return state._replace(
         usage=state.usage + event.usage,
         cost_usd=state.cost_usd + (event.cost_usd or 0.0),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.decision import Done, Failed, NotDone, Stop, Unproven
 from stepflow.domain.event import CompletionJudged
 from stepflow.domain.ladder import ClimbCause
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import FailureAction, Outcome
+from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.completion.boundary_rules import judge_differing, judge_violations, rules_entry
 from stepflow.engine.completion.judge import judge_completion
 from stepflow.engine.context import COMPLETION_LOOP, FlowStopped
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult | None:
     """The result of a completed run; None when the flow goes on with a retry prompt."""
     answer, reason = attempt.answer, attempt.decision.reason
-    entry, verdict = _judge(context, step, answer)
+    with keep_opening(context, _find_next(context, step, attempt)):
+        entry, verdict = _judge(context, step, answer)
     match verdict:
         case Done(validated=validated, closing=closing):
             if step.validation:
@@ -78,6 +80,18 @@ def _judge(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple
         if violations and (red := broken(violations)):
             return by_rules, red
     return entry, verdict
+
+
+def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | None:
+    """The step that a red validator sends the flow back to; None where it ends the run, or another model goes on."""
+    entry = step.validation
+    failures = context.state.attempts.get(entry.id, 0) if entry else 0
+    if entry is None or entry.action is not FailureAction.RETRY or failures + 1 >= entry.max_attempts:
+        return None
+    target = repeat_move(step, attempt.decision.handoff, context.agent.steps)
+    if isinstance(target, Stop) or find_change(context, context.agent.steps[target.step_id], ClimbCause.VALIDATOR, ""):
+        return None
+    return target.step_id
 
 
 def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt: Answered, verdict: NotDone) -> None:

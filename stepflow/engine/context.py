@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import FlowResult
@@ -14,6 +14,7 @@ from stepflow.engine.prompt.variables import step_variables
 
 if TYPE_CHECKING:
     from stepflow.domain.checkout import Closing
+    from stepflow.domain.conversation import ModelRequest
     from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import RunFacts
@@ -35,14 +36,24 @@ class FlowStopped(Exception):
         self.outcome, self.reason, self.answer, self.where = outcome, reason, answer, where
 
 
+@dataclass(frozen=True, kw_only=True)
+class CachedRequest:
+    """What the service has cached, and when it was last used."""
+
+    request: ModelRequest
+    used_at: float
+
+
 @dataclass(kw_only=True)
 class FlowContext:
-    """The agent, the facts, the ports, and the one state that changes."""
+    """The agent, the facts, the ports, and the one state that changes. `cached`: what the service may still have of
+    each step, which no journal remembers."""
 
     agent: AgentDefinition
     facts: RunFacts
     ports: Ports
     state: RunState
+    cached: dict[str, CachedRequest] = field(default_factory=dict)
 
     def record(self, event: Event) -> None:
         """Write the event down, then let the state follow it."""

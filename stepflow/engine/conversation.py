@@ -27,6 +27,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import has_shape
+from stepflow.engine.cache_renewal import keep_conversation
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.ladder import find_change
 from stepflow.engine.model_call import call_model, model_failed
@@ -191,7 +192,8 @@ class Conversation:
                 return None
             case _ if turn.tool_uses:
                 cut = turn.stop_reason is StopReason.MAX_TOKENS
-                self._add("user", tuple(self._answer(use, cut=cut) for use in turn.tool_uses))
+                with keep_conversation(self.context, self.request):
+                    self._add("user", tuple(self._answer(use, cut=cut) for use in turn.tool_uses))
                 return None
             case StopReason.MAX_TOKENS if self._may_ask_again():
                 self.say(AGAIN_SHORTER, format_retry=True)

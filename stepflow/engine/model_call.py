@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, has_images
 from stepflow.domain.event import AnswerLost, ModelTurned, ModelWaited
 from stepflow.domain.words import Outcome, Strategy
+from stepflow.engine.cache_renewal import remember_cached
 from stepflow.engine.context import FlowStopped
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
         left = _seconds_left(context, started)
         answer = context.ports.model.ask(replace(request, seconds=None if left is None else left + ANSWER_GRACE))
         if isinstance(answer, ModelTurn):
+            remember_cached(context, request, answer, asked_at=started)
             _record_turn(context, answer, seconds=max(0.0, context.ports.clock.now() - started))
             return answer
         if answer.usage.total:

@@ -125,6 +125,11 @@ class AnthropicModel:
         answer = self._wire.send(request)
         return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
 
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Use what the service has cached of a request, the `number`th time in a row; None where that does not pay."""
+        answer = self._wire.renew(request, number)
+        return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
+
     def probe(self, model: str) -> ModelFault | None:
         """Ask the service whether it knows the model, without spending a token; None when it does (for preflight)."""
         fault = self._wire.look_up(resolve_model(model, self._service.provider))

@@ -69,6 +69,17 @@ def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) 
         return None
 
 
+#: So many tokens stand for a conversation; the kinds of them are compared.
+_SAMPLE = 1_000
+
+
+def pays_to_renew(model: str, renewals: int, provider: Provider = Provider.ANTHROPIC) -> bool:
+    """Whether so many renewals of what is cached, and reading it then, cost less than writing it anew."""
+    read = price_of(model, Usage(cache_read_tokens=_SAMPLE), provider)
+    written = price_of(model, Usage(cache_write_tokens=_SAMPLE), provider)
+    return read is not None and written is not None and (renewals + 1) * read < written
+
+
 def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int | None:
     """The length of a request, in tokens, from which the service charges more for it; None without one."""
     from genai_prices import Usage as Tokens  # noqa: PLC0415

@@ -44,7 +44,7 @@ class RecordingModel:
         before: Iterable[tuple[str, ModelTurn]] = (),
     ) -> None:
         """`before`: the turns of a run that goes on, each with the step that asked."""
-        self._model = model
+        self.model = model
         self._params = dict(params or {})
         self._issue = issue
         self._root = root.rstrip("/")
@@ -52,7 +52,7 @@ class RecordingModel:
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Pass the request on, and remember the turn that comes back."""
-        answer = self._model.ask(request)
+        answer = self.model.ask(request)
         if isinstance(answer, ModelTurn):
             if self._replaces(request):
                 self._turns.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
@@ -13,11 +14,11 @@ from stepflow.domain.words import Provider, Strategy
 from stepflow.model.context_editing import is_near, plan_clearing, read_cleared, shows_thinking
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
-from stepflow.model.models import UnlistedModel, find_price_step, price_of, resolve_model
+from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
 from stepflow.model.request import betas_of, request_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from anthropic import BaseModel
     from anthropic.lib.streaming import MessageStream
@@ -63,24 +64,41 @@ class Wire:
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
+        return self._call(self._body(request), request, self._stream)
+
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Use what is cached of a request, the `number`th time in a row, without an answer; None where that does not
+        pay (Messages API, "Pre-warming the cache")."""
+        service, is_refused = self._service, "cache_control" in self._refused
+        if is_refused or not service.is_anthropic or not pays_to_renew(request.model, number, service.provider):
+            return None
+        body = self._body(request)
+        output = body.get("output_config")
+        # No answer is refused where its form is given, and without the form it would be another prefix.
+        body["max_tokens"] = 1 if isinstance(output, dict) and "format" in output else 0
+        return self._call(body, request, self._create)
+
+    def _body(self, request: ModelRequest) -> JsonObject:
         model = resolve_model(request.model, self._service.provider)
-        body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused)
-        body["model"] = model
-        if request.tools:
-            body |= self._ask_for_more(model, body)
+        body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused) | {"model": model}
+        return body | self._ask_for_more(model, body) if request.tools else body
+
+    def _call(
+        self, body: JsonObject, request: ModelRequest, receive: Callable[[JsonObject, JsonObject], JsonObject]
+    ) -> ModelTurn | ModelFault:
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
         begun: JsonObject = {}
         with bounded_call(seconds) as call:
             try:
                 self._service.log_in()
-                answer = self._stream(body, begun)
+                answer = receive(body, begun)
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 fault = overdue_fault(seconds, where=self._where) if call.overdue else None
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
                 return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
         turn = _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
-        step = find_price_step(model, self._service.provider)
+        step = find_price_step(str(body["model"]), self._service.provider)
         return (
             replace(turn, near_price_step=True) if isinstance(turn, ModelTurn) and is_near(step, turn.usage) else turn
         )
@@ -166,6 +184,15 @@ class Wire:
         if "stop_reason" not in answer:
             raise BrokenAnswer("the stream ended before the message did")
         return answer
+
+    def _create(self, body: JsonObject, _begun: JsonObject) -> JsonObject:
+        """The message in one piece: a request without an answer cannot be streamed."""
+        betas = betas_of(body)
+        create = partial(self._client.beta.messages.create, betas=betas) if betas else self._client.messages.create
+        try:
+            return _json(create(**cast("Any", body)))
+        except self._stumbles as error:
+            raise BrokenAnswer(f"it could not be read ({type(error).__name__}: {error})") from error
 
     def _open_stream(self, body: JsonObject) -> Any:  # noqa: ANN401 - the SDK's two managers share no type
         """The stream of the answer; parts of the API that are in beta are asked for by name."""

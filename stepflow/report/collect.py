@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 OF_A_STEP = (
     *(events.PromptRendered, events.ModelTurned, events.AnswerLost, events.ToolCalled, events.UserMessage),
-    *(events.ContextOverflowed, ModelChanged, events.CheckJudged, events.StepAnswered, events.Routed),
+    *(events.CacheRenewed, events.ContextOverflowed, ModelChanged, events.CheckJudged),
+    *(events.StepAnswered, events.Routed),
 )
+PAID = (events.ModelTurned, events.AnswerLost, events.CacheRenewed)
 #: What shows that a run goes on after an end: nothing of that end holds any more.
 GOES_ON = (events.RunStarted, events.RunResumed, events.IterationStarted, *OF_A_STEP)
 WRITTEN = frozenset({EffectStatus.APPLIED, EffectStatus.SKIPPED})
@@ -169,7 +171,7 @@ def _copied(event: object, kind: type[E]) -> E:
 
 
 def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Event], seconds: float) -> HistoryEntry:
-    paid = [event for event in happened if isinstance(event, events.ModelTurned | events.AnswerLost)]
+    paid = [event for event in happened if isinstance(event, PAID)]
     costs = [event.cost_usd for event in paid]
     models = [event.model for event in paid if isinstance(event, events.ModelTurned) and event.model]
     answered, routed = _last_of(happened, events.StepAnswered), _last_of(happened, events.Routed)

@@ -53,6 +53,7 @@ StepEvent = (
     | events.ModelWaited
     | events.ModelTurned
     | events.AnswerLost
+    | events.CacheRenewed
     | events.ContextOverflowed
     | ModelChanged
     | events.RequestAdapted
@@ -80,6 +81,8 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
             return model_turned(event)
         case events.AnswerLost():
             return answer_lost(event)
+        case events.CacheRenewed():
+            return cache_renewed(event)
         case events.ContextOverflowed():
             return context_overflowed(event)
         case ModelChanged():
@@ -188,6 +191,16 @@ def answer_lost(event: events.AnswerLost) -> EventMessage:
         cost_usd=event.cost_usd,
     )
     return replace(message, parts=(Part("Reason", event.reason),))
+
+
+def cache_renewed(event: events.CacheRenewed) -> EventMessage:
+    """What a long wait cost so that the next request does not cost more."""
+    problem = cut(event.problem, REASON_LOGGED)
+    title = f"the prompt cache was {'not ' if problem else ''}renewed during a long wait"
+    tokens = event.usage.total
+    data: JsonObject = {"step": event.step_id, "tokens": tokens, "cost_usd": event.cost_usd, "problem": problem}
+    facts = (one_line(problem, REASON_SHOWN) if problem else count(tokens, "token"),)
+    return EventMessage(title=title, facts=facts, logged=entry("info", f"[Cache] {title}", **data))
 
 
 def context_overflowed(event: events.ContextOverflowed) -> EventMessage:

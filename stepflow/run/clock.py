@@ -143,13 +143,14 @@ class Cancellation:
 
     @contextmanager
     def obeyed(self) -> Iterator[None]:
-        """In a held section: inside the block a signal interrupts at once again, one that came before it too."""
-        self._held = False
+        """In a held section: inside the block a signal interrupts at once again, one that came before it too. In such
+        a block, too: it goes on as it was, unless a signal came."""
+        held, self._held = self._held, False
         try:
             self.check()
             yield
         finally:
-            self._held = True
+            self._held = held or self._signal is not None
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, toolbox_options
+from stepflow.run.prompt_cache import open_cache
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside
@@ -194,6 +195,7 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
         clock=clock,
         verdict=run.prepared.verdict,
         boundary_rules=ClosingRules(run, toolbox),
+        cache=open_cache(run.prepared.model, toolbox, run.cancellation),
     )
     return ports, snapshotter
 

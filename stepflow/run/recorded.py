@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.conversation import ModelTurn, Remedy, StopReason
 from stepflow.domain.event import (
     AnswerLost,
+    CacheRenewed,
     CommandRan,
     ContextOverflowed,
     EffectApplied,
@@ -101,11 +102,11 @@ class PreviousRun:
     @cached_property
     def state(self) -> RunState:
         """The state that the flow goes on from. Turns that are played again are counted then; an answer that was lost
-        or refused is paid all the same."""
+        or refused, and a renewal of the cache, are paid all the same."""
         unplayed = (
             event
             for number, event in enumerate(self.events[self.safe :], self.safe)
-            if isinstance(event, AnswerLost) or number in self._refused
+            if isinstance(event, AnswerLost | CacheRenewed) or number in self._refused
         )
         return fold(unplayed, fold(self.events[: self.safe]))
 

@@ -15,6 +15,7 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.event import (
     AnswerLost,
+    CacheRenewed,
     EffectApplied,
     FailureReported,
     IssueCostSummed,
@@ -335,7 +336,7 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
             usage = vars(event.usage).values()
             known = event.stop_reason in tuple(StopReason)
             return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
-        case AnswerLost():
+        case AnswerLost() | CacheRenewed():
             return min(vars(event.usage).values()) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
         case ValidatorRan():
             return event.attempt >= 1

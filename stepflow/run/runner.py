@@ -39,6 +39,7 @@ from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
+from stepflow.run.prompt_cache import open_cache
 from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox, open_tools
 from stepflow.run.subject.issue import removal_event
 from stepflow.sandbox.canaries import Outside
@@ -245,6 +246,7 @@ class StepFlowRunner:
                 journal=journal,
                 clock=clock,
                 verdict=open_verdict(self._agent, facts.args),
+                cache=open_cache(self._model, sandbox.toolbox, cancellation) if sandbox else None,
             )
             result = run_flow(self._agent, facts, ports, fold([started]))
             tools.end_step()

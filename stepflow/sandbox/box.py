@@ -137,6 +137,15 @@ class Toolbox:
         finally:
             self._channel.waiting = contextlib.nullcontext
 
+    @contextlib.contextmanager
+    def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
+        """Inside the block `look` is called every few seconds while something runs in the sandbox."""
+        self._channel.look = look
+        try:
+            yield
+        finally:
+            self._channel.look = None
+
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """The tools of the sandbox need nothing that has to be started (port `Tools`)."""
 

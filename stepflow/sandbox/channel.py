@@ -31,6 +31,7 @@ _PIECE = 65536
 _FAREWELL = 20.0
 _OVERDUE_FAREWELL = 1.0
 _LAST_WORDS = 2000
+_LOOK_EVERY = 5.0
 
 
 class ChildChannel:
@@ -81,6 +82,9 @@ class ChildChannel:
         self._overdue = False
         #: What an answer is waited for in: a signal may interrupt it.
         self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+        #: What is called every few seconds meanwhile; the time that it takes is no waiting.
+        self.look: Callable[[], None] | None = None
+        self._looked = 0.0
 
     @property
     def pid(self) -> int:
@@ -114,7 +118,7 @@ class ChildChannel:
         if self._broken:
             raise IsolationError(self._broken, hint="Start the run again.")
         self._broken = f"The toolbox was interrupted during `{request['op']}` and cannot be asked any more."
-        deadline = time.monotonic() + timeout
+        deadline, self._looked = time.monotonic() + timeout, 0.0
         op = str(request["op"])
         try:
             with self.waiting():
@@ -170,9 +174,13 @@ class ChildChannel:
         with selectors.PollSelector() as selector:
             selector.register(fd, event)
             # The time left is looked at first: one that sends without end is always ready.
-            while (left := deadline - time.monotonic()) > 0:
-                if selector.select(left):
+            while (left := deadline + self._looked - time.monotonic()) > 0:
+                if selector.select(left if self.look is None else min(left, _LOOK_EVERY)):
                     return
+                if self.look is not None:
+                    begun = time.monotonic()
+                    self.look()
+                    self._looked += time.monotonic() - begun
         self._overdue = True
         raise self._failed(f"The toolbox gave no whole answer to `{op}` in time.")
 

@@ -322,3 +322,12 @@ def test_tokens_that_were_given_are_in_no_message(open_model) -> None:
     assert isinstance(service.dialect, FederatedDialect)
     fault = fault_of(model)
     assert [secret for secret in service.secrets() if secret in str(fault)] == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_only_the_api_itself_is_asked_to_renew_what_it_has_cached(name: str, open_model) -> None:
+    model, api, service = open_model(name)
+    renewed = model.renew(ask(), 1)
+    asked = Provider(service.provider) is Provider.ANTHROPIC
+    assert isinstance(renewed, ModelTurn) is asked
+    assert len(api.bodies) == asked

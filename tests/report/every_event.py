@@ -103,6 +103,12 @@ EVENTS: dict[str, events.Event] = {
     "wait": events.ModelWaited(reason="529", seconds=2.5, attempt=1),
     "wait before a deadline": events.ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
     "lost answer": events.AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
+    "renewed cache": events.CacheRenewed(
+        step_id="s", usage=Usage(cache_read_tokens=34_567), cost_usd=0.007, seconds=0.8
+    ),
+    "cache that was not renewed": events.CacheRenewed(
+        step_id="s", usage=Usage(), cost_usd=0.0, seconds=30, problem="The model service is overloaded."
+    ),
     "overflow": events.ContextOverflowed(step_id="s", reason="400", by_fault=True),
     **{
         f"climbed: {cause}": ModelChanged(

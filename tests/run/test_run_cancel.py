@@ -115,6 +115,16 @@ def test_a_library_that_wraps_or_swallows_the_signal_cannot_keep_a_run_going(
         library()
 
 
+def test_a_wait_inside_of_a_wait_leaves_the_outer_one_to_the_signal(held: Cancellation) -> None:
+    started = time.monotonic()
+    with pytest.raises(RunCancelled, match="SIGTERM"), held.waiting():
+        with held.waiting():
+            pass
+        threading.Timer(0.2, strike).start()
+        time.sleep(30)
+    assert time.monotonic() - started < 20
+
+
 def test_an_error_of_a_wait_without_a_signal_stays_what_it_is(held: Cancellation) -> None:
     with pytest.raises(ZeroDivisionError), held.waiting():
         raise ZeroDivisionError

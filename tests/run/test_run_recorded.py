@@ -12,6 +12,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
+    CacheRenewed,
     EffectApplied,
     FlowEnded,
     IterationStarted,
@@ -43,6 +44,7 @@ STARTED = RunStarted(
     nonce="0" * 24,
 )
 LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
+RENEWED = CacheRenewed(step_id="a", usage=Usage(cache_read_tokens=9), cost_usd=0.5, seconds=1.0)
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
 CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
 FAILED = SnapshotFailed(reason="full")
@@ -222,10 +224,10 @@ def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> N
     assert folders.head() == head
 
 
-def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
-    events = (STARTED, LOST, begins("a"), turned(), LOST)
+def test_a_run_that_goes_on_knows_of_answers_that_were_lost_and_of_renewals() -> None:
+    events = (STARTED, LOST, begins("a"), turned(), LOST, RENEWED)
     state = PreviousRun(events=events).state
-    assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
+    assert (state.usage.input_tokens, state.usage.cache_read_tokens, state.cost_usd) == (14, 9, 1.0)
 
 
 def test_a_refusal_that_ended_the_run_is_paid_and_asked_again() -> None:
@@ -239,10 +241,13 @@ def test_a_refusal_that_ended_the_run_is_paid_and_asked_again() -> None:
     assert killed.played == (*begun[1:], refused), "a run that was stopped there has yet to end so"
 
 
-@pytest.mark.parametrize("event", [replace(LOST, cost_usd=-1.0), replace(LOST, usage=Usage(input_tokens=-5))])
-def test_a_lost_answer_that_gives_money_back_is_forged(event: AnswerLost) -> None:
-    assert implausible((STARTED, LOST)) == ""
-    assert "answer_lost" in implausible((STARTED, event))
+@pytest.mark.parametrize("event", [LOST, RENEWED])
+@pytest.mark.parametrize("changes", [{"cost_usd": -1.0}, {"usage": Usage(input_tokens=-5)}])
+def test_what_was_paid_without_a_turn_and_gives_money_back_is_forged(
+    event: AnswerLost | CacheRenewed, changes: dict[str, object]
+) -> None:
+    assert implausible((STARTED, event)) == ""
+    assert event.event in implausible((STARTED, replace(event, **changes)))
 
 
 PUSHED = EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED, detail="b", commit="c" * 40)

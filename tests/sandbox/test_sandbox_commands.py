@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from stepflow.domain.checkout import CommandRequest
+from stepflow.sandbox import channel
 
 
 def test_a_command_runs_in_the_repository_root_with_its_streams_apart(shared_box):
@@ -102,3 +105,24 @@ def test_failures_of_a_very_long_output_do_not_stand_in_it_twice_and_are_bounded
     assert len(lines) == len(set(lines))
     assert (lines[0], lines[-1]) == ("error 1", "error 600000")
     assert len(result.combined) < 3 * 1024 * 1024
+
+
+def test_somebody_may_look_up_while_a_command_runs_which_changes_nothing_of_it(shared_box, monkeypatch):
+    monkeypatch.setattr(channel, "_LOOK_EVERY", 0.05)
+    looked = []
+    with shared_box.toolbox.while_waiting(lambda: looked.append(time.monotonic())):
+        result = shared_box.sh("echo begun; sleep 1; exit 3")
+    assert (result.exit_code, result.stdout) == (3, "begun\n")
+    assert len(looked) > 3
+    seen = len(looked)
+    assert shared_box.sh("sleep 0.2").exit_code == 0
+    assert len(looked) == seen, "only inside the block"
+
+
+def test_the_time_of_a_look_is_not_taken_from_the_command(start, monkeypatch):
+    """Somebody looks for longer than an answer may take altogether."""
+    monkeypatch.setattr(channel, "_LOOK_EVERY", 0.05)
+    box = start(grace=1.0)
+    with box.toolbox.while_waiting(lambda: time.sleep(2.5)):
+        result = box.sh("sleep 0.2; echo done", timeout=0.5)
+    assert (result.exit_code, result.stdout) == (0, "done\n")

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import socket
 import struct
 import threading
@@ -43,6 +44,8 @@ __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "ans
 
 
 _CHARS_PER_TOKEN = 4
+#: Seconds.
+CACHE_LIFETIME = 300
 
 
 class MessagesApi(LoopbackServer):
@@ -58,11 +61,12 @@ class MessagesApi(LoopbackServer):
         checks: bool = True,
         dialect: Dialect | None = None,
         window: int | None = None,
+        now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`dialect`: the way of another service. `unknown_fields` are known to the API but not to this server;
         `checks=False` takes any message. `window`, in tokens: longer requests are refused, and its list of models says
-        that it makes room when asked to."""
-        self.window = window
+        that it makes room when asked to. What it has cached is gone five minutes after its last use, by `now`."""
+        self.window, self._now = window, now
         self.api_key, self.models, self.unknown_fields, self.checks = api_key, models, unknown_fields, checks
         self.dialect = dialect or AnthropicDialect(key=api_key)
         self.requests: list[Received] = []
@@ -71,7 +75,8 @@ class MessagesApi(LoopbackServer):
         self._reply = replies if callable(replies) else _one_after_another(replies)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._cached: set[tuple[str, str]] = set()
+        #: When what was cached for each model was last used.
+        self._cached: dict[tuple[str, str], float] = {}
         #: Behind which prefixes each answer was given, and each signature of a thinking block.
         self._given: defaultdict[str, set[str]] = defaultdict(set)
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self)))
@@ -107,6 +112,9 @@ class MessagesApi(LoopbackServer):
         refusal = self._refusal(request)
         if refusal or request.method == "GET":
             return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
+        if request.body["max_tokens"] <= 1:
+            # There is no room for an answer: the script stays where it is.
+            return Answer(content=(), stop_reason="max_tokens")
         reply = self._reply(request.body)
         if isinstance(reply, Answer):
             *_, prefix = prefixes_of(request.body)
@@ -132,14 +140,15 @@ class MessagesApi(LoopbackServer):
         }
 
     def _read_prefix(self, model: str, segments: list[str], sizes: list[int]) -> int:
-        digest, read, total = hashlib.sha256(), 0, 0
+        digest, read, total, now = hashlib.sha256(), 0, 0, self._now()
         with self._lock:
             for segment, size in zip(segments, sizes, strict=True):
                 digest.update(segment.encode() + b"\0")
                 total += size
-                if (model, digest.hexdigest()) in self._cached:
+                prefix = model, digest.hexdigest()
+                if now - self._cached.get(prefix, -math.inf) < CACHE_LIFETIME:
                     read = total
-                self._cached.add((model, digest.hexdigest()))
+                self._cached[prefix] = now
         return read
 
     def _refusal(self, request: Received) -> Failure | None:

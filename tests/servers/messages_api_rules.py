@@ -42,8 +42,7 @@ def problems_of(body: Json, *, given: Prefixes, unknown: frozenset[str]) -> Iter
         yield f"{name}: Extra inputs are not permitted"
     if not isinstance(body.get("model"), str) or not body["model"]:
         yield "model: Field required"
-    if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
-        yield "max_tokens: must be greater than or equal to 1"
+    yield from _problems_of_max_tokens(body)
     yield from _problems_of_breakpoints(body, unknown)
     yield from _problems_of_messages(body.get("messages"), given)
     yield from _problems_of_prefix(body, given)
@@ -51,6 +50,20 @@ def problems_of(body: Json, *, given: Prefixes, unknown: frozenset[str]) -> Iter
     if (body.get("tool_choice") or {}).get("type") in {"any", "tool"}:
         yield "tool_choice: this model does not support forced tool use"
     yield from _problems_of_format(body.get("output_config", {}))
+
+
+def _problems_of_max_tokens(body: Json) -> Iterator[str]:
+    """0 uses the cache without an answer, which cannot be streamed, thought about or given a form."""
+    most = body.get("max_tokens")
+    if not isinstance(most, int) or most < 0:
+        yield "max_tokens: must be greater than or equal to 0"
+    asks = {
+        "stream": body.get("stream"),
+        "thinking.type": (body.get("thinking") or {}).get("type") == "enabled",
+        "output_config.format": "format" in (body.get("output_config") or {}),
+    }
+    if most == 0 and (asked := next((name for name, is_asked in asks.items() if is_asked), None)):
+        yield f"max_tokens: 0 is not supported with `{asked}`"
 
 
 def _problems_of_breakpoints(body: Json, unknown: frozenset[str]) -> Iterator[str]:

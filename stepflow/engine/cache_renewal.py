@@ -1,0 +1,113 @@
+"""What the service has cached of a conversation is kept from expiring while a tool or a validator runs for minutes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.conversation import Message, ModelFault, text_block
+from stepflow.domain.event import CacheRenewed
+from stepflow.engine.context import CachedRequest
+from stepflow.engine.ladder import current_rung
+from stepflow.engine.limits import check_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.conversation import ModelRequest, ModelTurn
+    from stepflow.engine.context import FlowContext
+    from stepflow.ports import PromptCache
+
+#: Seconds from the beginning of the last request that used it until the service forgets what it has cached, and until
+#: it is used again to prevent that.
+LIFETIME, RENEWED_AFTER = 300.0, 240.0
+#: A renewal has no answer that would take long.
+LONGEST_RENEWAL = 30.0
+#: The service wants a message, and answers none.
+NO_MESSAGE = Message(role="user", content=(text_block("."),))
+
+
+def remember_cached(context: FlowContext, request: ModelRequest, turn: ModelTurn, *, asked_at: float) -> None:
+    """Remember what the next conversation of the same step will begin with."""
+    if turn.usage.cache_read_tokens or turn.usage.cache_write_tokens:
+        opening = replace(request, messages=(NO_MESSAGE,))
+        context.cached[request.step_id] = CachedRequest(request=opening, used_at=asked_at)
+
+
+@contextmanager
+def keep_conversation(context: FlowContext, request: ModelRequest) -> Iterator[None]:
+    """While the tools run that its last message, the model's, calls: after them the conversation goes on."""
+    known = context.cached.get(request.step_id)
+    sent = replace(request, messages=request.messages[:-1])
+    with _keep(context, known and replace(known, request=sent), next_step=None):
+        yield
+
+
+@contextmanager
+def keep_opening(context: FlowContext, next_step: str | None) -> Iterator[None]:
+    """While validators run, after which a new conversation of this step may begin; None where none can."""
+    known = context.cached.get(next_step) if next_step else None
+    if known and not _is_asked_again(context, known.request):
+        known = None
+    with _keep(context, known, next_step=next_step):
+        yield
+
+
+def _is_asked_again(context: FlowContext, request: ModelRequest) -> bool:
+    """Whether the step still stands on the rung on which it was asked; what another has cached is of no use."""
+    step = context.agent.steps[request.step_id]
+    rung = current_rung(context, step)
+    return (rung.model, rung.effort or step.effort) == (request.model, request.effort)
+
+
+@contextmanager
+def _keep(context: FlowContext, cached: CachedRequest | None, *, next_step: str | None) -> Iterator[None]:
+    cache = context.ports.cache
+    if cache is None or cached is None:
+        yield
+        return
+    renewal = _Renewal(context=context, cache=cache, cached=cached, next_step=next_step)
+    with cache.while_waiting(renewal.look):
+        yield
+
+
+@dataclass(kw_only=True)
+class _Renewal:
+    """The renewals of one wait. `is_over`: there are no more of them."""
+
+    context: FlowContext
+    cache: PromptCache
+    cached: CachedRequest
+    next_step: str | None
+    number: int = 0
+    is_over: bool = False
+
+    def look(self) -> None:
+        """Renew when it is time, as long as that is cheaper than to write everything again."""
+        context, now = self.context, self.context.ports.clock.now()
+        age = now - self.cached.used_at
+        if self.is_over or age < RENEWED_AFTER:
+            return
+        limit = check_limits(context.state, context.facts.limits, now, next_step=self.next_step)
+        if age >= LIFETIME or limit is not None:
+            self.is_over = True
+            return
+        self.number += 1
+        answer = self.cache.renew(replace(self.cached.request, seconds=LONGEST_RENEWAL), self.number)
+        if answer is None:
+            self.is_over = True
+            return
+        context.record(
+            CacheRenewed(
+                step_id=self.cached.request.step_id,
+                usage=answer.usage,
+                cost_usd=answer.cost_usd,
+                seconds=max(0.0, context.ports.clock.now() - now),
+                problem=answer.reason if isinstance(answer, ModelFault) else "",
+            )
+        )
+        self.cached = replace(self.cached, used_at=now)
+        # What was not there any more was written anew, and would be so the next time.
+        was_there = answer.usage.cache_read_tokens > answer.usage.cache_write_tokens
+        self.is_over = isinstance(answer, ModelFault) or not was_there
