@@ -95,9 +95,11 @@ def current(opened: Opened) -> str:
 
 
 def ask(opened: Opened, words: str) -> str:
-    """Search, and what the page says it found."""
+    """Search, and what the page says it found, which it does by itself a moment after the last letter."""
+    opened.page.fill("#query", "")
+    opened.page.wait_for_selector("#hits:empty", state="attached")
     opened.page.fill("#query", words)
-    opened.page.press("#query", "Enter")
+    opened.page.wait_for_selector("#hits:not(:empty)")
     return opened.page.inner_text("#hits")
 
 
