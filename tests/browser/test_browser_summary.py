@@ -65,7 +65,7 @@ def test_the_summary_is_drawn_without_a_word_or_a_request(open_page: Open, npm: 
     opened = drawn(open_page(text, width=width, scheme=scheme))
     opened.picture(f"summary-{version}-{width}-{scheme}", whole=True)
     assert (opened.said, opened.foreign) == ([], [])
-    assert "closure.issue Close the issue check git-clean check type-check" in words_of(opened, 0)
+    assert "closure.issue Close the issue check boundary-rules check git-clean check type-check" in words_of(opened, 0)
 
 
 def test_axe_finds_nothing_serious_in_the_text_of_the_summary(open_page: Open, npm: Path) -> None:
