@@ -49,14 +49,16 @@ if TYPE_CHECKING:
 
     from stepflow.domain.checkout import DiffStat
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.report import RunReport, ValidatorRun
+    from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
     from stepflow.domain.visible_text import RemovedPiece
+    from stepflow.domain.words import Effort
 
 R = TypeVar("R")
 #: Of more checks and steps the middle is left out; of checks the red ones never are.
 MOST_CHECKS = 20
 MOST_FILES = 10
 MOST_STEPS = 12
+MOST_MODELS = 12
 #: Characters of a command in a terminal.
 COMMAND_SHOWN = 60
 PATH_SHOWN = 100
@@ -107,8 +109,44 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         checks=checks,
         checks_left_out=left_out,
         steps=walked_steps(report),
+        models=model_lines(report),
+        changes=[line.model_change for line in report.history if line.model_change],
+        changes_shown=MOST_MODELS,
         figures=" · ".join(figures(report)),
         run_url=run_url,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLine:
+    """What one model, with one effort, had to do in a run."""
+
+    model: str
+    effort: Effort | None
+    iterations: int
+    tokens: int
+    cost_usd: float | None
+
+
+def model_lines(report: RunReport) -> tuple[ModelLine, ...]:
+    """Each model in the order in which the run came to them; none where it was one all the time."""
+    rungs: dict[tuple[str, Effort | None], list[HistoryEntry]] = {}
+    for line in report.history:
+        if line.model and line.usage.total:
+            rungs.setdefault((line.model, line.effort), []).append(line)
+    if len(rungs) < 2 and not any(line.model_change for line in report.history):
+        return ()
+    return tuple(
+        ModelLine(
+            model=model,
+            effort=effort,
+            iterations=len(lines),
+            tokens=sum(line.usage.total for line in lines),
+            cost_usd=None
+            if any(line.cost_usd is None for line in lines)
+            else sum(line.cost_usd or 0.0 for line in lines),
+        )
+        for (model, effort), lines in list(rungs.items())[:MOST_MODELS]
     )
 
 
@@ -395,12 +433,20 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "hosts", one_line(describe_hosts(report.hosts), 400)
     for at, text in enumerate(plan_text(report.handoff).split("\n") if report.approval else ()):
         yield "" if at else "plan", text
+    for at, text in enumerate(aligned(_terminal_models(report))):
+        yield "" if at else "models", text
     yield "cost", " · ".join(figures(report))
     if report.approval:
         yield "left", " · ".join(_left(report))
     if report.host_run_folder or report.run_folder:
         yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
     yield "next", next_step(report)
+
+
+def _terminal_models(report: RunReport) -> Iterator[tuple[str, str, str]]:
+    for line in model_lines(report):
+        model = f"{line.model}, effort {line.effort}" if line.effort else line.model
+        yield one_line(model, NAME_SHOWN), count(line.iterations, "iteration"), usd(line.cost_usd)
 
 
 #: Ends without success in which nothing went wrong.

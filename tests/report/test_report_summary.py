@@ -14,11 +14,13 @@ from plausible_run import AGENT, ENTRIES
 from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
+from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.report import CheckResult, RunReport
+from stepflow.domain.report import CheckResult, ModelChange, RunReport
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
-from stepflow.domain.words import Intent, Outcome
+from stepflow.domain.words import Effort, Intent, Outcome
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
 from stepflow.report.summary import comment_summary, final_words, job_summary, verified
@@ -52,6 +54,52 @@ def test_the_summary_of_a_plausible_run_is_the_golden_one():
 
 def test_the_comment_of_a_plausible_run_is_the_golden_one():
     assert_golden("report/comment.md", comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1"))
+
+
+CLIMBED = replace(
+    REPORT,
+    history=tuple(
+        replace(line, model=model, effort=effort, model_change=change)
+        for line, (model, effort, change) in zip(
+            REPORT.history,
+            [
+                ("claude-haiku-5-5", Effort.LOW, None),
+                (
+                    "claude-haiku-5-5",
+                    Effort.LOW,
+                    ModelChange(
+                        before="haiku:low",
+                        to="sonnet",
+                        fallback=False,
+                        cause=ClimbCause.VALIDATOR,
+                        reason="the check git-clean is red",
+                    ),
+                ),
+                *[("claude-sonnet-5-5", None, None)] * (len(REPORT.history) - 3),
+                (
+                    "claude-sonnet-5-5",
+                    None,
+                    ModelChange(
+                        before="sonnet",
+                        to="opus",
+                        fallback=True,
+                        cause=ClimbCause.REFUSAL,
+                        reason=str(Refusal(category="cyber", explanation="It <b>looks</b> harmful.")),
+                    ),
+                ),
+            ],
+            strict=True,
+        )
+    ),
+)
+
+
+def test_each_model_has_its_part_of_the_cost_and_says_why_it_gave_way():
+    assert_golden("report/models.md", verified(CLIMBED))
+    rows = [" ".join(line.split()) for line in final_words(CLIMBED) if "effort" in line or "claude-sonnet" in line]
+    assert rows[0].startswith("models claude-haiku-5-5, effort low 2 iterations $")
+    assert rows[1].startswith("claude-sonnet-5-5")
+    assert "**Models**" not in verified(REPORT), "one model needs no table"
 
 
 def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
