@@ -28,6 +28,7 @@ from stepflow.run.parts import boundary_settings, describe_connections, open_ant
 from stepflow.run.prepare import (
     check_boundary,
     check_budget,
+    check_effort,
     check_request,
     load_requested,
     scenario_of,
@@ -73,7 +74,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield _judged("definition", agent.problems)
             yield from _guidance(agent)
             yield from _tools(agent)
-            yield from _ladders(request, agent)
+            yield from guarded("effort", lambda: _ladders(request, agent))
             yield from _output_tokens(agent)
             yield from _rules(agent)
         except DefinitionError as error:
@@ -145,6 +146,7 @@ def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 def _ladders(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
     """Which models each step is asked on, and how much they may put into an answer, where the agent says more of it
     than one model."""
+    check_effort(agent, request.inputs)
     ladders = agent.ladders(request.inputs.model)
     has_ladder = any(len(ladder.rungs) > 1 for ladder in ladders.values())
     if has_ladder or any(agent.steps[step_id].effort or ladder.rungs[0].effort for step_id, ladder in ladders.items()):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
+from stepflow.definition.models import find_effort_misfit
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import Spent
 from stepflow.domain.problem import Severity
@@ -86,6 +87,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
+    check_effort(agent, inputs)
     check_mcp_secrets(agent.mcp_servers, inputs.mcp_secrets)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
@@ -263,6 +265,19 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
         raise InputError(
             f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
             hint="Set budget-tokens as well, or choose a model with a known price.",
+        )
+
+
+def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
+    """The model that a run is given must take the efforts that the agent says for its own ones."""
+    for step_id in agent.ladders(None) if inputs.model else ():
+        step = agent.steps[step_id]
+        if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
+            continue
+        raise InputError(
+            f'The input model cannot be used: {misfit.message}, which step "{step_id}" has from the agent.',
+            hint="Choose another model for this run, or let the agent say the effort behind its own models, such as "
+            '"models": ["opus:high"].',
         )
 
 
