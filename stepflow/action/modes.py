@@ -40,7 +40,7 @@ from stepflow.report.summary import final_words
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of, report_unbegun
 from stepflow.run.execute import drive_run
-from stepflow.run.finish import report_unprepared
+from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.inputs import Mode
 from stepflow.run.parts import boundary_settings
 from stepflow.run.prepare import clock_for, prepare_run
@@ -162,7 +162,8 @@ def run_mode(
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
-        return ActionResult(report=without_foreign_addresses(complete, boundary_settings(request)))
+        known = without_foreign_addresses(complete, boundary_settings(request))
+        return ActionResult(report=with_confirmed_names(known, request))
     with ExitStack() as opened:
         copied = None
         try:

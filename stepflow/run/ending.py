@@ -22,18 +22,23 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.wording import BUG
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stepflow.domain.effect import Receipt
     from stepflow.domain.report import RunReport
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """An outcome and its complete reason, which says where the run stopped (flow.md §11). `unreported`: the run
-    broke off before it could tell the issue. `code` is that of the broken rule, if there is one."""
+    broke off before it could tell the issue. `code` is that of the broken rule, if there is one. `confirmed` are the
+    receipts that GitHub itself stands behind, whatever part of the run wrote them."""
 
     outcome: Outcome
     reason: str
     code: str | None = None
     unreported: bool = False
+    confirmed: tuple[Receipt, ...] = ()
 
 
 #: What an error comes to; one that is of none of these kinds is a bug of ours.
@@ -115,3 +120,14 @@ def report_error(error: BaseException, *, agent: str = "", issue: int | None = N
             return report_unbegun(outcome_of(error), reason, agent=agent, issue=issue, code=error.code)
         case _:
             return report_unbegun(Outcome.INTERNAL_ERROR, reason, agent=agent, issue=issue)
+
+
+def without_names(report: RunReport, receipts: Sequence[Receipt]) -> RunReport:
+    """The report, in which these receipts name no branch, commit or pull request."""
+    return replace(
+        report,
+        effects=tuple(
+            replace(receipt, url="", number=None, branch="", commit="") if receipt in receipts else receipt
+            for receipt in report.effects
+        ),
+    )

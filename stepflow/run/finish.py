@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.apply import apply_effects, is_own_pull_request
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
@@ -32,12 +32,13 @@ from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import comment_summary, removed_text, verified
 from stepflow.run.clock import clock_of_services
-from stepflow.run.ending import Ending
+from stepflow.run.ending import Ending, without_names
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, check_addresses, commit_rules
 from stepflow.run.prepare import load_requested
 from stepflow.run.recorded import JOURNAL
 from stepflow.run.reports import collect_run, comment_text, failure_text, guard_warnings, pushed_commit
+from stepflow.run.subject.issue import github_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -368,40 +369,65 @@ def beside_commits(files: Sequence[str]) -> Violation:
 def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
     """The end of the run, and whether its commits are on their branch."""
 
+    confirmed: list[Receipt] = []
+
     def record(receipt: Receipt) -> None:
-        run.journal.append(EffectApplied(**vars(receipt)))
+        confirmed.append(receipt)
+        if receipt not in run.done:
+            run.journal.append(EffectApplied(**vars(receipt)))
         # This effect is through and written down, and the next has not begun: the moment to obey a signal.
         run.cancellation.check()
 
     with closing(_writer(run.request, run.retry_policy)) as writer:
-        applied = apply_effects(
-            plan,
-            writer=writer,
-            pusher=_pusher(run, writer),
-            record=record,
-            done=_believed(run, plan),
-        )
+        done = _believed(run, plan, writer)
+        confirmed += done
+        applied = apply_effects(plan, writer=writer, pusher=_pusher(run, writer), record=record, done=done)
     _report_issue_cost(run, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
         _note(run, "info", "applied")
-        return completed, applied.is_pushed
+        return replace(completed, confirmed=tuple(confirmed)), applied.is_pushed
     reason = applied.reason
     if run.work.bundle and not applied.is_pushed and WORK_IS_KEPT not in reason:
         reason = f"{reason} {WORK_IS_KEPT}"
     _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {reason}")
-    return Ending(outcome=applied.outcome, reason=f"Completion loop: {reason}"), applied.is_pushed
+    ending = Ending(outcome=applied.outcome, reason=f"Completion loop: {reason}", confirmed=tuple(confirmed))
+    return ending, applied.is_pushed
 
 
-def _believed(run: Run, plan: Plan) -> tuple[Receipt, ...]:
-    """The receipts that can be ours: a folder may be forged, and what they name goes into our own comment."""
+def _believed(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]:
+    """The receipts that are ours: a folder may be forged, and what they name goes into our own comment. Branch and pull
+    request are asked of GitHub; without its word both are written again, which changes nothing where they are."""
     site = f"{plan.settings.repository_url}/"
+    named = {receipt.kind: receipt for receipt in run.done}
+    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
     branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
+    is_ours = pushed is not None and re.fullmatch(rf"{re.escape(branch)}(-\d+)?", pushed.branch) is not None
+    number = run.facts.follow_up.pull_request if run.facts.follow_up else opened.number if opened else None
+    if not (pushed and is_ours and is_own_pull_request(writer, number, pushed.branch)):
+        pushed = opened = None
     return tuple(
         receipt
         for receipt in run.done
         if (not receipt.url or receipt.url.startswith(site))
-        and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.branch))
+        and (receipt.kind not in (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST) or receipt in (pushed, opened))
     )
+
+
+def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
+    """The report of a run that was complete, whose branch and pull request count with GitHub's word alone."""
+    event = request.trigger.pull_request
+    follow_up = report.follow_up
+    if follow_up and not (event and event.number == follow_up.pull_request):
+        report, follow_up = replace(report, follow_up=None), None
+    named = {receipt.kind: receipt for receipt in report.effects if receipt.branch or receipt.number}
+    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
+    number = follow_up.pull_request if follow_up else opened.number if opened else None
+    token = request.inputs.github_token
+    if pushed and number and token:
+        with closing(github_reader(request, token.get_secret_value())) as reader:
+            if is_own_pull_request(reader, number, pushed.branch):
+                return report
+    return without_names(report, [receipt for receipt in (pushed, opened) if receipt])
 
 
 def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import (
+    EffectApplied,
     Entry,
     IterationStarted,
     Noted,
@@ -32,6 +33,7 @@ from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff
 from stepflow.report.document import report_json
 from stepflow.report.log import log_entries, log_line
 from stepflow.report.summary import comment_summary, failure_summary
+from stepflow.run.ending import without_names
 from stepflow.run.recorded import JOURNAL
 from stepflow.run.scenarios import expect_of_recording
 from stepflow.run.snapshots import FOLDER
@@ -218,12 +220,21 @@ def write_reports(
 ) -> AgentResult:
     """Collect the report and write it down in every form. `unwritten` tells what the log could not take."""
     request = prepared.request
-    report = collect_run(prepared, ending)
+    report = _without_unconfirmed(collect_run(prepared, ending), prepared, ending)
     for problem in (*unwritten, *write_files(request.folder, report, _recorded(prepared, report))):
         say(Noted(level="error", message=request.redactor(problem)))
     for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))
     return AgentResult.of(report)
+
+
+def _without_unconfirmed(report: RunReport, prepared: Prepared, ending: Ending) -> RunReport:
+    """The report of a run that went on, whose folder may be forged: what earlier receipts name counts with GitHub's
+    word alone."""
+    if prepared.resumed_run is None:
+        return report
+    earlier = [event.receipt for event in prepared.resumed_run.events if isinstance(event, EffectApplied)]
+    return without_names(report, [receipt for receipt in earlier if receipt not in ending.confirmed])
 
 
 def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:

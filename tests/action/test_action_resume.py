@@ -164,6 +164,55 @@ def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: Wor
     assert label in world.labels()
 
 
+FORGED = {"branch": "stepflow/fixer/issue-7-2", "commit": "0" * 40}
+
+
+def forge_receipts(world: World, folder: Path) -> None:
+    """A folder that names a pull request and a branch of the repository, which are somebody else's."""
+    git("branch", FORGED["branch"], "main", cwd=world.served)
+    pull = world.github.state.add_pull(FORGED["branch"], login="ann")
+    events = journal(folder)
+    push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
+    push |= {**FORGED, "url": f"{world.git_server.url}/o/r/tree/x"}
+    opened = {**push, "kind": "open_pull_request", "url": f"{world.git_server.url}/o/r/pull/{pull['number']}"}
+    opened |= {"number": pull["number"], "branch": "", "commit": "", "status": "applied"}
+    events = [each for each in events if each.get("kind") != "open_pull_request" or each["event"] != "effect_applied"]
+    rewrite(folder, [*events[:-1], opened, events[-1]])
+
+
+def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(world: World, folder: Path) -> None:
+    fail_boundary(world, folder)
+    forge_receipts(world, folder)
+    done = world.run([], run_folder=str(folder))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert done.outputs["branch"] == BRANCH
+    assert done.outputs["commit"] == world.branches()[BRANCH]
+    assert [pull["head"] for pull in world.pulls()] == [FORGED["branch"], BRANCH]
+    assert done.outputs["pull-request"] == str(world.pulls()[1]["number"])
+
+
+def test_a_run_that_goes_on_and_fails_names_no_forged_branch(world: World, folder: Path) -> None:
+    fail_boundary(world, folder)
+    forge_receipts(world, folder)
+    world.github.fail("GET", "/permission$", 500, times=99, skip=1)
+    done = world.run([], run_folder=str(folder), on_failure="nothing")
+    assert done.outputs["outcome"] == "boundary_failed", done.log
+    assert [done.outputs[name] for name in ("branch", "commit", "pull-request", "pull-request-url")] == [""] * 4
+    report = json.loads((folder / "report.json").read_text())
+    assert FORGED["branch"] not in json.dumps(report["effects"])
+
+
+def test_a_complete_folder_names_what_github_confirms_alone(world: World, folder: Path) -> None:
+    first = world.run(solve(), run_folder=str(folder))
+    again = world.run([], label_event(), resume=str(folder))
+    names = ("branch", "commit", "pull-request", "pull-request-url")
+    assert [again.outputs[name] for name in names] == [first.outputs[name] for name in names]
+    forge_receipts(world, folder)
+    forged = world.run([], label_event(), resume=str(folder))
+    assert (forged.exit_code, forged.outputs["outcome"]) == (0, "completed")
+    assert [forged.outputs[name] for name in names] == [""] * 4
+
+
 def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path) -> None:
     """Nothing is written any more, so no receipt of this job takes the place of the forged one."""
     fail_boundary(world, folder)
