@@ -256,7 +256,7 @@ class Inputs(BaseModel):
     `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
     """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`, `fable`) or a model id; empty means
-    agent.json's `defaultModel`, then `opus`."""
+    agent.json's `models` or `defaultModel`, then `opus`."""
     scenario: Text = None
     """Scenario file, relative to the repository, that answers instead of a model; required by the provider
     `scripted`."""
