@@ -167,8 +167,8 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.MODEL_REFUSED: (
         "Nothing is wrong with the key or the service: the model's safeguards stopped it, which can happen to harmless "
-        "work on such a subject. Say in the issue or the prompts what the work is for, or give the step another "
-        "`model`, then {again}."
+        "work on such a subject. Say in the issue or the prompts what the work is for, or name a model that takes over "
+        "as `fallbackModel`, then {again}."
     ),
     Outcome.BOUNDARY_FAILED: (
         "The work is done, writing it to GitHub is not: the list of effects says what was written and what was not. "
