@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import Branch, Step
 from stepflow.domain.event import (
@@ -26,9 +28,10 @@ from stepflow.domain.event import (
     ToolCalled,
     ValidatorRan,
 )
+from stepflow.domain.ladder import Rung
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
-from stepflow.domain.words import INTENT_ALIASES, FailureAction, Intent, Outcome, StepKind
+from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import is_played, replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
@@ -47,7 +50,9 @@ AGENT = make_agent(
         edges={Intent.NEXT: Branch(condition="plan", targets={"hard": "verification.issue"}, default="second.issue")},
     ),
     make_step("second.issue", to={"next": "verification.issue", "handoff": "closure.issue", "jump": "initial.issue"}),
-    make_step("continuation.issue", to={"handoff": "closure.issue", "repeat": "second.issue"}),
+    make_step(
+        "continuation.issue", to={"handoff": "closure.issue", "repeat": "second.issue"}, approval=Permission.WRITE
+    ),
     make_step(
         "verification.issue", StepKind.VERIFICATION, to={"next": "continuation.issue", "escalate": "second.issue"}
     ),
@@ -62,11 +67,16 @@ AGENT = make_agent(
         ),
     ),
     allowed_tools=frozenset({"Bash", "Read", "Edit"}),
+    models=(Rung(model="haiku", effort=Effort.LOW), Rung(model="opus")),
+    fallback=Rung(model="other", fallback=True),
 )
+#: From the first to the last.
+MODELS = ("haiku", "opus", "other")
 #: What a flow may end in; the other outcomes belong to what is around it.
 ENDS = {
     *(Outcome.COMPLETED, Outcome.VALIDATION_FAILED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED, Outcome.ABORTED),
     *(Outcome.LIMIT_REACHED, Outcome.BUDGET_EXHAUSTED, Outcome.TIMED_OUT, Outcome.MODEL_FAILED),
+    Outcome.MODEL_REFUSED,
 }
 
 
@@ -186,9 +196,13 @@ def answer_texts(draw: st.DrawFn) -> str:
 @st.composite
 def turns(draw: st.DrawFn) -> ModelTurn | ModelFault | int:
     """One reply: mostly a sound answer, else a random one, tool calls, a strange stop, or a failure that may pass."""
-    form = draw(st.sampled_from(["sound"] * 20 + ["answer"] * 4 + ["tools"] * 4 + ["stop", "fault"]))
+    form = draw(st.sampled_from(["sound"] * 20 + ["answer"] * 4 + ["tools"] * 4 + ["stop", "fault", "refusal", "long"]))
     if form == "sound":
         return draw(st.integers(0, 11))
+    if form == "refusal":
+        return ModelTurn(content=(), stop_reason=StopReason.REFUSAL, model="random")
+    if form == "long":
+        return ModelFault(reason="prompt is too long", remedy=Remedy.SHORTEN)
     if form == "fault":
         waits = draw(st.none() | st.integers(0, 100))
         return ModelFault(reason="busy", transient=draw(st.sampled_from([True, True, False])), retry_after=waits)
@@ -200,7 +214,14 @@ def turns(draw: st.DrawFn) -> ModelTurn | ModelFault | int:
         stop = draw(st.sampled_from([StopReason.TOOL_USE, StopReason.MAX_TOKENS]))
     cost = draw(st.sampled_from([0.0, 0.5, 0.5, None]))
     usage = Usage(input_tokens=draw(st.integers(0, 100)), output_tokens=1)
-    return ModelTurn(content=tuple(content), stop_reason=stop, usage=usage, cost_usd=cost, model="random")
+    return ModelTurn(
+        content=tuple(content),
+        stop_reason=stop,
+        usage=usage,
+        cost_usd=cost,
+        model="random",
+        near_price_step=draw(st.sampled_from([False] * 5 + [True])),
+    )
 
 
 RESULTS = st.sampled_from(
@@ -250,7 +271,7 @@ def run(
         world.journal.append(first)
         state = fold([first])
     ports = world.ports()
-    return run_flow(agent, make_facts(limits=limits), replay(recorded, ports), state)
+    return run_flow(agent, make_facts(limits=limits, approvals_given=True), replay(recorded, ports), state)
 
 
 def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
@@ -270,6 +291,7 @@ def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
         check_end_and_state(world, result)
         check_limits_held(world, limits)
         check_closing(world, result, on_failure[0])
+        check_conversations([request for _, request, _ in world.requests])
         assert all(call.denied == (call.name not in ("bash", "read", "edit")) for call in world.journal.of(ToolCalled))
 
     keeps_its_promises()
@@ -299,6 +321,22 @@ def check_limits_held(world: World, limits: Limits) -> None:
         assert limits.tokens is None or before.usage.total < limits.tokens
         assert limits.usd is None or before.cost_usd < limits.usd
         assert limits.deadline is None or time < limits.deadline + world.clock.tick
+
+
+def check_conversations(requests: Sequence[ModelRequest]) -> None:
+    """Within an attempt nothing changes that the model has answered to, nor the model; and no later one is below it."""
+    for before, after in pairwise(requests):
+        assert MODELS.index(before.model) <= MODELS.index(after.model)
+        if before.iteration != after.iteration:
+            assert len(after.messages) == 1
+            continue
+        same = operator.attrgetter("model", "effort", "system", "tools", "strategy")
+        assert same(before) == same(after)
+        *answered, last = before.messages
+        assert list(after.messages[: len(answered)]) == answered
+        # An empty answer leaves no message: what is said next goes on in the one that stood last.
+        again = after.messages[len(answered)]
+        assert (again.role, again.content[: len(last.content)]) == (last.role, last.content)
 
 
 def check_closing(world: World, result: FlowResult, action: FailureAction) -> None:
