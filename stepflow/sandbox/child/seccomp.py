@@ -45,7 +45,7 @@ _PAGE_OR_MORE = 0xFFFFF000
 NUMBERS = {
     "x86_64": {
         **{"socket": 41, "socketpair": 53, "clone": 56, "unshare": 272, "clone3": 435},
-        **{"connect": 42, "sendto": 44, "sendmsg": 46, "sendmmsg": 307},
+        **{"connect": 42, "listen": 50, "sendto": 44, "sendmsg": 46, "sendmmsg": 307},
         **{"add_key": 248, "request_key": 249, "keyctl": 250},
         **{"perf_event_open": 298, "bpf": 321, "userfaultfd": 323},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
@@ -57,7 +57,7 @@ NUMBERS = {
     },
     "aarch64": {
         **{"socket": 198, "socketpair": 199, "clone": 220, "unshare": 97, "clone3": 435},
-        **{"connect": 203, "sendto": 206, "sendmsg": 211, "sendmmsg": 269},
+        **{"connect": 203, "listen": 201, "sendto": 206, "sendmsg": 211, "sendmmsg": 269},
         **{"add_key": 217, "request_key": 218, "keyctl": 219},
         **{"perf_event_open": 241, "bpf": 280, "userfaultfd": 282},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
@@ -137,13 +137,14 @@ NO_NETWORK = (
 #: `network: allow`: the parent answers every call for a socket that is not of this machine, and gives TCP sockets that
 #: are connected to its proxy already. So there is nothing left to connect: the parent says so for an address as long as
 #: one of the internet, unless it is a socket file's; one of another size goes to the kernel, where Landlock refuses. A
-#: dissolved connection could be made again with the first bytes that are sent, past Landlock; programs take the error
-#: for a kernel without that.
+#: dissolved connection could wait for another one, past Landlock: the parent lets socket files alone listen. It could
+#: also be made again with the first bytes that are sent; programs take the error for a kernel without that.
 SOCKETS_FROM_PARENT = (
     *_IO_URING,
     SyscallRule(call="socketpair", error=errno.EACCES, is_none_of=(_AF_UNIX,)),
     SyscallRule(call="socket", notify=True, is_none_of=(_AF_UNIX,)),
     SyscallRule(call="connect", notify=True, argument=2, is_one_of=_INTERNET_ADDRESSES),
+    SyscallRule(call="listen", notify=True),
     *(
         SyscallRule(call=call, error=errno.EOPNOTSUPP, argument=flags, bits=_MSG_FASTOPEN)
         for call, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3))

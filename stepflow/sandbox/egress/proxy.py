@@ -25,7 +25,9 @@ from stepflow.sandbox.egress.client_hello import (
 from stepflow.sandbox.egress.request_head import read_destination
 from stepflow.sandbox.egress.socket_calls import (
     ConnectCall,
+    ListenCall,
     answer_connect,
+    answer_listen,
     connected_pair,
     give_socket,
     is_over,
@@ -150,6 +152,8 @@ class EgressProxy:
             call = receive_call(listener)
             if isinstance(call, ConnectCall):
                 answer_connect(listener, call)
+            elif isinstance(call, ListenCall):
+                answer_listen(listener, call)
             elif not call.is_tcp:
                 if call.description:
                     self._count(call.description, is_allowed=False, counting=self._counting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import select
@@ -31,6 +32,8 @@ _INSTRUCTION, _PROGRAM = struct.Struct("=HBBI"), struct.Struct("HP")
 _LOAD_HALF, _LOAD_BYTE, _EQUAL, _HAS_BIT, _RETURN = 0x28, 0x30, 0x15, 0x45, 0x06
 #: Of a TCP header: where the sender's port and the flags stand, and the flag of a connection that begins.
 _SOURCE_PORT, _FLAGS, _SYN = 0, 13, 0x02
+#: Of a line of /proc/net/unix (proc_net(5)).
+_INODE = 6
 _TYPE_BITS = 0xF
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 #: For one connection on this machine.
@@ -70,6 +73,15 @@ class ConnectCall:
     address: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListenCall:
+    """A process of the sandbox waits in `listen`."""
+
+    id: int
+    pid: int
+    descriptor: int
+
+
 def is_over(listener: int) -> bool:
     """Whether no process is left that could call."""
     poll = select.poll()
@@ -77,14 +89,17 @@ def is_over(listener: int) -> bool:
     return any(event & (select.POLLHUP | select.POLLERR) and not event & select.POLLIN for _, event in poll.poll(0))
 
 
-def receive_call(listener: int) -> SocketCall | ConnectCall:
+def receive_call(listener: int) -> SocketCall | ConnectCall | ListenCall:
     """The next call. Raises `OSError` when its process was killed meanwhile."""
     # The kernel wants the buffer to be empty.
     buffer = bytearray(_CALL.size)
     fcntl.ioctl(listener, _RECEIVE, buffer)
     call_id, pid, _flags, number, _machine, _pointer, first, second, *_ = _CALL.unpack(buffer)
-    if number == NUMBERS[os.uname().machine]["connect"]:
+    numbers = NUMBERS[os.uname().machine]
+    if number == numbers["connect"]:
         return ConnectCall(id=call_id, pid=pid, address=second)
+    if number == numbers["listen"]:
+        return ListenCall(id=call_id, pid=pid, descriptor=first & 0xFFFFFFFF)
     return SocketCall(id=call_id, family=first & 0xFFFFFFFF, kind=second & 0xFFFFFFFF)
 
 
@@ -94,6 +109,25 @@ def answer_connect(listener: int, call: ConnectCall) -> None:
     when nobody waits any more."""
     flags = _CONTINUE if _family_of(call) == socket.AF_UNIX else 0
     fcntl.ioctl(listener, _SEND, _ANSWER.pack(call.id, 0, 0, flags))
+
+
+def answer_listen(listener: int, call: ListenCall) -> None:
+    """Leave a socket file to the kernel; no other socket listens. A process with several threads may put another one in
+    its place after it was looked at: where the kernel allows it, no connection reaches that one (`connected_pair`).
+    Raises `OSError` when nobody waits any more."""
+    error, flags = (0, _CONTINUE) if _is_socket_file(call) else (-errno.EACCES, 0)
+    fcntl.ioctl(listener, _SEND, _ANSWER.pack(call.id, 0, error, flags))
+
+
+def _is_socket_file(call: ListenCall) -> bool:
+    process = Path(f"/proc/{call.pid}")
+    try:
+        with _as_user_of(process):
+            link = (process / f"fd/{call.descriptor}").readlink().name
+        lines = Path("/proc/net/unix").read_bytes().splitlines()[1:]
+    except OSError:
+        return False
+    return link.encode() in {b"socket:[%b]" % line.split()[_INODE] for line in lines}
 
 
 def _family_of(call: ConnectCall) -> int | None:
@@ -137,8 +171,8 @@ def connected_pair() -> tuple[socket.socket, socket.socket]:
     """A socket for the sandbox and its other end. For as long as the first one lives it can reach this machine alone:
     the kernel lets nobody without CAP_NET_RAW take it off the loopback device. Raises `OSError`.
 
-    A process can dissolve the connection and let the socket listen, or connect it anew. It never has another one: all
-    that it receives goes through a filter, which nobody can remove and which lets no connection begin."""
+    A process can dissolve the connection. It never has another one: where the kernel lets this process filter what the
+    socket receives, which newer ones do only with CAP_NET_ADMIN, nobody can remove that, and no connection begins."""
     ours = socket.socket()
     try:
         ours.settimeout(_CONNECT_SECONDS)
@@ -149,7 +183,8 @@ def connected_pair() -> tuple[socket.socket, socket.socket]:
             while True:
                 other, address = server.accept()
                 if address == ours.getsockname():
-                    _receive_only_from(ours, other.getsockname()[1])
+                    with contextlib.suppress(PermissionError):
+                        _receive_only_from(ours, other.getsockname()[1])
                     return ours, other
                 # Somebody else on this machine was quicker.
                 other.close()
