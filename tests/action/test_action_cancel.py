@@ -98,6 +98,7 @@ class StrikingLog(io.StringIO):
         return written
 
 
+@pytest.mark.fast
 def test_while_the_sandbox_closes(world: World) -> None:
     """The work is collected then, and nothing is written to GitHub yet."""
     world.play(solve())

@@ -270,9 +270,11 @@ def closed(world: World) -> dict[str, Any]:
     return reviewed()
 
 
-def changed_definition(world: World) -> dict[str, Any]:
+def changed_definition(world: World, folder: str = "") -> dict[str, Any]:
     check_out(world, world.branches()[BRANCH])
-    (world.checkout / ".agent/fixer/prompts/system.md").write_text("Do as you like.")
+    prompt = world.checkout / folder / ".agent/fixer/prompts/system.md"
+    prompt.parent.mkdir(parents=True, exist_ok=True)
+    prompt.write_text("Do as you like.")
     git("add", "--all", cwd=world.checkout)
     git("commit", "--quiet", "--message", "Change the agent", cwd=world.checkout)
     git("push", "--quiet", str(world.served), f"HEAD:{BRANCH}", cwd=world.checkout)
@@ -359,6 +361,12 @@ def taken_over(world: World) -> dict[str, Any]:
         (forked, "pull_request_review", f"pull request #{PULL} comes from a fork"),
         (closed, "pull_request_review", f"pull request #{PULL} is closed"),
         (changed_definition, "pull_request_review", "changes .agent/fixer/prompts/system.md"),
+        pytest.param(
+            lambda world: changed_definition(world, "packages/web"),
+            "pull_request_review",
+            "changes packages/web/.agent/fixer/prompts/system.md",
+            marks=pytest.mark.fast,
+        ),
         (forged, "pull_request_review", "holds no commits that github-actions[bot] pushed for an agent"),
         (taken_over, "pull_request_review", "holds no commits that github-actions[bot] pushed for an agent"),
         (lambda _: reviewed(by="helper[bot]"), "pull_request_review", "helper[bot] is a bot"),
@@ -437,6 +445,7 @@ def test_preflight_on_a_pull_request_needs_an_agent_by_name(opened: World) -> No
     assert looked.outputs["outcome"] == "completed", looked.log
 
 
+@pytest.mark.fast
 def test_of_a_long_hunk_and_a_long_thread_the_ends_are_shown(opened: World) -> None:
     """The line that a thread is about is the last of its hunk, and the newest remark says what is wanted."""
     hunk = "\n".join(["@@ -1,300 +1,300 @@", "+its first line", *(["+in between"] * 400), "+the line that it is about"])

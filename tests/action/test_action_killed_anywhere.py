@@ -193,7 +193,9 @@ def try_moments(scene: Scene, moments: int) -> str:
     shown, after = scene.shown(), scene.look()
     expect_nothing_but_the_commit(scene, before, after)
     start, end = start_and_end(whole.changes)
-    chosen = spread([*start, *end], moments)
+    # The first and the last one of each are always among them, whatever the numbers in between.
+    edges = (*start[:1], *start[-1:], *end[:1], *end[-1:])
+    chosen = [*edges, *(moment for moment in spread([*start, *end], moments) if moment not in edges)]
     wrong: dict[str, object] = {}
     for moment in chosen:
         scene.begin()

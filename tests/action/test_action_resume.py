@@ -129,18 +129,27 @@ def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> No
     assert "A new run begins" in again.log
 
 
+#: Where forged receipts lead.
+ADDRESSES = {
+    "another server": "https://evil.example/pull/1",
+    "a repository of a longer name": "{server}/o/r-evil.example/pull/1",
+    "a server of a longer name": "{server}.evil.example/o/r/pull/1",
+}
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
-    "address",
-    ["https://evil.example/pull/1", "{server}/o/r-evil.example/pull/1", "{server}.evil.example/o/r/pull/1"],
-    ids=["another server", "a repository of a longer name", "a server of a longer name"],
+    ("address", "branch"),
+    zip(ADDRESSES.values(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True),
+    ids=ADDRESSES,
 )
-def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str) -> None:
+def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str, branch: str) -> None:
     fail_boundary(world, folder)
     events = journal(folder)
     push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
     url = address.format(server=world.git_server.url)
     elsewhere = {**push, "kind": "open_pull_request", "url": url, "number": 1, "detail": "x"}
-    push["branch"] = "main"
+    push["branch"] = branch
     rewrite(folder, [*events[:-1], {**elsewhere, "status": "applied"}, events[-1]])
     done = world.run([], run_folder=str(folder))
     assert done.outputs["outcome"] == "completed"
@@ -148,6 +157,7 @@ def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: s
     assert "evil.example" not in json.dumps(world.comments())
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("label", ["important", "agent:other", "Agent:*"])
 def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: World, folder: Path, label: str) -> None:
     fail_boundary(world, folder)
@@ -213,12 +223,15 @@ def test_a_complete_folder_names_what_github_confirms_alone(world: World, folder
     assert [forged.outputs[name] for name in names] == [""] * 4
 
 
-def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path) -> None:
+@pytest.mark.fast
+@pytest.mark.parametrize("address", ADDRESSES.values(), ids=ADDRESSES)
+def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path, address: str) -> None:
     """Nothing is written any more, so no receipt of this job takes the place of the forged one."""
     fail_boundary(world, folder)
     events = journal(folder)
     push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
-    elsewhere = {**push, "kind": "open_pull_request", "url": "https://evil.example/pull/1", "number": 1, "detail": "x"}
+    url = address.format(server=world.git_server.url)
+    elsewhere = {**push, "kind": "open_pull_request", "url": url, "number": 1, "detail": "x"}
     rewrite(folder, [*events[:-1], {**elsewhere, "status": "applied"}, events[-1]])
     world.github.fail("GET", "/permission$", 500, times=99, skip=1)
     done = world.run([], run_folder=str(folder), on_failure="nothing")

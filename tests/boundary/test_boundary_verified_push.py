@@ -140,6 +140,7 @@ def test_commits_that_github_does_not_know_yet_are_looked_at_again(
     assert github.mutations() == ["updateRefs", "createCommitOnBranch", "createCommitOnBranch"]
 
 
+@pytest.mark.fast
 def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_signed(
     write: Writing, checkout: Checkout, origin: Path
 ) -> None:
@@ -156,6 +157,20 @@ def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_si
     assert done.branch == BRANCH
     for commit in served(origin, "rev-list", f"main..{BRANCH}").split():
         assert "gpgsig" in served(origin, "cat-file", "commit", commit)
+
+
+@pytest.mark.fast
+def test_a_commit_under_our_name_that_git_amended_and_nobody_signed_is_left_alone(
+    write: Writing, checkout: Checkout, origin: Path
+) -> None:
+    two_commits(checkout)
+    tree, message = checkout.git("rev-parse", "HEAD^{tree}"), messages_of(write, origin)[0]
+    bot = f"{BOT.login} <{BOT.id}+{BOT.login}@users.noreply.github.com>"
+    text = f"tree {tree}\nparent {checkout.base}\nauthor {bot} 1767323045 +0000\ncommitter {bot} 1767329999 +0000\n"
+    amended = checkout.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=f"{text}\n{message}\n".encode())
+    checkout.git("push", "--quiet", "--force", str(origin), f"{amended}:refs/heads/{BRANCH}")
+    assert write().branch == f"{BRANCH}-2"
+    assert branches(origin)[BRANCH] == amended
 
 
 def messages_of(write: Writing, origin: Path) -> list[str]:
@@ -387,6 +402,7 @@ def test_trouble_that_lasts_says_what_to_do_and_the_next_run_goes_on_from_there(
     assert len(messages(origin)) == 2
 
 
+@pytest.mark.fast
 def test_a_server_that_does_not_sign_is_named(write: Writing, checkout: Checkout, github: GitHubServer) -> None:
     github.state.signs = False
     two_commits(checkout)

@@ -118,3 +118,15 @@ def test_a_secret_that_holds_what_nobody_sees_is_masked_however_it_is_written():
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_a_text_that_holds_what_nobody_sees_stays_as_it_was(text: str):
     assert Redactor(["Zq9-Zq9-Zq9-Zq9"])(f"\u200b{text}") == f"\u200b{text}"
+
+
+@pytest.mark.parametrize("encode", [bytes.hex, lambda data: base64.b64encode(data).decode()], ids=["hex", "base64"])
+def test_a_line_of_a_secret_does_not_leave_the_rest_of_its_encoded_form_standing(encode):
+    # 21 bytes are a whole number of base64's groups, so that the line's own form is a part of the whole one's.
+    secret = "a-long-line-of-a-key!" + "\nthe rest"
+    assert Redactor([secret])(f"<{encode(secret.encode())}>") == f"<{MASK}>"
+
+
+def test_of_secrets_that_overlap_where_nobody_sees_a_character_nothing_stands():
+    redact = Redactor(["first-secret-shared", "shared-second-secret"])
+    assert redact("<first-\u200bsecret-shared-second-\u200bsecret>") == f"<{MASK}>"

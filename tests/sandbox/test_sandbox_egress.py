@@ -375,6 +375,7 @@ class TestKernel:
 import ctypes, json, os, socket, struct, sys
 host, port = sys.argv[1], int(sys.argv[2])
 libc = ctypes.CDLL(None, use_errno=True)
+SENDMSG = {"x86_64": 46, "aarch64": 211}[os.uname().machine]
 def connect(end, family, length):
     address = (struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton(host)).ljust(128, b"\\0")
     if libc.connect(end.fileno(), address, length) < 0:
@@ -387,13 +388,13 @@ def freed():
     except OSError:
         return end
     raise SystemExit("still connected")
-def send_many(end, flags):
+def send(end, call):
     text = ctypes.create_string_buffer(b"LEAK")
     place = ctypes.create_string_buffer(struct.pack("PN", ctypes.addressof(text), 4))
     to = ctypes.create_string_buffer(struct.pack("=H", 2) + struct.pack("!H", port) + socket.inet_aton(host) + bytes(8))
     head = struct.pack("PI4xPNPNi4x", ctypes.addressof(to), 16, ctypes.addressof(place), 1, 0, 0, 0)
     many = ctypes.create_string_buffer(head + bytes(8))
-    if libc.sendmmsg(end.fileno(), many, 1, flags) < 0:
+    if call(end.fileno(), many) < 0:
         raise OSError(ctypes.get_errno(), "")
 def option(end):
     end.setsockopt(socket.IPPROTO_TCP, 30, 1)
@@ -409,8 +410,10 @@ attempts = {
     "connect again, longer": lambda: connect(freed(), 2, 128),
     "fast open": lambda: freed().sendto(b"LEAK", 0x20000000, (host, port)),
     "fast open by message": lambda: freed().sendmsg([b"LEAK"], [], 0x20000000, (host, port)),
-    "fast open by messages": lambda: send_many(freed(), 0x20000000),
-    "fast open by messages and more flags": lambda: send_many(freed(), 0x20004000),
+    # With an argument more than the call has: nothing that stands there by chance is looked at.
+    "fast open by the call": lambda: send(freed(), lambda *to: libc.syscall(SENDMSG, *to, 0x20000000, 0, 0, 0)),
+    "fast open by messages": lambda: send(freed(), lambda *to: libc.sendmmsg(*to, 1, 0x20000000)),
+    "fast open by messages and more flags": lambda: send(freed(), lambda *to: libc.sendmmsg(*to, 1, 0x20004000)),
     "fast open by option": lambda: option(freed()),
     "bind": lambda: freed().bind(("0.0.0.0", 0)),
     "leave the loopback device": lambda: freed().setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b""),
@@ -437,6 +440,7 @@ print(json.dumps(met))
                 "connect again, longer": "Permission denied",
                 "fast open": "Operation not supported",
                 "fast open by message": "Operation not supported",
+                "fast open by the call": "Operation not supported",
                 "fast open by messages": "Operation not supported",
                 "fast open by messages and more flags": "Operation not supported",
                 "fast open by option": "Permission denied",
@@ -472,7 +476,7 @@ for descriptor in (end, socket.socket()):
         assert (done.stdout, done.stderr) == ("", "")
 
     @root_only
-    def test_where_a_process_gets_it_to_listen_all_the_same_no_connection_begins(self):
+    def test_a_socket_that_listens_lets_nobody_in(self):
         given, ours = connected_pair()
         with given, ours:
             ctypes.CDLL(None).connect(given.fileno(), bytes(128), 8)
