@@ -71,6 +71,19 @@ def test_the_comment_shows_plan_limits_and_digest(world: World, planned: Invocat
     assert (report["approval"]["by"], report["approval"]["iterations_left"]) == ("maintain", 8)
 
 
+@pytest.mark.fast
+def test_a_plan_for_the_input_issue_text_is_approved_whatever_the_issue_says(world: World, folder: Path) -> None:
+    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(approval={"by": "maintain"}))
+    world.github.state.permissions["carol"] = "maintain"
+    world.play([understood()])
+    given = {"inputs": {}, "repository": {"full_name": "o/r", "default_branch": "main"}}
+    inputs = {"agent": "fixer", "issue": "7", "issue_text": "Greet the world", "run_folder": str(folder)}
+    planned = world.runner.run(given, name="workflow_dispatch", **inputs)
+    assert planned.outputs["outcome"] == "awaiting_approval", planned.log
+    done = say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:])
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+
+
 def test_the_right_digest_goes_on_and_nothing_is_asked_twice(world: World, planned: Invocation, folder: Path) -> None:
     done = say(world, folder, f"/stepflow approve {digest_in(world)}", solve()[1:])
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log

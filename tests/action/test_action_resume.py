@@ -140,7 +140,7 @@ ADDRESSES = {
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("address", "branch"),
-    zip(ADDRESSES.values(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True),
+    [*zip(ADDRESSES.values(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True)],
     ids=ADDRESSES,
 )
 def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str, branch: str) -> None:
