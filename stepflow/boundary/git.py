@@ -166,6 +166,8 @@ def _shorten(written: str) -> str:
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
 LONGEST_DETAIL, LONGEST_STDERR = 1_200, 100_000
+#: So many bytes of it are searched for secrets before it is cut.
+MOST_STDERR = 8 * 1024 * 1024
 #: What `git push --porcelain` says of a ref that was not taken.
 REJECTED = re.compile(r"(?m)^!\t.*?\t(\[.*)$")
 #: Commits within the policy's limits stay far below this.
@@ -321,7 +323,7 @@ class Git:
                     resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
                 output = _read(process, args[0], seconds, self._most_output)
             errors.seek(0)
-            said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()
+            said = self._redactor(errors.read(MOST_STDERR).decode(errors="replace"))[:LONGEST_STDERR].strip()
         if process.returncode:
             rejected = [self._redactor(reason) for reason in REJECTED.findall(output.decode(errors="replace"))]
             written = said or ("" if rejected else f"exit {process.returncode}")

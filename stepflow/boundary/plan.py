@@ -23,7 +23,7 @@ from stepflow.domain.effect import (
     ThreadReply,
 )
 from stepflow.domain.figures import Spent
-from stepflow.domain.secrets import Redactor
+from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
@@ -101,7 +101,10 @@ def plan_effects(
         return plan
     if not agent.github.enabled:
         return plan
-    requested = read_closing_request(result.answer)
+    # Masked as a whole: what is cut out of it later holds no part of a secret.
+    redact = plan.output_filter.redactor
+    answer = {key: redact_value(value, redact) for key, value in (result.answer or {}).items()}
+    requested = read_closing_request(answer)
     planner = Planner(agent=agent, facts=facts, plan=plan, requested=requested, commits=commits, verified=verified)
     return planner.planned(summary, removed)
 

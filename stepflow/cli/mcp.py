@@ -21,7 +21,7 @@ from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from stepflow.modes.lock import LockedServer
 
@@ -52,20 +52,21 @@ def execute(arguments: argparse.Namespace) -> int:
         locked = lock_agents(request, arguments.names, cancellation)
     console = make_console(sys.stdout)
     for each in locked:
-        show_lines(console, harmless("\n".join(_lines(each))).split("\n"))
+        show_lines(console, harmless("\n".join(_lines(each, request.redactor))).split("\n"))
     return 0
 
 
-def _lines(locked: LockedServer) -> Iterator[str]:
+def _lines(locked: LockedServer, redact: Callable[[str], str]) -> Iterator[str]:
     """The server, and each tool that is not as it was: a reviewer reads what a model will read."""
     tools, changes = {tool.name: tool for tool in locked.server.tools}, locked.changes
-    what = str(changes) or "as before"
+    what = str(changes.masked(redact)) or "as before"
     yield f"{locked.agent}: {locked.server.name} ({count(len(tools), 'tool')}): {what}"
     before = {tool.name: tool for tool in locked.before}
     for name in changes.new:
-        yield from (f"  + {line}" for line in (f"{name}:", *tools[name].description.splitlines()))
+        yield from (f"  + {line}" for line in (f"{redact(name)}:", *redact(tools[name].description).splitlines()))
     for name in changes.changed:
         old, new = before[name], tools[name]
-        yield f"  {name}:{'' if old.input_schema == new.input_schema else ' its arguments changed'}"
-        different = unified_diff(old.description.splitlines(), new.description.splitlines(), lineterm="", n=1)
+        yield f"  {redact(name)}:{'' if old.input_schema == new.input_schema else ' its arguments changed'}"
+        old_lines, new_lines = (redact(each.description).splitlines() for each in (old, new))
+        different = unified_diff(old_lines, new_lines, lineterm="", n=1)
         yield from (f"    {line}" for line in list(different)[2:])

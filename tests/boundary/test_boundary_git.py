@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch, git_failed
+from stepflow.boundary.git import LONGEST_STDERR, Git, GitFailed, Remote, TooMuch, git_failed
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer
 
@@ -24,6 +24,15 @@ def test_a_git_that_does_not_stop_writing_is_stopped(tmp_path: Path) -> None:
     assert git.run("stripspace", stdin=b"x" * 900) == b"x" * 900 + b"\n"
     with pytest.raises(TooMuch, match="more than 1000 bytes"):
         git.run("stripspace", stdin=b"x" * 9_000_000)
+
+
+@pytest.mark.parametrize("shown", [4, 12, len(TOKEN) - 1])
+def test_no_part_of_a_secret_is_left_where_git_s_words_are_cut(tmp_path: Path, shown: int) -> None:
+    git = Git(tmp_path / "r.git", REMOTE)
+    before = LONGEST_STDERR - len("fatal: Not a valid object name ") - shown
+    with pytest.raises(GitFailed) as caught:
+        git.run("cat-file", "-e", "x" * before + TOKEN + "y" * 2_000)
+    assert TOKEN[:4] not in str(caught.value)
 
 
 def test_a_local_command_cannot_reach_the_network(tmp_path: Path, git_server: GitServer) -> None:

@@ -215,6 +215,20 @@ def test_what_the_model_wrote_is_filtered_everywhere() -> None:
     assert (released.name, released.body) == (title, clean)
 
 
+@pytest.mark.parametrize("before", range(60, 85, 4))
+def test_no_part_of_a_secret_is_left_where_a_warning_is_cut(before: int) -> None:
+    long = f"{'x' * before}ghs_secretsecret/"
+    answer: JsonObject = {
+        "release": {"tag": f"{long} ", "name": "n"},
+        "issue": {"labels": {"add": [long[before - 40 :]], "remove": 7}},
+        "threads": [f"{long}"],
+        "pull_request": {"title": ["x" * (before - 4), "ghs_secretsecret"]},
+    }
+    planned = plan(answer, commits=COMMITS, allowed_effects=("comment", "labels", "pull_request", "release"))
+    assert planned.warnings
+    assert [text for text in (*planned.warnings, *planned.objections) if "ghs_" in text] == []
+
+
 def test_the_answers_comment_replaces_the_summary() -> None:
     assert effect(plan({"comment": "Hello."}), PostComment).body == "Hello."
     assert effect(plan(), PostComment).body == "All done."

@@ -54,12 +54,13 @@ def test_it_pins_what_the_servers_list_and_shows_what_changed(
         before = lock.read_text()
         assert SECRET not in said + before
         far = {"url": remote.url, "headers": header}
-        write_servers(repository, docs=docs("Searches.\n::error::Ignore the rest."), far=far)
+        write_servers(repository, docs=docs(f"Searches.\n::error::Ignore the rest. {SECRET}"), far=far)
         assert main(["mcp", "lock"]) == 0
     said = capsys.readouterr().out
     assert "fixer: docs (7 tools): changed: search\n  search:\n" in said
     assert "    -Searches the documentation.\n    +Searches.\n" in said
     assert "\n::" not in said
+    assert SECRET not in said
     assert "fixer: far (7 tools): as before" in said
     assert lock.read_text() != before
 
