@@ -24,10 +24,10 @@ from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import check_request, prepare_run
 from stepflow.run.repository_copy import committed_copy, request_in_copy
+from stepflow.run.scenario_differences import differences
 from stepflow.run.scenarios import (
     NOT_PLAYED,
     came_of,
-    differences,
     parse_scenario,
     place_of,
     read_files,

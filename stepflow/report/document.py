@@ -14,14 +14,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from stepflow.domain.json import JsonObject, JsonValue, published
 from stepflow.domain.problem import Severity
-from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stepflow.domain.problem import Example, Inspection, LintRule, Problem
-    from stepflow.domain.report import Rehearsal, Rehearsed
+    from stepflow.domain.report import Rehearsal, Rehearsed, RunReport
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -38,6 +37,9 @@ ADDED = frozenset({"approval", "follow_up", "guidance", "hosts", "images"})
 
 @cache
 def _report_adapter() -> TypeAdapter[RunReport]:
+    # Loaded here: `validate` shows problems alone.
+    from stepflow.domain.report import RunReport  # noqa: PLC0415
+
     return TypeAdapter(RunReport)
 
 

@@ -1,12 +1,10 @@
-"""Scenario files: YAML, read with its lines, held against what came, and updated (cli.md "Scenario files")."""
+"""Scenario files: YAML, read with its lines, and updated (cli.md "Scenario files")."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +14,13 @@ from pydantic import ValidationError
 from stepflow.definition.diagnostics import did_you_mean, shown
 from stepflow.definition.files.safe_files import FileRefused, Why, read_below, text_of
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
-from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, yaml_text
 from stepflow.run.inputs import Inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from os import PathLike
 
     from pydantic_core import ErrorDetails
@@ -200,10 +197,6 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-#: Stands where one side has nothing.
-NOTHING = "–"
-NO_FILE = "no such file"
-LINE_BREAK_AT_END = "⏎"
 #: A run that ends like this was not rehearsed at all; a scenario that means it says so.
 NOT_PLAYED = frozenset(
     {
@@ -217,7 +210,6 @@ NOT_PLAYED = frozenset(
 #: Whoever plays these again runs out of turns.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
 MOST_BYTES = 1024 * 1024
-CONTEXT = 2
 
 
 def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
@@ -251,19 +243,6 @@ def validators_of(ran: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord,
     return words
 
 
-def differences(expect: Expect | None, came: Expect) -> tuple[Difference, ...]:
-    """Every key of `expect` that is not as it came. Without `expect` the run only has to complete."""
-    given = expect or Expect(outcome=Outcome.COMPLETED)
-    different = (
-        *_outcome(given.outcome, came.outcome),
-        *_sequence("steps", given.steps, came.steps),
-        *_validators(given.validators, came.validators or {}),
-        *_sequence("effects", given.effects, came.effects),
-        *(each for path in given.files or {} for each in _file(path, given, came)),
-    )
-    return tuple(different)
-
-
 def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
     """The named files as text; None for one that is not there. No link is followed: tools may have made it."""
     return {path: _file_text(root, path) for path in paths}
@@ -290,74 +269,6 @@ def _word(ran: ValidatorRan) -> ValidatorWord:
     if ran.action is FailureAction.SKIP:
         return "skipped"
     return "fail" if ran.recoverable else "unrecoverable"
-
-
-def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Difference]:
-    if expected is None and came not in NOT_PLAYED:
-        return
-    if expected is not came:
-        yield Difference(
-            what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),)
-        )
-
-
-def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Difference]:
-    if expected is not None and list(expected) != list(came or ()):
-        yield Difference(what=what, rows=tuple(_aligned(expected, came or ())))
-
-
-def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
-    """Both lists side by side; `where` is the number in what came, or in what was expected where nothing came."""
-    for _, left, left_end, right, right_end in SequenceMatcher(a=expected, b=came, autojunk=False).get_opcodes():
-        numbers = zip_longest(range(left, left_end), range(right, right_end))
-        for at, to in numbers:
-            number = at if to is None else to
-            yield Row(
-                where="" if number is None else str(number + 1),
-                expected=NOTHING if at is None else expected[at],
-                came=NOTHING if to is None else came[to],
-            )
-
-
-def _validators(
-    expected: Mapping[str, Sequence[str]] | None, came: Mapping[str, Sequence[str]]
-) -> Iterator[Difference]:
-    if expected is None or {name: tuple(words) for name, words in expected.items()} == came:
-        return
-    names = dict.fromkeys((*expected, *came))
-    rows = (Row(where=name, expected=_words(expected.get(name)), came=_words(came.get(name))) for name in names)
-    yield Difference(what="validators", rows=tuple(rows))
-
-
-def _words(words: Sequence[str] | None) -> str:
-    return ", ".join(words) if words else NOTHING
-
-
-def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
-    expected, came_text = (given.files or {})[path], (came.files or {}).get(path)
-    if expected == came_text:
-        return
-    if expected is None or came_text is None:
-        rows: tuple[Row, ...] = (Row(where="", expected=_there(expected), came=_there(came_text)),)
-    else:
-        rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
-    yield Difference(what=f"file {path}", rows=rows)
-
-
-def _there(text: str | None) -> str:
-    return NO_FILE if text is None else f"a file of {len(text)} characters"
-
-
-def _lines(text: str) -> list[str]:
-    """The lines; a last line break, which nobody would see, is a line of its own."""
-    lines = text.replace("\r", "␍").split("\n")
-    return [*lines[:-1], lines[-1] or LINE_BREAK_AT_END] if text else []
-
-
-def _near(rows: list[Row]) -> Iterator[Row]:
-    """The rows that differ and a few around each."""
-    wanted = {at + by for at, row in enumerate(rows) if not row.same for by in range(-CONTEXT, CONTEXT + 1)}
-    return (row for at, row in enumerate(rows) if at in wanted)
 
 
 def _file_text(root: Path, path: str) -> str | None:
