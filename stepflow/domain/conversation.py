@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Effort, Strategy
@@ -181,6 +181,18 @@ class Remedy(StrEnum):
     LEAVE_OUT_IMAGES = "leave_out_images"
     #: The service calls earlier thinking bound to a different conversation.
     DROP_THINKING = "drop_thinking"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestAdapted:
+    """What the service does not take was left out of the request, and stays out of this model's later ones.
+    `by_fault`: the service refused the call, so no turn answers it; else its answer showed that it does not heed it."""
+
+    model: str
+    remedy: Remedy
+    reason: str
+    by_fault: bool
+    event: Literal["request_adapted"] = "request_adapted"
 
 
 @dataclass(frozen=True, kw_only=True)

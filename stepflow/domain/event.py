@@ -14,7 +14,7 @@ from pydantic import Field
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Substitution, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
@@ -255,8 +255,7 @@ class RunFinished:
 
 @dataclass(frozen=True, kw_only=True)
 class IterationStarted:
-    """A step attempt begins. `model` is empty for a command step; `effort` and `max_output_tokens` are there where the
-    agent says them."""
+    """A step attempt begins. `model` is empty for a command step; the agent may say the last two."""
 
     iteration: int
     step_id: str
@@ -306,8 +305,7 @@ class ModelWaited:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks. Few turns have a `refusal`, or results
-    that the service has `cleared`, or are `near_price_step`; no other says so."""
+    """The model answered one turn. `content` holds the API's content blocks. Few turns have one of the last three."""
 
     content: list[JsonObject]
     stop_reason: str
@@ -367,18 +365,6 @@ class ContextOverflowed:
     retry_source: str | None = None
     work: str = ""
     event: Literal["context_overflowed"] = "context_overflowed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestAdapted:
-    """What the service does not take was left out of the request, and stays out of this model's later ones.
-    `by_fault`: the service refused the call, so no turn answers it; else its answer showed that it does not heed it."""
-
-    model: str
-    remedy: Remedy
-    reason: str
-    by_fault: bool
-    event: Literal["request_adapted"] = "request_adapted"
 
 
 @dataclass(frozen=True, kw_only=True)

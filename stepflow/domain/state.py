@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepflow.domain.approval import ApprovalAnswered
-from stepflow.domain.conversation import Remedy, Usage
+from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
 from stepflow.domain.event import (
     AnswerLost,
     BaseChecked,
@@ -20,7 +20,6 @@ from stepflow.domain.event import (
     IterationStarted,
     ModelTurned,
     PromptRendered,
-    RequestAdapted,
     Routed,
     RunFinished,
     RunResumed,

@@ -14,6 +14,7 @@ from stepflow.domain.conversation import (
     ModelTurn,
     Refusal,
     Remedy,
+    RequestAdapted,
     StopReason,
     ToolResult,
     ToolUse,
@@ -21,7 +22,7 @@ from stepflow.domain.conversation import (
     tool_result_block,
     without_images,
 )
-from stepflow.domain.event import ContextOverflowed, RequestAdapted, ToolCalled, UserMessage
+from stepflow.domain.event import ContextOverflowed, ToolCalled, UserMessage
 from stepflow.domain.figures import count
 from stepflow.domain.json import compact
 from stepflow.domain.ladder import ClimbCause, ModelChanged

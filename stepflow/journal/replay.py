@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolResult
+from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason, ToolResult
 from stepflow.domain.event import (
     BaseChecked,
     CheckJudged,
@@ -22,7 +22,6 @@ from stepflow.domain.event import (
     ModelTurned,
     Noted,
     PromptRendered,
-    RequestAdapted,
     Routed,
     RunStarted,
     SchemaFailed,

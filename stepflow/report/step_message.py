@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import ClearedResults, Remedy
+from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.ladder import ModelChanged
@@ -56,7 +56,7 @@ StepEvent = (
     | events.CacheRenewed
     | events.ContextOverflowed
     | ModelChanged
-    | events.RequestAdapted
+    | RequestAdapted
     | events.ToolCalled
     | events.CommandRan
     | events.UserMessage
@@ -87,7 +87,7 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
             return context_overflowed(event)
         case ModelChanged():
             return model_changed(event)
-        case events.RequestAdapted():
+        case RequestAdapted():
             return request_adapted(event)
         case events.ToolCalled():
             return tool_called(event)
@@ -221,7 +221,7 @@ def model_changed(event: ModelChanged) -> EventMessage:
     )
 
 
-def request_adapted(event: events.RequestAdapted) -> EventMessage:
+def request_adapted(event: RequestAdapted) -> EventMessage:
     """What the service does not take, and what is sent instead."""
     change = CHANGES[event.remedy]
     sentence = f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}"

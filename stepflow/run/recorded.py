@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.conversation import ModelTurn, Remedy, StopReason
+from stepflow.domain.conversation import ModelTurn, Remedy, RequestAdapted, StopReason
 from stepflow.domain.event import (
     AnswerLost,
     CacheRenewed,
@@ -17,7 +17,6 @@ from stepflow.domain.event import (
     IterationStarted,
     ModelTurned,
     ModelWaited,
-    RequestAdapted,
     RunFinished,
     RunResumed,
     RunStarted,

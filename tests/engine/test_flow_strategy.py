@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason
-from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, RequestAdapted, UserMessage
+from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason
+from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, UserMessage
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow

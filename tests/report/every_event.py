@@ -9,7 +9,7 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
@@ -127,7 +127,7 @@ EVENTS: dict[str, events.Event] = {
         work="Tools used so far: bash (1 call).",
     ),
     **{
-        f"adapted: {remedy}": events.RequestAdapted(model="m", remedy=remedy, reason="prose came", by_fault=True)
+        f"adapted: {remedy}": RequestAdapted(model="m", remedy=remedy, reason="prose came", by_fault=True)
         for remedy in Remedy
     },
     "turn with a tool": model_turn("First I look.\nThen more.", "tool_use"),
