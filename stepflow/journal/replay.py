@@ -6,6 +6,7 @@ The flow does not know that it is resumed (action.md "Resume").
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,8 @@ from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from stepflow.domain.checkout import CommandRequest
     from stepflow.domain.conversation import ModelRequest, ToolSpec, ToolUse
@@ -92,7 +94,8 @@ def safe_point(events: Iterable[Event]) -> int:
 def replay(events: Iterable[Event], ports: Ports) -> Ports:
     """These ports, behind the events after the safe point."""
     past = Replay(events, ports)
-    return replace(ports, journal=past, model=past, tools=past, commands=past)
+    cache = past if ports.cache else None
+    return replace(ports, journal=past, model=past, tools=past, commands=past, cache=cache)
 
 
 class Replay:
@@ -104,6 +107,7 @@ class Replay:
         self._left: deque[Event] = deque()
         self._notes: list[Noted] = []
         self._begun: ToolStarted | None = None
+        self._has_asked = False
         #: Of a step that began in the past and may go on.
         self._tools: tuple[ToolSpec, ...] | None = None
         for event in events:
@@ -144,6 +148,7 @@ class Replay:
         match self._coming:
             case None:
                 self._begin_step()
+                self._has_asked = True
                 return self._ports.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
@@ -153,6 +158,15 @@ class Replay:
                 return ModelFault(reason=refused.reason, remedy=refused.remedy)
             case other:
                 raise _misfit(other, ModelTurned.event)
+
+    def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
+        """Look as soon as the model was asked again: what was cached in the past may be gone."""
+        cache = self._ports.cache
+        return cache.while_waiting(look) if cache and self._has_asked else nullcontext()
+
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Renew what is cached."""
+        return self._ports.cache.renew(request, number) if self._ports.cache else None
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """What a step needs is started when the past is used up."""

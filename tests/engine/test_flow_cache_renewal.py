@@ -219,3 +219,20 @@ def test_a_run_that_goes_on_after_any_event_counts_each_renewal_once() -> None:
         result, journal = resume(agent, events[:end], rest, facts, **parts(cache, *results))
         assert result.outcome is Outcome.COMPLETED
         assert len(journal.of(CacheRenewed)) == len(past.of(CacheRenewed)) + len(cache.renewed)
+
+
+@pytest.mark.parametrize("kind", ["model_turn", "routed"])
+def test_a_run_that_goes_on_renews_nothing_of_its_past(kind: str) -> None:
+    """Whatever the service had cached may have expired while nobody ran."""
+    agent, facts = checked_agent(max_attempts=2), make_facts()
+    replies = cached([calls("bash", command="make"), *HAPPY])
+    _, ports = play(agent, list(replies), facts=facts)
+    events: list[Event] = ports.journal.events
+    asked = [number for number, event in enumerate(events, 1) if event.event == kind]
+    end = asked[0] if kind == "model_turn" else asked[-1]
+    cache, past = PlayedCache(), ListJournal(events[:end])
+    rest = replies[len(past.of(ModelTurned)) :]
+    tools, commands = SlowTools(cache=cache, seconds=360.0), SlowCommands(cache=cache, seconds=0.0 if rest else 360.0)
+    result, _ = resume(agent, events[:end], rest, facts, tools=tools, commands=commands, clock=cache.clock, cache=cache)
+    assert result.outcome is Outcome.COMPLETED
+    assert cache.renewed == []
