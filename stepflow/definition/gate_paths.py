@@ -9,6 +9,7 @@ from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GateEntry
 from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.problem import Severity
 from stepflow.domain.words import Intent
 
 #: Schemas that must hold together. Alternatives are several of them.
@@ -207,7 +208,8 @@ class GatePaths:
 
     def _check_path(self, held: Held, at: Pointer, path: str) -> None:
         if held.blocked:
-            self.problems.report("SF333", at, f'no answer can hold "{path}": {held.blocked}', _DECLARE)
+            message = f'no answer can hold "{path}": {held.blocked}'
+            self.problems.report("SF333", at, message, _DECLARE, severity=Severity.ERROR)
         elif held.undeclared:
             message = f'an answer may not hold "{path}": {held.undeclared}, and services allow only what is declared'
             self.problems.report("SF333", at, message, _DECLARE)
