@@ -97,9 +97,9 @@ class Scene:
 
         def masked(value: object) -> Any:
             text = json.dumps(value, default=str, sort_keys=True, ensure_ascii=False).replace(run_id, "<run>")
-            # A turn in which an interrupted call is sent again costs what it costs.
+            # A turn in which an interrupted call is sent again costs what it costs, and a body's mark is of its text.
             cost = r"cost=[0-9.]+|[\d,]+ tokens · \$[\d.]+ · [\d.,]+ s\b"
-            varies = rf"[0-9a-f]{{40}}|127\.0\.0\.1:\d+|\d\d\d\d-\d\d-\d\dT[0-9:]+Z|{cost}"
+            varies = rf"[0-9a-f]{{40}}|(?<=text=)[0-9a-f]{{16}}|127\.0\.0\.1:\d+|\d\d\d\d-\d\d-\d\dT[0-9:]+Z|{cost}"
             return json.loads(re.sub(varies, "<varies>", text))
 
         trees = {name: git("rev-parse", f"{name}^{{tree}}", cwd=world.served) for name in world.branches()}
