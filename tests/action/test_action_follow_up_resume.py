@@ -54,10 +54,10 @@ def test_a_follow_up_that_was_killed_goes_on(opened: World, folder: str, nursery
     opened.play(first)
     environ = opened.runner.prepare(reviewed(), name="pull_request_review", run_folder=folder)
     assert nursery.run(environ, Path(folder).parent / "log", die_after_first=line).code == KILLED
-    before, asked = pushes(opened), len(opened.model.requests)
+    before, asked = pushes(opened), len(opened.model.bodies)
     done = follow_up(opened, first[asked:], run_folder=folder)
     assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
-    assert len(opened.model.requests) == len(first)
+    assert len(opened.model.bodies) == len(first)
     assert pushes(opened) - before == (line != "effect_applied")
     (started,) = (event for event in opened.events(done) if event["event"] == "run_started")
     assert started["base_commit"] == begun_at
