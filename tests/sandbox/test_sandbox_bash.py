@@ -110,6 +110,19 @@ def test_long_output_keeps_head_and_tail_and_the_program_stays_small(box):
     assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 60_000
 
 
+def test_long_output_is_cut_between_lines(box):
+    """Half a line may hold half of a secret, which nobody knows again."""
+    result = box.bash("seq --format='number %.0f ends here' 1 20000")
+    *shown, left_out = sorted(result.text.splitlines(), key=lambda line: "left out" in line)
+    assert re.fullmatch(r"\[… \d+ bytes left out here …\]", left_out)
+    assert [line for line in shown if not re.fullmatch(r"number \d+ ends here", line)] == []
+
+
+def test_a_line_that_is_too_long_is_cut_itself(box):
+    result = box.bash("printf 'begin'; head -c 300000 /dev/zero | tr '\\0' x; echo end")
+    assert re.fullmatch(r"beginx{40000,}\n\[… \d+ bytes left out here …\]\nx{40000,}end\n", result.text)
+
+
 def test_bytes_that_are_no_text_are_replaced(shared_box):
     assert shared_box.bash(r"printf 'a\xffb'").text == "a�b"
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Reserved for the marker, so that text and marker together stay within the limit.
 _MARKER_BYTES = 128
+#: Bytes of a line that is kept whole or not at all.
+_LONG_LINE = 4096
 STREAM_LIMIT = 1024 * 1024
 _DRAIN_SECONDS = 2.0
 OUTPUT_LIMIT = 100 * 1024
@@ -35,7 +37,8 @@ _WANTED_PIPE = 1024 * 1024
 
 
 class HeadTail:
-    """At most `limit` bytes of a stream: the first half of the limit and the last."""
+    """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, so that no
+    half of a secret stays, unless a line is too long for that."""
 
     def __init__(self, limit: int) -> None:
         self.half = max((limit - _MARKER_BYTES) // 2, 1)
@@ -55,7 +58,14 @@ class HeadTail:
     @property
     def dropped(self) -> range:
         """Where in the stream the bytes were that were dropped."""
-        return range(len(self._head), max(self._total - self.half, len(self._head)))
+        start, end = len(self._head), max(self._total - self.half, len(self._head))
+        if start == end:
+            return range(start, end)
+        head_end, tail_begin = self._head.rfind(b"\n") + 1, self._tail.find(b"\n", -self.half) + 1
+        # Of the tail, `half` bytes are the newest that there are.
+        skipped = tail_begin - max(len(self._tail) - self.half, 0)
+        start = head_end if start - head_end < _LONG_LINE and head_end else start
+        return range(start, end + skipped if 0 < skipped < min(self.half, _LONG_LINE) else end)
 
     @property
     def left_out(self) -> int:
@@ -64,11 +74,13 @@ class HeadTail:
 
     def text(self, between: bytes = b"") -> str:
         """Head and tail as text, `between` where bytes were dropped; bytes that are no UTF-8 are replaced."""
-        tail = self._tail[-self.half :]
-        if not self.left_out:
-            return _decode(self._head + tail)
-        mark = f"\n[… {self.left_out} bytes left out here …]\n"
-        return f"{_decode(self._head)}{mark}{_decode(between)}{_decode(tail)}"
+        dropped = self.dropped
+        if not dropped:
+            return _decode(self._head + self._tail)
+        head, tail = self._head[: dropped.start], self._tail[len(self._tail) - self._total + dropped.stop :]
+        line_break = "" if head.endswith(b"\n") else "\n"
+        mark = f"{line_break}[… {len(dropped)} bytes left out here …]\n"
+        return f"{_decode(head)}{mark}{_decode(between)}{_decode(tail)}"
 
 
 class Interleaved:
@@ -105,7 +117,7 @@ class Interleaved:
                 continue
             begin = data.rfind(b"\n", 0, match.start()) + 1
             start = data.find(b"\n", match.end()) + 1 or len(data)
-            if self._position + begin >= self._ends.half:
+            if self._position + start > self._ends.half:
                 line = data[max(begin, match.start() - _FAILURE_LINE) : min(start, match.end() + _FAILURE_LINE)]
                 self._failures.append((self._position + begin, line.rstrip(b"\n") + b"\n"))
                 self._failure_bytes += len(line)
