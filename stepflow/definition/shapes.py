@@ -317,7 +317,8 @@ def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[s
         pointer = at / key
         if NEEDED in info.metadata and _empty(value) and pointer not in silent:
             note = field_notes()[type(shape).__name__][key]
-            fix = f"Write {note.example}, for example." if note.example else f'Give "{key}" a value.'
+            example = note.example.replace("<its name>", at.rpartition("/")[2])
+            fix = f"Write {example}, for example." if example else f'Give "{key}" a value.'
             message = f'{owner(pointer)}the required key "{key}" is {"missing" if value is None else "empty"}'
             # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
             problems.add(mark.missing, at if value is None else pointer, message, fix)
