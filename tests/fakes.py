@@ -18,6 +18,7 @@ from stepflow.domain.conversation import (
     Usage,
     text_block,
 )
+from stepflow.domain.decision import Violation
 from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
 from stepflow.domain.json import JsonObject
@@ -105,6 +106,21 @@ class TableGuards:
         self.compared.append((validator.name, passed))
         diagnostics = self.table.get(validator.name, [GuardDiagnostics()])
         return diagnostics.pop(0) if len(diagnostics) > 1 else diagnostics[0]
+
+
+@dataclass
+class ListedRules:
+    """Finds these violations at one closing after the other, and none when they are used up: before the validators, and
+    once they are green."""
+
+    before: list[tuple[Violation, ...]] = field(default_factory=list)
+    after: list[tuple[Violation, ...]] = field(default_factory=list)
+
+    def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
+        return self.before.pop(0) if self.before else ()
+
+    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+        return self.after.pop(0) if self.after else ()
 
 
 @dataclass

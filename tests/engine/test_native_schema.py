@@ -14,8 +14,6 @@ from stepflow.engine.closed_schema import close_schema
 from stepflow.engine.native_schema import native_schema
 from tests.servers.messages_api_rules import schema_problems
 
-pytestmark = pytest.mark.whole
-
 STRING = {"type": "string"}
 
 
@@ -231,6 +229,7 @@ def schemas(inner):
     )
 
 
+@pytest.mark.whole
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     st.recursive(st.booleans() | schemas(st.booleans()), schemas, max_leaves=12).filter(lambda it: isinstance(it, dict))
