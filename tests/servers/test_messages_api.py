@@ -35,7 +35,9 @@ def post(url: str, body: dict, **headers: str) -> tuple[int, dict]:
     ("change", "status", "words"),
     [
         ({"model": ""}, 400, "model"),
-        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"max_tokens": -1}, 400, "max_tokens"),
+        ({"max_tokens": 0, "stream": True}, 400, "max_tokens: 0 is not supported with `stream`"),
+        ({"max_tokens": 0}, 200, ""),
         ({"made_up": 1}, 400, "made_up: Extra inputs"),
         ({"messages": []}, 400, "at least one"),
         ({"messages": [USER, USER]}, 400, "alternate"),
