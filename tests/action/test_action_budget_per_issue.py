@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.domain.figures import Spent
-from tests.checkout import Invocation, git
+from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import World, answer, solve, understood
 
@@ -40,7 +40,7 @@ def spent_earlier(world: World, usd: float, *, by: str = "github-actions[bot]", 
 
 
 def again(world: World) -> None:
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
 
 
 def issue_cost(done: Invocation) -> str:

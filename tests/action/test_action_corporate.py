@@ -168,7 +168,9 @@ def test_tools_see_no_proxy_unless_pass_env_names_it(corporate: Corporate) -> No
     done = corporate.run(corporate.variables, replies=[understood(), look, *solve()[1:]])  # type: ignore[arg-type]
     assert done.exit_code == 0, done.log
     assert "proxy: none" in everything_of(done)
+    corporate.world.check_out_again()
     done = corporate.run(corporate.variables, replies=[understood(), look, *solve()[1:]], pass_env="HTTPS_PROXY")  # type: ignore[arg-type]
+    assert done.exit_code == 0, done.log
     assert PASSWORD not in everything_of(done)
     assert f"proxy: http://***@127.0.0.1:{corporate.proxy.port}" in everything_of(done)
 

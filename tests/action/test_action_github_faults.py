@@ -318,7 +318,7 @@ def next_try(world: World, **inputs: str) -> str:
     """The same event once more, with GitHub well again."""
     world.github.state.faults.clear()
     world.git_server.faults.clear()
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     done = world.run(every_effect(), **inputs)
     assert_honest(world, done)
     assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log

@@ -269,9 +269,9 @@ def test_a_service_that_refuses_images_gets_none(reading: World, status: int, sa
 
     done = run(reading, shown(attach(reading, 1, png())), reply)
     assert done.outputs["outcome"] == "completed", done.log
-    assert "takes no images, so this one is not seen" in blocks(reading, -1)[-1]["text"]
+    assert "the model's service does not take it" in blocks(reading, -1)[-1]["text"]
     assert [len(images(reading, turn)) for turn in range(3)] == [1, 0, 0]
-    assert "refuses `images`" in done.log
+    assert "images are left out" in done.log
 
 
 def test_a_scripted_model_looks_at_none(reading: World) -> None:

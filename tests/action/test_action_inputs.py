@@ -66,6 +66,7 @@ def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None
 def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None:
     world.run(solve(), model="haiku")
     assert "haiku" in world.model.bodies[0]["model"]
+    world.check_out_again()
     world.run(solve())
     assert "haiku" not in world.model.bodies[-1]["model"]
 
@@ -126,7 +127,9 @@ def test_trigger_labels_name_the_labels_that_start_agents_and_that_the_boundary_
     event["label"] = {"name": "bot/fixer"}
     wishes = {"closure_action": "label-only", "issue": {"labels": {"add": ["bot/other", "done"]}}}
     world.github.state.issues[7]["labels"].append("bot/fixer")
-    done = world.run([*solve()[:-1], answer("closure.issue", "closing", **wishes)], event, trigger_labels="bot/*")
+    # The agent is asked once to choose others, and insists.
+    insists = answer("closure.issue", "closing", **wishes)
+    done = world.run([*solve()[:-1], insists, solve()[-2], insists], event, trigger_labels="bot/*")
     assert done.outputs["outcome"] == "completed", done.log
     assert "done" in world.labels()
     assert not {"bot/other", "bot/fixer"} & world.labels()
@@ -247,6 +250,7 @@ def test_a_run_folder_with_a_run_that_is_over_is_moved_aside_and_a_new_run_begin
     assert first.outputs["outcome"] == "completed"
     before = (folder / "journal.jsonl").read_bytes()
     run_id = json.loads(before.splitlines()[0])["run_id"]
+    world.check_out_again()
     again = world.run([understood(), answer("continuation.issue", "abort")], run_folder=str(folder))
     assert again.outputs["outcome"] == "aborted"
     assert (folder.with_name(f"mine-{run_id}") / "journal.jsonl").read_bytes() == before

@@ -237,7 +237,7 @@ def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_
 @pytest.mark.whole
 def test_the_same_event_twice_makes_one_comment_one_pull_request_and_one_branch(world: World) -> None:
     first = world.run(solve())
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     world.github.state.issues[7]["labels"].append("agent:fixer")
     second = world.run(solve())
     assert (first.exit_code, second.exit_code) == (0, 0), second.log

@@ -161,7 +161,7 @@ def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: 
     world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
     first = world.run(solve())
     assert f"commit={first.outputs['commit']}" in world.comments()[0]
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     second = world.run(solve())
     assert second.exit_code == 0, second.log
     assert world.branches().keys() == {"main", BRANCH}
@@ -291,7 +291,7 @@ def test_unfinished_work_moves_no_branch_that_a_pull_request_shows(world: World,
     given = {"on_failure": "push-branch", "commits": commits}
     assert world.run(solve(), **given).outputs["outcome"] == "completed"
     validated = world.branches()[BRANCH]
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     script = [understood(), bash(f"echo hullo > greeting.txt && {COMMIT}"), answer("continuation.issue", "abort")]
     done = world.run(script, **given)
     assert_ended(world, done, "aborted")
@@ -320,7 +320,7 @@ def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:
 
 def test_a_failed_run_after_a_completed_one_updates_the_same_comment(world: World) -> None:
     world.run(solve())
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     done = world.run([answer("initial.issue", "abort")])
     assert_ended(world, done, "aborted")
     (comment,) = world.comments()

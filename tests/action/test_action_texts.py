@@ -27,6 +27,7 @@ MASKS = (
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"[\d,]+ tokens · \$[\d.]+ · [\d.]+ s", "N tokens · $N · N s"),
     (r"cost=[\d.]+", "cost=N"),
+    (r"(stepflow title=)[0-9a-f]{16} text=[0-9a-f]{16}", r"\1DIGEST text=DIGEST"),
     (r"(run folder\s+)\S+", r"\1FOLDER"),
 )
 

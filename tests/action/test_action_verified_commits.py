@@ -37,7 +37,7 @@ def test_the_commits_arrive_signed_with_the_tree_that_was_validated(world: World
 
 def test_a_second_run_with_the_same_work_writes_no_commit_and_keeps_the_pull_request(world: World) -> None:
     first = world.run(solve(), commits="verified")
-    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    world.check_out_again()
     world.github.requests.clear()
     again = world.run(solve(), commits="verified")
     assert again.outputs["pull-request"] == first.outputs["pull-request"], again.log
