@@ -122,9 +122,9 @@ def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
 
 
 def branch_of(agent: AgentDefinition, last: str) -> str:
-    """A branch of the agent's runs; `last` says which run."""
-    prefix = agent.github.pull_request.branch_prefix
-    return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
+    """A branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any script."""
+    name, last = (re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (agent.name, last))
+    return f"{agent.github.pull_request.branch_prefix}{name}/{last}"
 
 
 def branch_problem(branch: str, base: str) -> str:
