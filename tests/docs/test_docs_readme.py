@@ -294,7 +294,7 @@ def test_the_command_that_the_demo_ends_with_runs_its_agent_on_a_real_model(tmp_
             text=True,
             check=False,
         )
-        requests = [json.dumps(request.body) for request in api.requests]
+        requests = [json.dumps(body) for body in api.bodies]
     assert done.returncode == 1
     assert "aborted" in done.stdout
     assert "A duration such as 1h30m is not understood" in requests[0]
