@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
@@ -106,6 +107,30 @@ class TableGuards:
         self.compared.append((validator.name, passed))
         diagnostics = self.table.get(validator.name, [GuardDiagnostics()])
         return diagnostics.pop(0) if len(diagnostics) > 1 else diagnostics[0]
+
+
+#: Seconds.
+LOOK_EVERY = 5
+
+
+@dataclass(kw_only=True)
+class WaitingCache:
+    """What the port `PromptCache` does while somebody waits, on a clock that only waiting moves."""
+
+    clock: StillClock = field(default_factory=lambda: StillClock())
+    look: Callable[[], None] | None = None
+
+    @contextmanager
+    def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
+        self.look = look
+        yield
+        self.look = None
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds / LOOK_EVERY)):
+            self.clock.time += LOOK_EVERY
+            if self.look:
+                self.look()
 
 
 @dataclass

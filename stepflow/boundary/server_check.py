@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: What git and servers say where the commit is not there.
 _NOT_THERE = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
-_UNKNOWN = "It could not be asked whether the run's commits can be pushed"
+_UNKNOWN = "Whether the run's commits can be pushed could not be checked"
 _IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
 
 

@@ -74,11 +74,11 @@ def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: s
     """Refuse what can be no ladder (SF118)."""
     models, fallback = entry.models or [], own_fallback(entry)
     if models and _single_model(entry):
-        message = f'"models" stands beside "{word}", so there are two words on which model is the first'
+        message = f'"models" stands beside "{word}", and both say which model is the first'
         problems.report("SF118", at / "models", message, f'Remove "{word}": the first of "models" takes its place.')
     for number, name in enumerate(models):
         if name in models[:number]:
-            message = f'"models" names "{name}" twice, but a ladder is only climbed'
+            message = f'"models" names "{name}" twice, but a run never goes back to an earlier model'
             problems.report("SF118", at / "models" / number, message, "Remove it, or write another effort behind it.")
     if fallback and fallback.model in {rung.model for rung in own_models(entry)}:
         message = f'"fallbackModel" is "{fallback.model}", which is the model that has refused by then'

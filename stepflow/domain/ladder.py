@@ -18,7 +18,7 @@ class ClimbCause(StrEnum):
     FORMAT = "format"
     #: The model's safeguards refused.
     REFUSAL = "refusal"
-    #: The conversation comes to the length from which the model costs more.
+    #: The conversation is close to the length at which the model costs more.
     PRICE = "price"
 
 

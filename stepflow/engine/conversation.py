@@ -43,7 +43,7 @@ CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
 )
 FULL = "the model's context window was full before its answer was complete"
-LONG = "the conversation comes to the length from which this model costs more, and no room could be made in it"
+LONG = "the conversation is close to the length at which this model costs more, and no room could be made in it"
 SMALLER_OPENING = (
     "Give the step less to begin with (its prompt, the handoff that it is shown, the issue's text), or choose a "
     "`model` with a larger context window"
@@ -66,7 +66,7 @@ class Conversation:
     """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order;
     `in_words` says that the answer's form is described in messages, `described_schema` which one was described last;
     `is_cut` says that the last answer was cut off, `has_room` that the service has left old results out of it,
-    `is_dear` that its next request may cost more for each token.
+    `near_price_step` that its next request may cost more for each token.
 
     While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
     """
@@ -79,7 +79,7 @@ class Conversation:
     may_shorten: bool = True
     is_cut: bool = False
     has_room: bool = False
-    is_dear: bool = False
+    near_price_step: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
         """Add a message of the engine's, with the answer's form where only words describe it."""
@@ -117,7 +117,7 @@ class Conversation:
         """Let the model work, tools included, until it answers without a tool call; its last text."""
         while True:
             self.context.check_limits()
-            if self.is_dear:
+            if self.near_price_step:
                 self.change_model(ClimbCause.PRICE, LONG)
             text = self._take(call_model(self.context, self.request))
             if text is not None:
@@ -136,7 +136,7 @@ class Conversation:
             tokens = count(turn.cleared.tokens, "token")
             message = f"[Context] the service leaves old tool results out of this long conversation ({tokens})"
             self.context.note("info", message, {"step": self.request.step_id, "results": turn.cleared.results})
-        self.is_dear = turn.near_price_step
+        self.near_price_step = turn.near_price_step
         self._add("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)

@@ -42,7 +42,7 @@ def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | 
 
 
 def is_near(price_step: int | None, usage: Usage) -> bool:
-    """Whether a conversation whose last turn used so much comes to the length from which a request costs more. Room is
+    """Whether a conversation whose last turn used so much is close to the length at which a request costs more. Room is
     made long before; where it comes so far all the same, there was none to make."""
     return price_step is not None and usage.total >= price_step * _NEAR_SHARE
 

@@ -143,8 +143,8 @@ class Cancellation:
 
     @contextmanager
     def obeyed(self) -> Iterator[None]:
-        """In a held section: inside the block a signal interrupts at once again, one that came before it too. In such
-        a block, too: it goes on as it was, unless a signal came."""
+        """In a held section: inside the block a signal interrupts at once again, one that came before it too. Such
+        blocks nest: the outer one goes on as it was, unless a signal came."""
         held, self._held = self._held, False
         try:
             self.check()

@@ -85,10 +85,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
-    check_boundary(request)
-    check_budget(agent, inputs)
-    check_effort(agent, inputs)
-    check_mcp_secrets(agent.mcp_servers, inputs.mcp_secrets)
+    _check_inputs(request, agent)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
@@ -138,6 +135,14 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             resources=opened.pop_all(),
             previous=previous,
         )
+
+
+def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
+    """What the inputs say must fit the agent."""
+    check_boundary(request)
+    check_budget(agent, request.inputs)
+    check_effort(agent, request.inputs)
+    check_mcp_secrets(agent.mcp_servers, request.inputs.mcp_secrets)
 
 
 def load_requested(request: RunRequest) -> AgentDefinition:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.errors import InputError
 from stepflow.run.head import find_git_folders
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.subject.issue import github_reader
+from stepflow.run.subject.issue import present_url
 from stepflow.sandbox.credentials.config import read_settings
 from stepflow.sandbox.local_branch import check_branch, local_branch
 
@@ -52,8 +51,8 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
         raise InputError(
             f"{root} is not in a git repository: neither it nor a folder above it in the workspace holds `.git`. The "
             "agent's commits could not be pushed.",
-            hint="Check the repository out before this step, with `- uses: actions/checkout@v5`; in a container that "
-            "needs git in the image. At a terminal, run `git init` and commit what is there.",
+            hint="Check the repository out before this step, with `actions/checkout`; in a container that needs git "
+            "in the image. At a terminal, run `git init` and commit what is there.",
         )
     if not find_git_folders(root).head():
         raise InputError(
@@ -72,7 +71,7 @@ def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[st
 
 
 def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """A name that is none would end the plan at the end of the run."""
+    """An invalid name would be found only when the pull request is planned, at the end of the run."""
     if request.follow_up or not agent.github.pushes:
         return None
     if problem := branch_problem(_branch(request, agent), _base(request, agent)):
@@ -163,7 +162,7 @@ def _existing(folder: Path) -> Path:
 
 
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Nobody but people with write access comments on a locked issue, and the job's token is none of them."""
+    """Only people with write access can comment on a locked issue, and the job's token is not one of them."""
     github, number = agent.github, request.trigger.issue_number
     comments = github.enabled and github.comment and AllowedEffect.COMMENT in github.allowed_effects
     if request.inputs.boundary is not BoundaryMode.GITHUB or not comments or request.trigger.locked is None:
@@ -186,16 +185,12 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
 
     server = request.inputs.github_server_url.rstrip("/")
 
-    def present_url() -> str:
-        with closing(github_reader(request, token.get_secret_value())) as reader:
-            return f"{server}/{reader.full_name()}.git"
-
     check = ServerCheck(
         url=f"{server}/{request.repository}.git",
         token=token.get_secret_value(),
         redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
-        present_url=present_url,
+        present_url=lambda: present_url(request, token.get_secret_value()),
     )
     return check.check(commit=commit, branch=_branch(request, agent), base=_base(request, agent))
 

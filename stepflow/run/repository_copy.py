@@ -4,7 +4,7 @@ its own, and for what only tries something (cli.md "run", "rehearse")."""
 from __future__ import annotations
 
 import os
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from stepflow.journal.writer import MemoryJournal
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up
-from stepflow.run.subject.issue import github_reader
+from stepflow.run.subject.issue import present_url
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.credentials.survey import entry_of
@@ -107,11 +107,7 @@ def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> 
         fetched = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
         return request.retry_policy.repeat(lambda: git.run_remote(*fetched))
 
-    def present_url() -> str:
-        with closing(github_reader(request, token.get_secret_value() if token else None)) as reader:
-            return f"{server}/{reader.full_name()}.git"
-
-    follow_move(url, present_url, fetch)
+    follow_move(url, lambda: present_url(request, token.get_secret_value() if token else None), fetch)
     git.run("update-ref", "--no-deref", "HEAD", commit)
     git.run("config", "core.bare", "false")
     # The folder is for tools, who may be somebody else.

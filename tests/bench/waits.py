@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from bench.long import KEY
@@ -21,36 +19,21 @@ from stepflow.model.models import price_of
 from stepflow.ports import Ports
 from tests.build import issue_agent, make_validator
 from tests.engine.played import play
-from tests.fakes import RecordingTools, StillClock, TableCommands
+from tests.fakes import RecordingTools, StillClock, TableCommands, WaitingCache
 from tests.servers.messages_api import MessagesApi, calls, says
 
 MINUTES = 6 * 60
 READS = 40
 
 
-@dataclass
-class Wait:
-    """The port `PromptCache` before a real server, on a clock that only waiting moves; without a `model` nothing is
-    renewed."""
+@dataclass(kw_only=True)
+class Wait(WaitingCache):
+    """The port `PromptCache` before a real server; without a `model` nothing is renewed."""
 
-    clock: StillClock
     model: AnthropicModel | None
-    look: Callable[[], None] | None = None
-
-    @contextmanager
-    def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
-        self.look = look
-        yield
-        self.look = None
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
         return self.model.renew(request, number) if self.model else None
-
-    def wait(self, seconds: float) -> None:
-        for _ in range(int(seconds / 5)):
-            self.clock.time += 5
-            if self.look:
-                self.look()
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -17,43 +15,27 @@ from stepflow.domain.state import fold
 from stepflow.domain.words import FailureAction, Outcome
 from tests.build import issue_agent, make_facts, make_validator
 from tests.engine.played import HAPPY, play, resume
-from tests.fakes import ListJournal, RecordingTools, StillClock, TableCommands, calls
+from tests.fakes import ListJournal, RecordingTools, StillClock, TableCommands, WaitingCache, calls
 
 CACHED = Usage(cache_read_tokens=900, cache_write_tokens=100, output_tokens=10)
 READ = Usage(cache_read_tokens=1000)
 RENEWED = ModelTurn(content=(), stop_reason=StopReason.MAX_TOKENS, usage=READ, cost_usd=0.25, model="fake")
 RED, GREEN = CommandResult(exit_code=1, stdout="a.py:3: bad"), CommandResult(exit_code=0)
 AGAIN = [*HAPPY, *HAPPY[1:]]
-LOOK_EVERY = 5.0
 
 
-@dataclass
-class PlayedCache:
-    """Answers renewals with the next of its replies, the last of them forever; the clock goes on while somebody waits,
-    and while a request is answered."""
+@dataclass(kw_only=True)
+class PlayedCache(WaitingCache):
+    """Answers renewals with the next of its replies, the last of them forever."""
 
     replies: list[ModelTurn | ModelFault | None] = field(default_factory=lambda: [RENEWED])
-    clock: StillClock = field(default_factory=StillClock)
     renewed: list[tuple[ModelRequest, int]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    look: Callable[[], None] | None = None
-
-    @contextmanager
-    def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
-        self.look = look
-        yield
-        self.look = None
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
         self.renewed.append((request, number))
         self.times.append(self.clock.time)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-
-    def wait(self, seconds: float) -> None:
-        for _ in range(int(seconds / LOOK_EVERY)):
-            self.clock.time += LOOK_EVERY
-            if self.look:
-                self.look()
 
 
 @dataclass
@@ -185,7 +167,7 @@ def test_no_limit_is_exceeded_for_it(limits: Limits) -> None:
     ],
 )
 def test_a_renewal_that_fails_or_finds_nothing_is_the_last_one_and_stops_nothing(reply, problem: str) -> None:
-    cache = PlayedCache([reply])
+    cache = PlayedCache(replies=[reply])
     result, ports = run(cached([calls("bash", command="make"), *HAPPY]), cache, tool=1200.0)
     assert result.outcome is Outcome.COMPLETED
     [event] = ports.journal.of(CacheRenewed)
@@ -194,7 +176,7 @@ def test_a_renewal_that_fails_or_finds_nothing_is_the_last_one_and_stops_nothing
 
 
 def test_where_it_does_not_pay_any_more_it_ends() -> None:
-    cache = PlayedCache([RENEWED, RENEWED, None])
+    cache = PlayedCache(replies=[RENEWED, RENEWED, None])
     result, ports = run(cached([calls("bash", command="make"), *HAPPY]), cache, tool=3600.0)
     assert result.outcome is Outcome.COMPLETED
     assert len(ports.journal.of(CacheRenewed)) == 2

@@ -1,4 +1,4 @@
-"""A turn says when its conversation comes to the length from which the model costs more."""
+"""A turn says when its conversation is close to the length at which the model costs more."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ NOT_RUNNABLE = {
 NO_PERMISSION = ("EACCES", "Permission denied")
 REWRITES = "This check changes files that git tracks"
 LEAVE_AS_IT_IS = (
-    "A closing with it cannot count, as the checks must see what is pushed: commit what it writes, or let it only look "
-    "(such as `npm ci` or a `--locked` or `--check` option)."
+    "A run cannot complete with it, since the checks must see what is pushed: commit what it writes, or let it only "
+    "look (such as `npm ci` or a `--locked` or `--check` option)."
 )
 
 #: How many characters of a validator's output the journal keeps.

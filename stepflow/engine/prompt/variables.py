@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: A longer value is cut (prompts.md §4).
 LONGEST_VALUE = 50_000
 CUT_MARK = "…[cut]"
+#: What a system prompt may use beside the run arguments.
+SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,10 +288,6 @@ def _fields(config: JsonObject) -> str:
             return f" with the fields {', '.join(str(name) for name in names)}"
         case _:
             return ""
-
-
-#: What a system prompt may use beside the run arguments.
-SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
 
 
 def system_names(parameters: Iterable[Parameter]) -> frozenset[str]:

@@ -135,6 +135,12 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
     )
 
 
+def present_url(request: RunRequest, token: str | None) -> str:
+    """Where git finds the repository now, also when it was renamed."""
+    with closing(github_reader(request, token)) as reader:
+        return f"{request.inputs.github_server_url.rstrip('/')}/{reader.full_name()}.git"
+
+
 @contextmanager
 def refused_if_silent() -> Iterator[None]:
     """Whoever cannot be asked about may not start a run."""
@@ -179,7 +185,7 @@ def demand_scopes(reader: GitHubReader, request: RunRequest) -> None:
     read_token, token = request.inputs.read_token, request.inputs.github_token
     writes = request.inputs.boundary is BoundaryMode.GITHUB and read_token in (None, token)
     if writes and (problem := reader.scope_problem(private=request.trigger.private)):
-        raise InputError(problem, hint="Give `github-token` a token with the scope `repo`, or the job's own.")
+        raise InputError(problem, hint="Set `github-token` to a token with the scope `repo`, or to the job's own.")
 
 
 def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
