@@ -43,11 +43,11 @@ def count_tokens() -> tuple[str, str]:
 
 
 def _judge(large: dict[str, Billed], long: dict[str, Billed]) -> list[Target]:
-    def beside(figure: str, billed: dict[str, Billed], floor: str) -> Target:
-        return at_most(figure, billed["stepflow"].tokens / billed[floor].tokens, 1.1, f"× the {floor}")
+    def beside_floor(figure: str, billed: dict[str, Billed]) -> Target:
+        return at_most(figure, billed["stepflow"].tokens / billed[PERFECT].tokens, 1.1, f"× the {PERFECT}")
 
     window = f"one step of {NOTES} calls, in a window of {WINDOW:,} tokens"
-    return [beside(f"{LARGE} steps", large, FLOOR), beside(window, long, PERFECT)]
+    return [beside_floor(f"{LARGE} steps", large), beside_floor(window, long)]
 
 
 def _count_flow(steps: int) -> dict[str, Billed]:

@@ -14,7 +14,6 @@ BASH = {
         "type": "object",
         "properties": {"command": {"type": "string"}},
         "required": ["command"],
-        "additionalProperties": False,
     },
 }
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.definition import AgentDefinition, Step
-    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.json import JsonObject
 
 
 def effective_tools(agent: AgentDefinition, step: Step, working_directory: str = ".") -> Mapping[str, ToolSpec]:
@@ -39,77 +39,74 @@ def effective_tools(agent: AgentDefinition, step: Step, working_directory: str =
     return {name: spec for name, spec in {**own, **pinned}.items() if name in named}
 
 
-def _tool(name: str, description: str, required: tuple[str, ...], **properties: JsonObject) -> ToolSpec:
-    needed: list[JsonValue] = list(required)
-    schema: JsonObject = {
-        "type": "object",
-        "properties": dict(properties),
-        "required": needed,
-        "additionalProperties": False,
-    }
+def _tool(name: str, description: str, *required: str, **properties: JsonObject) -> ToolSpec:
+    schema: JsonObject = {"type": "object", "properties": {**properties}}
+    if required:
+        schema["required"] = list(required)
     return ToolSpec(name=name, description=description, input_schema=schema)
 
 
-def _text(description: str) -> JsonObject:
-    return {"type": "string", "description": description}
+_TEXT: JsonObject = {"type": "string"}
+_FLAG: JsonObject = {"type": "boolean"}
 
-
-_PATH = "Relative to the repository root."
-
-# Every request carries these texts: what a model knows of such tools by itself is not said.
+# Every request carries these texts, so each fact stands in them once; that paths are relative to the repository root is
+# part of the system prompt. What a model knows of such tools by itself is not said.
 _BASH = _tool(
     "bash",
-    "Runs a command in a bash shell that starts in the repository root and lives for the whole step, with one stream "
-    "for output and errors, the middle left out if long, and no standard input. At a timeout the shell and all it "
-    "started are killed. Send a background process's output to a file; it ends with the step.",
-    (),
-    command=_text("Leave out only with restart."),
-    restart={"type": "boolean", "description": "Ends the shell and all it started; a fresh one follows."},
-    timeout_ms={"type": "integer", "minimum": 0, "description": "Default 120000."},
+    "Runs `command` in a bash shell that starts in the repository root and has no standard input. Output and errors "
+    "are one stream, cut in the middle if long. The step's end, a timeout and `restart` (without `command`) end the "
+    "shell and all it started; a fresh one follows. Send a background process's output to a file.",
+    command=_TEXT,
+    restart=_FLAG,
+    timeout_ms={"type": "integer", "minimum": 0, "default": 120_000},
 )
 _READ = _tool(
     "read",
-    "Reads a text file, whole or a range of its lines, without line numbers.",
-    ("file_path",),
-    file_path=_text(_PATH),
+    "Reads a text file, without line numbers.",
+    "file_path",
+    file_path=_TEXT,
     view_range={
         "type": "array",
         "items": {"type": "integer"},
         "minItems": 2,
         "maxItems": 2,
-        "description": "First and last line, from 1, both included; 0 as the last means the end.",
+        "description": "First and last line, from 1; a last 0 means the end.",
     },
 )
 _WRITE = _tool(
     "write",
-    "Writes a text file, replacing what it held; makes missing folders.",
-    ("file_path", "content"),
-    file_path=_text(_PATH),
-    content=_text("The whole new content."),
+    "Creates or replaces a text file with `content`; makes missing folders.",
+    "file_path",
+    "content",
+    file_path=_TEXT,
+    content=_TEXT,
 )
 _EDIT = _tool(
     "edit",
-    "Replaces an exact piece of text in a file. It must occur exactly once, unless replace_all is true.",
-    ("file_path", "old_string", "new_string"),
-    file_path=_text(_PATH),
-    old_string=_text("Exactly as in the file, with its white space."),
-    new_string=_text("What to put there."),
-    replace_all={"type": "boolean", "description": "Replaces every occurrence."},
+    "Replaces `old_string` in a file (exact, with its white space, and unique unless `replace_all`) with `new_string`.",
+    "file_path",
+    "old_string",
+    "new_string",
+    file_path=_TEXT,
+    old_string=_TEXT,
+    new_string=_TEXT,
+    replace_all=_FLAG,
 )
 _GLOB = _tool(
     "glob",
-    "Lists files and folders whose path fits a pattern such as `src/**/*.{py,pyi}`; follows no symbolic links. Leaves "
-    "out `.git`, and `node_modules`, `.venv` and `__pycache__` unless they are named.",
-    ("pattern",),
-    pattern=_text("Relative to `path`."),
-    path=_text("The folder to look in; the root if left out."),
+    "Lists files and folders whose path below `path` (default: the root) fits a pattern such as `src/**/*.{py,pyi}`. "
+    "Leaves out symbolic links, `.git`, and, unless named, `node_modules`, `.venv` and `__pycache__`.",
+    "pattern",
+    pattern=_TEXT,
+    path=_TEXT,
 )
 _GREP = _tool(
     "grep",
-    "Searches text files line by line and gives `path:line:text` for each match. Leaves out what glob does.",
-    ("pattern",),
-    pattern=_text("A regular expression (Python syntax)."),
-    path=_text("The file or folder to search; the root if left out."),
+    "Gives `path:line:text` for each text line in the file or folder `path` (default: the root) that a Python regular "
+    "expression matches. Leaves out what glob does.",
+    "pattern",
+    pattern=_TEXT,
+    path=_TEXT,
 )
 
 #: By the name that `allowedTools` uses.

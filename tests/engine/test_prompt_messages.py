@@ -59,6 +59,7 @@ def test_an_empty_description_is_put_in_as_it_is_in_an_own_text_and_as_not_given
 #: Steps, by what is special about their contract.
 CONTRACTS = {
     "a gate and a schema": make_step(gate=make_gate(), schema=SCHEMA),
+    "a schema without stepId": make_step(gate=make_gate(), schema={"type": "object"}),
     "abort, which the schema does not list": make_step(gate=make_gate(Intent.NEXT, Intent.ESCALATE, Intent.ABORT)),
     "abort, which the schema lists": make_step(gate=make_gate(Intent.CLOSING, lists_abort=True)),
     "a jump with a target field": make_step(gate=make_gate(Intent.JUMP, target_field="next_action.target")),
@@ -67,15 +68,28 @@ CONTRACTS = {
 }
 
 
-def test_the_contract_says_form_intents_outside_and_data_in_this_order():
+def test_the_contract_says_form_tools_and_data_and_then_what_the_step_may_answer():
     prompts = [f"=== {what}\n{system('Hi.', variables_of(step), step=step)}\n" for what, step in CONTRACTS.items()]
     assert_golden("engine/answer-contracts.txt", "".join(prompts))
 
 
-def test_what_stands_before_the_contract_is_the_same_in_every_step():
+def test_all_but_what_a_step_may_answer_is_shared_by_every_step():
     one, other = (rendered("Hi.", variables_of(), step=make_step(gate=make_gate(word))) for word in ("next", "handoff"))
-    assert one.text != other.text
-    assert one.text[: one.cacheable] == other.text[: other.cacheable] == "Hi.\n\n"
+    shared = one.text[: one.cacheable]
+    assert shared == other.text[: other.cacheable]
+    assert all(text in shared for text in ("Hi.\n\n## Answer contract", "pushes or changes anything", "BEGIN DATA"))
+    assert one.text[one.cacheable :].startswith("Say in `next_action.action` what happens next:\n- `next`: ")
+    assert "next" not in other.text[other.cacheable :].partition("\n")[2]
+
+
+def test_a_step_without_a_schema_shares_what_the_others_are_told_of_theirs():
+    steps = make_step(gate=make_gate()), make_step(step_id="closure.issue", schema=SCHEMA)
+    agent = make_agent(*steps, system_prompt=SourceText(text="Hi.", file="system.md"))
+    one, other = (render_system(agent, step, variables_of(step)) for step in steps)
+    assert one.text[: one.cacheable] == other.text[: other.cacheable]
+    assert "one JSON object" in one.text
+    assert "`closure.issue`" in other.text
+    assert "stepId" not in one.text
 
 
 def test_guidance_and_skills_follow_the_agents_own_words_as_they_are_and_only_that_of_a_step_is_not_shared():
