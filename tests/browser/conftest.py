@@ -18,10 +18,11 @@ if find_spec("playwright") is None:
     # `make browser` installs it; without it these tests are no part of a run.
     collect_ignore_glob = ["test_*.py"]
 else:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "build" / "browser"
+PICTURE_ATTEMPTS, REFUSED = 4, "Unable to capture screenshot"
 #: The version that GitHub's pages had when this was written is not told anywhere; the last two major ones are tried.
 PACKAGES = {"axe-core": "4.14.1", "mermaid-11": "npm:mermaid@11.17.2", "mermaid-12": "npm:mermaid@12.3.0"}
 
@@ -41,9 +42,17 @@ class Opened:
         return [url for url in self.requests if url.partition("#")[0] != self.address]
 
     def picture(self, name: str, *, whole: bool = False) -> None:
-        """Keep what it looks like, for people."""
+        """Keep what it looks like, for people. Chromium now and then refuses one picture, and takes it when asked
+        again; nothing is tested by it."""
         PICTURES.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=whole)
+        for attempt in range(PICTURE_ATTEMPTS):
+            try:
+                self.page.screenshot(path=PICTURES / f"{name}.png", full_page=whole)
+                return
+            except Error as error:
+                if REFUSED not in str(error) or attempt == PICTURE_ATTEMPTS - 1:
+                    raise
+                self.page.wait_for_timeout(250)
 
 
 Open = Callable[..., Opened]
