@@ -66,7 +66,7 @@ class Guards(Protocol):
     """Looks at what a validator stands on, beside what it says itself (security.md cases 14, 15, 26 and 34)."""
 
     def closing(self) -> Closing:
-        """The checkout before the first validator of a closing."""
+        """The workspace before the first validator of a closing."""
         ...
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:

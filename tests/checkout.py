@@ -39,6 +39,17 @@ def git(*words: str, cwd: Path) -> str:
     return done.stdout
 
 
+def facts_of(root: Path) -> dict[str, tuple[object, ...]]:
+    """Everything below a folder, git's own too: mode, owner, when it was changed in any way, and what it holds."""
+    return {str(path.relative_to(root)): _facts(path) for path in (root, *root.rglob("*"))}
+
+
+def _facts(path: Path) -> tuple[object, ...]:
+    info = path.lstat()
+    held = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+    return (info.st_mode, info.st_uid, info.st_gid, info.st_mtime_ns, info.st_ctime_ns, held)
+
+
 def make_checkout(root: Path) -> Path:
     """The demo's repository under its real names, committed."""
     source = DEMO / "repository"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,7 +12,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
-from stepflow.errors import InputError, RunCancelled, StepflowError
+from stepflow.errors import RunCancelled, StepflowError
 from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
@@ -46,16 +46,15 @@ from stepflow.run.parts import boundary_settings
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
-from stepflow.run.repository_copy import repository_copy
-from stepflow.run.request import agents_folder, proxy_config_of, restore_folder, with_retries
+from stepflow.run.request import agents_folder, proxy_config_of, with_retries
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
 from stepflow.run.subject.follow_up import find_follow_up
 from stepflow.run.subject.issue import skip_stranger
 from stepflow.run.trigger import Skip, Trigger
-from stepflow.sandbox.restore import mend_checkouts
+from stepflow.run.workspace import open_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from stepflow.action.outputs import Job
     from stepflow.action.runner import Runner
@@ -65,10 +64,6 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
-    from stepflow.run.repository_copy import RepositoryCopy
-    from stepflow.run.request import RunRequest
-
-READING_THE_CHECKOUT = frozenset({Mode.RUN, Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +94,7 @@ def execute_mode(
     """Do what the input `mode` says; `requested` is filled on the way."""
     for name in runner.unknown:
         job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
-    mode = runner.inputs.mode
-    if mode in READING_THE_CHECKOUT:
-        _mend(runner, job)
-    match mode:
+    match runner.inputs.mode:
         case Mode.RUN:
             return run_mode(runner, job, cancellation, requested, clock=clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
@@ -117,17 +109,6 @@ def execute_mode(
             return gather_mode(runner, job)
         case never:
             assert_never(never)
-
-
-def _mend(runner: Runner, job: Job) -> None:
-    """What a run that was killed has taken comes back before anything is read."""
-    try:
-        root, _ = find_repository(runner)
-    except InputError:
-        # Not every event needs a checkout; what does says so.
-        return
-    for message, notes in mend_checkouts(restore_folder(root, runner.temp, runner.environment), root):
-        job.say(annotation("notice", message), *(annotation("warning", note) for note in notes))
 
 
 def without_run(
@@ -165,7 +146,6 @@ def run_mode(
         known = without_foreign_addresses(complete, boundary_settings(request))
         return ActionResult(report=with_confirmed_names(known, request))
     with ExitStack() as opened:
-        copied = None
         try:
             if trigger.reply:
                 request = waiting_request(request)
@@ -173,12 +153,12 @@ def run_mode(
                 found = find_follow_up(request, event)
                 if isinstance(found, Skip):
                     return without_run(Outcome.SKIPPED, found.reason)
-                copied = opened.enter_context(_copy_of(found, job, cancellation))
-                request = copied.request
+                request = found
+            workspace = opened.enter_context(open_workspace(request))
+            request = workspace.request
             requested.agent, requested.issue = request.trigger.agent, request.trigger.issue_number
             prepared = prepare_run(request, now=clock.now())
-            if copied:
-                copied.fill(prepared, cancellation)
+            workspace.fill(prepared, cancellation, lambda line: job.say(annotation("notice", line)))
         except RunCancelled as cancelled:
             return ActionResult(report=write_unbegun(request, cancelled, clock))
         except StepflowError as error:
@@ -192,19 +172,6 @@ def run_mode(
 
 def _warn_of_wait(job: Job, line: str) -> None:
     job.say(annotation("warning", line))
-
-
-@contextmanager
-def _copy_of(request: RunRequest, job: Job, cancellation: Cancellation) -> Iterator[RepositoryCopy]:
-    """Where a follow-up works. Its tools can also read the checkout, so credentials are away there too; those that do
-    not come back are told. No signal strikes while they are taken or given back."""
-    cancellation.hold()
-    restore = None
-    try:
-        with request.without_credentials() as restore, repository_copy(request) as copied, cancellation.obeyed():
-            yield copied
-    finally:
-        job.say(*(annotation("warning", note) for note in (restore.notes if restore else ())))
 
 
 def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:

@@ -24,10 +24,9 @@ from stepflow.run.inputs import (
     secret_values,
     successors,
 )
-from stepflow.run.request import RunRequest, agents_folder, locate_repository, login_files_in
+from stepflow.run.request import RunRequest, agents_folder, locate_repository
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
-from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -185,12 +184,10 @@ def find_repository(runner: Runner) -> tuple[Path, Inputs]:
 
 
 def make_request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
-    """The run of this job, with a run folder below the job's own. Credentials that are found become masked."""
+    """The run of this job, with a run folder below the job's own."""
     run_id = f"{runner.run_id}-{token_hex(3)}"
     folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
     root, inputs = find_repository(runner)
-    left = find_credentials(root, runner.temp, login_files_in(root, runner.login)).secrets
-    job.mask(left)
     return RunRequest(
         run_id=run_id,
         inputs=inputs,
@@ -202,7 +199,7 @@ def make_request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
         job_url=runner.job_url,
         environment=runner.environment,
         withheld=runner.withheld,
-        credentials=(*runner.secrets, *left),
+        credentials=runner.secrets,
         login=runner.login,
         runner_temp=runner.temp,
     )

@@ -233,7 +233,7 @@ def read_bundle(file: IO[bytes]) -> Bundle:
     header = _HEADER.match(file.read(LONGEST_HEADER))
     tip = _TIP.search(header[0]) if header else None
     if header is None or tip is None:
-        raise Refused("refused: what the checkout handed over is no git bundle.")
+        raise Refused("refused: what the workspace handed over is no git bundle.")
     file.seek(begin + header.end())
     builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
     return Bundle(tip=tip[1].decode(), builds_on=builds_on)

@@ -149,7 +149,7 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
-    """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, files that the
+    """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, files that the
     validators made, and what is known about the validators that passed them (security.md cases 14 and 15)."""
 
     count: int
@@ -251,7 +251,7 @@ class Planner:
             return False
         if self._github.pull_request.enabled and self._allows(AllowedEffect.PULL_REQUEST):
             return True
-        self.warnings.append("The commits of this run stay in the checkout: agent.json allows no pull request.")
+        self.warnings.append("The commits of this run are pushed nowhere: agent.json allows no pull request.")
         return False
 
     def pull_request(self, branch: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:

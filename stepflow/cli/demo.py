@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +18,12 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.workspace import given_back
 
 if TYPE_CHECKING:
     import argparse
@@ -67,12 +68,10 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console = make_console(sys.stdout)
     console.print(f"A repository with a bug, an agent and an issue: {root}\n")
-    result = run_request(
-        request_of(inputs, root, trigger=Trigger(agent="fixer", actor="", actor_is_bot=False)), console
-    )
-    show_lines(console, final_words(result.report))
+    request = request_of(inputs, root, trigger=Trigger(agent="fixer", actor="", actor_is_bot=False))
+    report = run_request(replace(request, in_place=True), console)
     show_next_command(console, folder)
-    return exit_code(result.report.outcome)
+    return exit_code(report.outcome)
 
 
 def make_repository(source: Path, root: Path) -> None:
@@ -83,7 +82,7 @@ def make_repository(source: Path, root: Path) -> None:
         target = root / str(file.relative_to(source)).removesuffix(STORED_SUFFIX)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
-    with Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)) as toolbox:
+    with given_back(root), Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)) as toolbox:
         result = toolbox.run_command(CommandRequest(argv=("sh", "-c", FIRST_COMMIT), timeout=60))
     if result.exit_code != 0:
         raise InputError(

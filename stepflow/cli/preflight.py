@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Look at everything and print the rows."""
     request = request_from(arguments)
-    # A run works in a copy of it.
-    request = replace(request, source=request.root)
+    # A run brings its commits back as a branch.
+    request = replace(request, own_branch=True)
     cancellation = Cancellation()
     with cancellation.listening():
         preflight = run_preflight(request, cancellation)

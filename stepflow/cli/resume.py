@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
         actor = os.environ.get("GITHUB_ACTOR", "")
         trigger = replace(request.trigger, reply=reply, actor=actor, actor_is_bot=False)
         request = waiting_request(replace(request, trigger=trigger))
-    return carry_out(request, as_json=arguments.json, in_place=not started.source)
+    return carry_out(request, as_json=arguments.json, in_place=started.in_place)
 
 
 def _reply(arguments: argparse.Namespace) -> ApprovalReply | None:

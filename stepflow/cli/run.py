@@ -24,13 +24,11 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_files, write_missing
-from stepflow.run.repository_copy import bundle_of, repository_copy
-from stepflow.run.request import RunRequest, locate_repository, login_files_in, restore_folder, with_retries
+from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
-from stepflow.sandbox.credentials.stripped_credentials import find_credentials
+from stepflow.run.workspace import bundle_of, open_workspace
 from stepflow.sandbox.programs import user_programs
-from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
     import argparse
@@ -41,14 +39,14 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.prepare import Prepared
-    from stepflow.run.repository_copy import RepositoryCopy
+    from stepflow.run.workspace import Workspace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`. There are too many for a usage line that anybody would read."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
-    parser.add_argument("--in-place", action="store_true", help="work in the checkout itself, not in a copy of it")
+    parser.add_argument("--in-place", action="store_true", help="move your branch to the run's commits at its end")
     parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_request_flags(parser)
 
@@ -64,8 +62,8 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
     request = request_from(arguments)
-    if arguments.in_place:
-        request = replace(request, demand_clean=not arguments.allow_dirty)
+    demand_clean = arguments.in_place and not arguments.allow_dirty
+    request = replace(request, demand_clean=demand_clean)
     return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)
 
 
@@ -76,13 +74,8 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
     if report:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
         show_lines(console, [*write_missing(request, report), *final_words(report)])
-    elif in_place:
-        report = run_request(request, console).report
-        show_lines(console, final_words(report))
-        if report.outcome is not Outcome.COMPLETED:
-            show_lines(console, commits_saved(bundle_of(request)))
     else:
-        report = _run_in_copy(request, console)
+        report = run_request(replace(request, in_place=in_place, own_branch=not in_place), console)
     if as_json:
         print_json(report_json(report))
     return exit_code(report.outcome)
@@ -107,15 +100,10 @@ def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
-    """A run of this machine, with a run folder of its own unless one is named. What a run that was killed has taken
-    comes back before anything is read."""
+    """A run of this machine, with a run folder of its own unless one is named."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
-    for message, notes in mend_checkouts(restore_folder(root, Path(temp) if temp else None, os.environ), root):
-        print(message, *notes, sep="\n", file=sys.stderr)
     folder = chosen_folder(inputs, runs_folder() / run_id)
-    login = login_of(os.environ)
-    left = find_credentials(root, Path(temp) if temp else None, login_files_in(root, login))
     return RunRequest(
         run_id=run_id,
         inputs=inputs,
@@ -125,8 +113,8 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         repository=os.environ.get("GITHUB_REPOSITORY", ""),
         environment=dict(os.environ),
         withheld=frozenset((*SECRETS.values(), *filter(logs_in, os.environ))),
-        credentials=(*_own_secrets(), *left.secrets),
-        login=login,
+        credentials=_own_secrets(),
+        login=login_of(os.environ),
         runner_temp=Path(temp) if temp else None,
     )
 
@@ -136,37 +124,30 @@ def _own_secrets() -> tuple[str, ...]:
     return tuple(os.environ[name] for name in dict.fromkeys(names) if os.environ.get(name))
 
 
-def run_request(request: RunRequest, console: Console) -> AgentResult:
-    """Prepare and drive one run in the checkout itself, and show it as it goes."""
+def run_request(request: RunRequest, console: Console) -> RunReport:
+    """Prepare and drive one run, and show it as it goes; what it did comes back when it is complete."""
     cancellation = Cancellation()
     clock = clock_for(request.inputs)
-    with cancellation.listening():
-        prepared = prepare_run(_patient(request, console, clock, cancellation), now=clock.now())
-        return _drive(prepared, console, clock, cancellation)
-
-
-def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
-    """The same in a copy of the repository; what it did comes back as a branch when it is complete. It says all of
-    that."""
-    cancellation = Cancellation()
-    clock = clock_for(request.inputs)
-    with cancellation.listening(), repository_copy(request) as copied:
-        prepared = prepare_run(_patient(copied.request, console, clock, cancellation), now=clock.now())
-        left_behind = copied.fill(prepared, cancellation)
-        show_lines(console, copy_began(copied.repository, left_behind))
+    with cancellation.listening(), open_workspace(request) as workspace:
+        prepared = prepare_run(_patient(workspace.request, console, clock, cancellation), now=clock.now())
+        left_behind = workspace.fill(prepared, cancellation, lambda line: show_lines(console, (line,)))
+        show_lines(console, copy_began(request.root, left_behind, in_place=request.in_place))
         report = _drive(prepared, console, clock, cancellation).report
         show_lines(console, final_words(report))
-        return _bring_back(copied, prepared, report, console)
+        return _bring_back(workspace, prepared, report, console)
 
 
-def _bring_back(copied: RepositoryCopy, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
-    """The report, after the commits of a complete run have become a branch in the user's repository."""
+def _bring_back(workspace: Workspace, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
+    """The report, after the commits of a complete run have come into the user's repository."""
     bundle = bundle_of(prepared.request)
     if report.outcome is not Outcome.COMPLETED:
         show_lines(console, commits_saved(bundle))
         return report
     try:
-        show_lines(console, branch_ready(copied.fetch(prepared)))
+        branch, moved = workspace.bring_back(prepared)
+        if prepared.request.in_place and branch and not moved:
+            show_lines(console, ["", "Your branch stays where it is: it has moved meanwhile, or files are in the way."])
+        show_lines(console, branch_ready(branch, moved=moved))
     except StepflowError as error:
         print(harmless(prepared.request.redactor(f"stepflow: {error}")), file=sys.stderr)
         show_lines(console, commits_saved(bundle))

@@ -1,4 +1,4 @@
-"""The checkout: its state, commands that run in it, its snapshots, and what became of its files."""
+"""The workspace: its state, commands that run in it, its snapshots, and what became of its files."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """The checkout at a closing, before the first validator: HEAD's commit and its tree, tracked paths that differ from
-    it, and paths that no commit holds. `created` are such paths that the validators themselves made. `problem` says why
-    none of that can be told. Empty where there is no repository.
+    """The workspace at a closing, before the first validator: HEAD's commit and its tree, tracked paths that differ
+    from it, and paths that no commit holds. `created` are such paths that the validators themselves made. `problem`
+    says why none of that can be told. Empty where there is no repository.
     """
 
     commit: str = ""

@@ -28,9 +28,9 @@ class RunStarted:
     """The first event, with all that a later process needs to go on (action.md "Resume").
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
-    `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
-    where the run began, and `source` the one of which that was a copy, empty when it was none. Without
-    a `follow_up` it begins at the checkout. `guidance` is what the model is shown of the repository's."""
+    `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the path of the
+    workspace where the run began, and `source` the checkout that it was made from, whose branch a run `in_place` moves.
+    Without a `follow_up` it begins at the checkout. `guidance` is what the model is shown of the repository's."""
 
     run_id: str
     agent: str
@@ -52,6 +52,7 @@ class RunStarted:
     started_by: StartedBy = field(default_factory=StartedBy)
     root: str = ""
     source: str = ""
+    in_place: bool = False
     follow_up: FollowUp | None = None
     guidance: list[GuidanceFile] = field(default_factory=list)
     event: Literal["run_started"] = "run_started"
@@ -76,10 +77,9 @@ class RunResumed:
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTaken:
     """The working tree was kept under `name`: `files` that changed since the snapshot before, in so many `bytes` on
-    disk. The same name means the same tree. `head` is the commit that was checked out."""
+    disk. The same name means the same tree."""
 
     name: str
-    head: str
     files: int
     bytes: int
     seconds: float
@@ -178,7 +178,7 @@ class FlowEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
-    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base; they
+    """What the run did in the workspace, seen after the last tool died. `commits` were made on top of the base; they
     change what `changes` says, None where that is not known. What is `uncommitted` or `created_by_checks` leaves with
     nothing; the former makes the run not `validated` (boundary.md "Commits")."""
 

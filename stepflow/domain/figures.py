@@ -31,6 +31,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def mebibytes(size: int) -> str:
+    """`12 MiB`, `1,234 MiB`; never less than one."""
+    return f"{max(1, round(size / 1024**2)):,} MiB"
+
+
 def changed_lines(added: int, removed: int) -> str:
     """`+12 −3`."""
     return f"+{added:,} −{removed:,}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
-from stepflow.domain.figures import count, usd
+from stepflow.domain.figures import count, mebibytes, usd
 from stepflow.domain.output_excerpt import telling_line
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
@@ -35,10 +36,11 @@ from stepflow.run.prepare import (
     unset_variables,
 )
 from stepflow.run.readiness import CHECKS, check_issue
-from stepflow.run.repository_copy import toolbox_in_copy
-from stepflow.run.sandbox import check_mcp_secrets, open_sandbox, outside_of
+from stepflow.run.sandbox import check_mcp_secrets, open_toolbox, outside_of
 from stepflow.run.subject.issue import demand_scopes, github_reader, issue_number
+from stepflow.run.workspace import open_workspace, toolbox_in_copy
 from stepflow.sandbox.selftest import try_canaries
+from stepflow.sandbox.workspace import make_workspace, size_of_files, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -89,6 +91,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             models = _models(request, agent)
             yield from guarded("model", lambda: _reachable(request, models))
             yield from guarded("price", lambda: _priced(request, agent, models))
+    yield from guarded("workspace", lambda: _room(request))
     layers = sandbox_checks(request, cancellation)
     yield from layers
     if agent and request.inputs.base_checks is not BaseChecks.SKIP:
@@ -271,15 +274,26 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
         return (refused,)
 
 
+def _room(request: RunRequest) -> Iterator[PreflightCheck]:
+    """Whether the files of the checkout can be copied to where a run works."""
+    with temporary_folder(request.root) as place:
+        needed, free = size_of_files(request.root), shutil.disk_usage(place).free
+        said = f"the files take {mebibytes(needed)}, and {mebibytes(free)} are free in {place.parent}"
+    if needed < free:
+        yield ok("workspace", said)
+    else:
+        yield warning("workspace", f"{said}: let TMPDIR name a folder with more room, or check out less")
+
+
 def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     required = request.inputs.isolation is Isolation.REQUIRED
-    notes: list[str] = []
-    with open_sandbox(request.root, request.without_credentials(), options, cancellation, warn=notes.append) as sandbox:
-        layers = sandbox.toolbox.layers
-        report = try_canaries(sandbox.toolbox, outside_of(request))
+    with open_workspace(request) as workspace:
+        copied = workspace.request
+        make_workspace(copied.checkout, copied.root, without=request.login_files)
+        with open_toolbox(copied.root, options, cancellation) as toolbox:
+            layers = toolbox.layers
+            report = try_canaries(toolbox, outside_of(copied))
     yield from (_layer(layer, required=required) for layer in layers)
-    yield ok("sandbox: credentials", sandbox.credentials)
-    yield from (warning("sandbox: credentials", note) for note in notes)
     yield from (_canary(canary, required=required) for canary in report.canaries)
 
 
@@ -291,7 +305,7 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 
 
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
-    """The agent's checks on the checkout as it is now, in a copy of it."""
+    """The agent's checks on the files as they are now, in a workspace."""
     with toolbox_in_copy(request, cancellation) as toolbox:
         guards = toolbox.guards(validators_of(agent))
         yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]

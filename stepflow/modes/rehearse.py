@@ -23,7 +23,6 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import check_request, prepare_run
-from stepflow.run.repository_copy import committed_copy, request_in_copy
 from stepflow.run.scenario_differences import differences
 from stepflow.run.scenarios import (
     NOT_PLAYED,
@@ -35,7 +34,8 @@ from stepflow.run.scenarios import (
     update_expect,
 )
 from stepflow.run.trigger import Trigger
-from stepflow.sandbox.copies import copy_checkout, copy_folder
+from stepflow.run.workspace import committed_copy, request_in_copy
+from stepflow.sandbox.workspace import make_workspace, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -66,10 +66,10 @@ def rehearse_agents(
     played: list[Rehearsed] = []
     with committed_copy(request, cancellation) as original:
         for number, each in enumerate(listed):
-            with copy_folder() as folder:
+            with temporary_folder(request.root) as folder:
                 copy = folder / "checkout"
                 with cancellation.obeyed():
-                    copy_checkout(original, copy)
+                    make_workspace(original, copy)
                     copied = request_in_copy(request, copy)
                 scenario_request = _request_of(copied, each, first=number == 0)
                 came = play_scenario(scenario_request, each, cancellation)

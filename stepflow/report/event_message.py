@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import GuidanceFile
 
 #: What a watcher of a run that is closed in wants to know of the sandbox.
-LAYERS_SHOWN = ("network", "credentials")
+LAYERS_SHOWN = ("network",)
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
 #: Beginnings of log entries that an event of their own shows better, with its reason, prompt or detail.

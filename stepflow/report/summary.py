@@ -386,9 +386,10 @@ def final_words(report: RunReport) -> list[str]:
     return [defuse(line) for line in lines]
 
 
-def copy_began(repository: Path, left_behind: Sequence[str]) -> list[str]:
+def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) -> list[str]:
     """Where a run at a terminal works, and which uncommitted changes it does not see."""
-    lines = [f"The run works in a copy of {repository}; your files and branches stay as they are."]
+    end = "at its end your branch moves to its commits" if in_place else "your files and branches stay as they are"
+    lines = [f"The run works in a copy of {repository}; {end}."]
     if left_behind:
         shown = ", ".join(one_line(name, 100) for name in left_behind[:FILES_NAMED])
         more = f" and {len(left_behind) - FILES_NAMED} more" if left_behind[FILES_NAMED:] else ""
@@ -396,10 +397,12 @@ def copy_began(repository: Path, left_behind: Sequence[str]) -> list[str]:
     return [*(defuse(line) for line in lines), ""]
 
 
-def branch_ready(branch: str) -> list[str]:
-    """The branch that a complete run left in the user's repository, and what to do with it."""
+def branch_ready(branch: str, *, moved: bool) -> list[str]:
+    """The branch of the user's repository that has the commits of a complete run, and what to do with it."""
     if not branch:
         return ["", "The run made no commits, so there is no branch to look at."]
+    if moved:
+        return ["", f"The work is on your branch {branch}. To look at it: git log -p ORIG_HEAD..{branch}"]
     rows = [
         ("look", f"git log -p HEAD..{branch}"),
         ("merge", f"git merge {branch}"),

@@ -138,7 +138,7 @@ class ClosingRules:
 
 
 class SandboxGit:
-    """Git that reads the objects of the checkout, in the sandbox. `base` is the commit at which the run began."""
+    """Git that reads the objects of the workspace, in the sandbox. `base` is the commit at which the run began."""
 
     def __init__(self, toolbox: Toolbox, base: str) -> None:
         self._toolbox, self.base = toolbox, base

@@ -42,7 +42,7 @@ from stepflow.run.sandbox import (
     demand_nothing_in_reach,
     hosts_recorded,
     install,
-    open_sandbox,
+    open_toolbox,
     open_tools,
     outside_of,
     set_up,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
-    from stepflow.run.sandbox import Sandbox
     from stepflow.sandbox.box import Toolbox
 
 #: Paths that a message names, and their length in characters.
@@ -78,23 +77,17 @@ def run_stages(run: Run) -> Ending:
     with run.cancellation.obeyed():
         install(request, journal, Deadline(clock=run.clock, at=run.facts.limits.deadline))
 
-    def warn(note: str) -> None:
-        journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
-
     deadline = Deadline(clock=InterruptibleClock(run.clock, run.cancellation), at=run.facts.limits.deadline)
     servers = run.prepared.agent.mcp_servers
     with (
-        open_sandbox(
-            request.root, request.without_credentials(), toolbox_options(request), run.cancellation, warn=warn
-        ) as sandbox,
-        hosts_recorded(sandbox.toolbox, journal) as recording,
-        open_tools(sandbox.toolbox, servers, run.cancellation, deadline=deadline, request=request) as tools,
+        open_toolbox(request.root, toolbox_options(request), run.cancellation) as toolbox,
+        hosts_recorded(toolbox, journal) as recording,
+        open_tools(toolbox, servers, run.cancellation, deadline=deadline, request=request) as tools,
     ):
-        toolbox = sandbox.toolbox
         tree = toolbox.tree()
         base_commit = resumed_run.started.base_commit if resumed_run else tree.commit
         run = replace(run, facts=replace(run.facts, base_commit=base_commit), journal=recording)
-        state = _begin(run, sandbox)
+        state = _begin(run, toolbox)
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, recording)
             _demand_clean(request, tree)
@@ -109,13 +102,13 @@ def run_stages(run: Run) -> Ending:
     return finish_run(replace(run, work=work, done=done), result)
 
 
-def _begin(run: Run, sandbox: Sandbox) -> RunState:
+def _begin(run: Run, toolbox: Toolbox) -> RunState:
     """Write down that the run begins, and what people should know of one that only begins: hidden text, notes, layers
     that do not hold. Then look whether the sandbox is closed. Gives the state that the flow goes on from."""
     prepared, journal = run.prepared, run.journal
     if run.resumed_run:
         state, before = run.resumed_run.state, run.resumed_run.started.isolation
-        for layer, holds in sandbox.isolation.items():
+        for layer, holds in toolbox.isolation.items():
             # The run may have begun on another machine.
             if before.get(layer) != holds:
                 now = f"after the run was resumed: {holds}"
@@ -126,7 +119,7 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
             journal.append(answered)
             state = advance(state, answered)
     else:
-        started = _started(run, sandbox)
+        started = _started(run, toolbox)
         state = fold([started])
         journal.append(started)
         if prepared.images:
@@ -135,9 +128,9 @@ def _begin(run: Run, sandbox: Sandbox) -> RunState:
         journal.append(removal)
     for line in describe_connections(run.request, prepared.agent):
         journal.append(Noted(level="info", message=f"[Network] {line}"))
-    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in sandbox.toolbox.warnings)):
+    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
-    demand_nothing_in_reach(sandbox.toolbox, outside_of(run.request), run.request.inputs.isolation, journal)
+    demand_nothing_in_reach(toolbox, outside_of(run.request), run.request.inputs.isolation, journal)
     return state
 
 
@@ -156,7 +149,7 @@ def _demand_clean(request: RunRequest, tree: TreeState) -> None:
     if request.demand_clean and tree.uncommitted:
         raise InputError(
             f"The checkout has changes that are not committed: {', '.join(_few(tree.uncommitted))}.",
-            hint="Commit or stash them, leave out --in-place so that the run works in a copy, or add --allow-dirty.",
+            hint="Commit or stash them, leave out --in-place so that the run works without them, or add --allow-dirty.",
         )
 
 
@@ -167,13 +160,13 @@ def _few(names: Sequence[str]) -> Sequence[str]:
 
 
 def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter]:
-    """The checkout, which is still this `tree`, set up and kept: what works in it, and what keeps it. A run that goes
+    """The workspace, which is still this `tree`, set up and kept: what works in it, and what keeps it. A run that goes
     on finds it as it was left."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets())
-    snapshotter = Snapshotter(snapshots, run.journal, request.root)
-    # Whether the checkout itself is the tree of the run's start, as in the job that goes on with another's run.
+    snapshotter = Snapshotter(snapshots, run.journal)
+    # Whether the workspace is the tree of the run's start, as in the job that goes on with another's run.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
     snapshotter.before_setup(recorded, is_start=is_start)
     clock = InterruptibleClock(run.clock, run.cancellation)
@@ -236,7 +229,7 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter) -> Ports:
 
 
 def facts_of(prepared: Prepared) -> RunFacts:
-    """What the run is bound to, as far as it is known before anybody has looked at the checkout."""
+    """What the run is bound to, as far as it is known before anybody has looked at the workspace."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
     structured_output = inputs.structured_output
     if structured_output is StructuredOutput.AUTO and inputs.provider is Provider.SCRIPTED:
@@ -268,12 +261,13 @@ def _base_branch(request: RunRequest, agent: AgentDefinition) -> str:
     return agent.github.pull_request.base or request.branch or request.trigger.default_branch
 
 
-def _started(run: Run, sandbox: Sandbox) -> RunStarted:
+def _started(run: Run, toolbox: Toolbox) -> RunStarted:
     request, trigger = run.request, run.request.trigger
     return replace(
-        run_started(run.prepared.agent, run.facts, sandbox.isolation),
+        run_started(run.prepared.agent, run.facts, toolbox.isolation),
         options=request.inputs.options(),
         source=str(request.source or ""),
+        in_place=request.in_place,
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,

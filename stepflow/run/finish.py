@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did to the checkout: commits in a bundle with their tree and what they change, whether they are what
-    the validators have seen, files that were left uncommitted, and files that the validators made; or the problem
+    """What the run did in the workspace: commits in a bundle with their tree and what they change, whether they are
+    what the validators have seen, files that were left uncommitted, and files that the validators made; or the problem
     because of which the commits cannot be taken out of it."""
 
     problem: str = ""
@@ -79,7 +79,7 @@ class Work:
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A run that has begun: everything that its stages work with. The `facts` are without a base commit as long as
-    nobody has looked at the checkout; `done` are receipts of an earlier try."""
+    nobody has looked at the workspace; `done` are receipts of an earlier try."""
 
     prepared: Prepared
     facts: RunFacts
@@ -113,7 +113,7 @@ class Run:
 
 
 def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
-    """Take the commits out of the checkout, now that nothing in it can change them any more: up to the commit of the
+    """Take the commits out of the workspace, now that nothing in it can change them any more: up to the commit of the
     `closing` that the validators saw, or without validators up to HEAD."""
     toolbox.end_step()
     if closing is None or not closing.commit:

@@ -302,7 +302,8 @@ class Inputs(BaseModel):
     Certificates are not secret, so an organization variable can hold them."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
-    """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues."""
+    """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
+    Landlock, tools can then read the checkout and a login in its `.git/config`."""
     network: Network = Network.FULL
     """What tools, validators and `setup` can reach: `full` everything, `none` nothing, `allow` only `allowed-hosts`,
     which the kernel enforces or the run is refused. `apt-packages` are installed before, by the action itself."""

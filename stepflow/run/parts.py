@@ -92,8 +92,9 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
         pass_env=passed,
         working_directory=inputs.working_directory,
         home_programs=bool(inputs.setup),
-        # What lies in the checkout can be changed by tools, and must not stand in for another program.
+        # What lies in the workspace can be changed by tools, and must not stand in for another program.
         programs=programs and tuple(folder for folder in programs if not folder.is_relative_to(request.root)),
+        private_root=request.root.parent if request.source else None,
     )
 
 

@@ -61,13 +61,13 @@ class ProxyConfig:
             yield f"{count} certificate{'' if count == 1 else 's'} trusted besides the public ones, by {by}"
 
 
-def read_proxy_config(environment: Mapping[str, str], certificates: str, *, lent: Iterable[Path]) -> ProxyConfig:
-    """What variables and input say. Files below a `lent` folder do not count: earlier steps and tools write there.
+def read_proxy_config(environment: Mapping[str, str], certificates: str, *, writable: Iterable[Path]) -> ProxyConfig:
+    """What variables and input say. Files below a `writable` folder do not count: earlier steps write there.
 
     Raises `InputError` for a proxy or certificates that cannot be used.
     """
     variable = next((name for name in _PROXIES if environment.get(name, "").strip()), "")
-    folders = tuple(folder.resolve() for folder in lent)
+    folders = tuple(folder.resolve() for folder in writable)
     named = {name: environment[name] for name in BUNDLES if environment.get(name, "").strip()}
     read = {name: _bundle(name, path, folders) for name, path in named.items()}
     blocks = {
@@ -153,7 +153,7 @@ def _given(text: str) -> tuple[str, ...]:
     return blocks
 
 
-def _bundle(name: str, value: str, lent: tuple[Path, ...]) -> tuple[tuple[str, ...], str]:
+def _bundle(name: str, value: str, writable: tuple[Path, ...]) -> tuple[tuple[str, ...], str]:
     """The certificates of a file, or a note why it does not count."""
     try:
         path = Path(value).resolve(strict=True)
@@ -161,7 +161,7 @@ def _bundle(name: str, value: str, lent: tuple[Path, ...]) -> tuple[tuple[str, .
             text = file.read(_MOST_BYTES).decode("ascii", errors="replace")
     except (OSError, RuntimeError):
         return (), f"{name} names {value}, which cannot be read here, so it does not count. {_INSTEAD}"
-    if any(path.is_relative_to(folder) for folder in lent):
+    if any(path.is_relative_to(folder) for folder in writable):
         message = f"{name} names {value}, where earlier steps of the job can write, so it does not count"
         return (), f"{message} for calls with a key or token. {_INSTEAD}"
     blocks = tuple(_BLOCK.findall(text))

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.plan import branch_of, branch_problem
 from stepflow.domain.effect import AllowedEffect
-from stepflow.errors import InputError
-from stepflow.run.head import find_git_folders
+from stepflow.errors import BoundaryError, InputError
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.subject.issue import present_url
-from stepflow.sandbox.credentials.config import read_settings
+from stepflow.sandbox.git_settings import read_settings
+from stepflow.sandbox.host_git import ask_git, head_commit
 from stepflow.sandbox.local_branch import check_branch, local_branch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.run.request import RunRequest
-    from stepflow.sandbox.credentials.config import Setting
+    from stepflow.sandbox.git_settings import Setting
 
     #: Warnings; None where the run needs nothing of the kind. Raises `StepflowError` for what would end the run after
     #: everything is paid.
@@ -44,8 +44,9 @@ def check_readiness(request: RunRequest, agent: AgentDefinition) -> tuple[str, .
 
 def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Commits need a repository whose root is seen, and a commit to begin at."""
-    root = request.source or request.root
-    if not request.source and not agent.github.pushes:
+    root = request.checkout
+    at_terminal = request.own_branch or request.in_place
+    if not at_terminal and not agent.github.pushes:
         return None
     if not os.path.lexists(root / GIT):
         raise InputError(
@@ -54,7 +55,14 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
             hint="Check the repository out before this step, with `actions/checkout`; in a container that needs git "
             "in the image. At a terminal, run `git init` and commit what is there.",
         )
-    if not find_git_folders(root).head():
+    try:
+        ask_git(root, "rev-parse", "--absolute-git-dir")
+    except BoundaryError as exc:
+        raise InputError(
+            f"The repository {root} cannot be worked on: {exc.message}",
+            hint="Correct what git complains of, or check the repository out again.",
+        ) from exc
+    if not head_commit(root):
         raise InputError(
             f"The repository {root} cannot be worked on: it has no commit to begin at.",
             hint="Commit what is there, and push it.",
@@ -63,10 +71,10 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
 
 
 def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """A run in a copy of the user's repository brings its commits back as a branch."""
-    if not request.source or request.follow_up or not os.path.lexists(request.source / GIT):
+    """A run at a terminal brings its commits back as a branch, one in place where it cannot move the user's."""
+    if not (request.own_branch or request.in_place) or not os.path.lexists(request.checkout / GIT):
         return None
-    check_branch(request.source, local_branch(agent.name, request.trigger.issue_number, request.run_id))
+    check_branch(request.checkout, local_branch(agent.name, request.trigger.issue_number, request.run_id))
     return ()
 
 
@@ -90,12 +98,10 @@ def _base(request: RunRequest, agent: AgentDefinition) -> str:
 
 def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Without the program of a required filter git cannot add or check out a file that goes through it."""
-    root = request.source or request.root
-    config = find_git_folders(root).shared / "config"
-    if not agent.github.pushes or not config.is_file():
+    root = request.checkout
+    if not agent.github.pushes:
         return None
-    settings = read_settings(config.read_text("utf-8", "replace"), str(config))
-    filters = [each for each in settings if each.section == "filter"]
+    filters = [each for each in read_settings(root) if each.section == "filter"]
     required = {each.subsection for each in filters if each.name == "required" and _is_on(each)}
     path = os.pathsep.join(map(str, request.programs or request.program_path))
     missing = {
@@ -103,9 +109,8 @@ def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
         for each in filters
         if each.subsection in required and (program := _program(each)) and not shutil.which(program, path=path)
     }
-    used = _filters_used(root) if missing else frozenset()
     warnings = []
-    for name in used.intersection(missing):
+    for name in _filters_used(root, (name for name in missing if name)):
         message = (
             f"Files of this repository go through the git filter `{name}`, which is required, and its program "
             f"`{missing[name]}` is not installed where the tools run: git could neither add nor check them out."
@@ -131,14 +136,11 @@ def _program(setting: Setting) -> str:
         return ""
 
 
-def _filters_used(root: Path) -> frozenset[str]:
-    """The filters that attributes of the repository name."""
-    files = [find_git_folders(root).shared / "info/attributes"]
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in (GIT, "node_modules")]
-        files += [Path(folder, ".gitattributes")] if ".gitattributes" in names else []
-    words = (word for file in files if file.is_file() for word in file.read_text("utf-8", "replace").split())
-    return frozenset(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+def _filters_used(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Of these filters, those that a file of the repository goes through."""
+    for name in names:
+        if ask_git(root, "ls-files", "--", f":(attr:filter={name})", may_fail=True):
+            yield name
 
 
 def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from stepflow.domain.event import (
     ToolCalled,
     ToolStarted,
     UserMessage,
-    WorkCollected,
 )
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import fold
@@ -175,14 +174,6 @@ class PreviousRun:
                 case _:
                     pass
         return before_call or snapshots
-
-    def may_stand_on(self, head: str) -> bool:
-        """Whether the run's own steps may have led its checkout to this commit: it stood there when it was looked at,
-        or a tool was at work when it stopped, and what that did nobody wrote down."""
-        last = next((event for event in reversed(self.events) if isinstance(event, ToolStarted | ToolCalled)), None)
-        heads = {event.head for event in self.events if isinstance(event, SnapshotTaken)}
-        heads |= {event.head_commit for event in self.events if isinstance(event, WorkCollected)}
-        return isinstance(last, ToolStarted) or head in heads - {""}
 
     def receipts(self, iterations: int) -> tuple[Receipt, ...]:
         """What was written for the flow's last end, after a flow that has had so many iterations: none of it counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,26 +11,23 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.secrets import Redactor, login_files
-from stepflow.run.head import HEADS, find_git_folders
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH
-from stepflow.sandbox.restore import credentials_stripped
+from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from stepflow.domain.run import FollowUp
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.trigger import Trigger
-    from stepflow.sandbox.restore import CheckoutRestore
 
-#: Where the job's other steps and the tools write: folders, files of the runner in folders of its own, where it mounts
-#: them into a container, and what is made of a process's own variables.
-_LENT_FOLDERS = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
-_LENT_FILES = ("GITHUB_EVENT_PATH", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")
-_LENT = ("/github", "/proc", "/sys", "/dev")
+#: Where the job's other steps write: folders, files of the runner in folders of its own, where it mounts them into a
+#: container, and what is made of a process's own variables.
+_WRITABLE_FOLDERS = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
+_WRITABLE_FILES = ("GITHUB_EVENT_PATH", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")
+_WRITABLE = ("/github", "/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +35,15 @@ class RunRequest:
     """One run. `root` is the repository's root, `folder` the run folder on this machine and `host_folder` the same
     place as the workflow's next step sees it; `repository` is `owner/name` and `job_url` leads to the job,
     both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
-    out of it because they hold secrets. `credentials` are the secrets that are no input: the job's own, and those that
-    the checkout left behind. `login` is what the services of models may read of the job's variables. `runner_temp` is
-    None on a person's own machine. `program_path` is where the system's own programs are looked for, and
-    `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
-    checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
-    that only when no file there is uncommitted. With `approvals_given` no step waits for approval. A `follow_up`
-    begins at the head of a pull request of ours. `resumed_from` is the commit where a run began that goes on. What
-    GitHub is asked before the run has a `retry_policy`."""
+    out of it because they hold secrets. `credentials` are the job's secrets that are no input. `login` is what the
+    services of models may read of the job's variables. `runner_temp` is None on a person's own machine. `program_path`
+    is where the system's own programs are looked for, and `programs` are the folders in which tools find theirs, None
+    for the fixed ones. `source` is the checkout that `root`, the run's workspace, is made from; None before there is
+    one. A run with its `own_branch` begins there, without what is uncommitted; one that is `in_place` moves the branch
+    that is checked out to its commits, and with `demand_clean` it begins only where no file is uncommitted. With
+    `approvals_given` no step waits for approval. A `follow_up` begins at the head of a pull request of ours.
+    `resumed_from` is the commit where a run began that goes on. What GitHub is asked before the run has a
+    `retry_policy`."""
 
     run_id: str
     inputs: Inputs
@@ -64,6 +61,8 @@ class RunRequest:
     program_path: tuple[str, ...] = SYSTEM_PATH
     programs: tuple[Path, ...] | None = None
     source: Path | None = None
+    own_branch: bool = False
+    in_place: bool = False
     demand_clean: bool = False
     approvals_given: bool = False
     follow_up: FollowUp | None = None
@@ -73,12 +72,12 @@ class RunRequest:
     @property
     def definition_root(self) -> Path:
         """Where agents and scenarios are read: in the checkout itself, as they stand there."""
-        return agents_folder(self.source or self.root, self.inputs)
+        return agents_folder(self.checkout, self.inputs)
 
     @property
     def base_commit(self) -> str:
-        """The commit that the run's own build on, as far as it can be known without git; else empty."""
-        return self.resumed_from or find_git_folders(self.source or self.root).head()
+        """The commit that the run's own build on; empty where there is none."""
+        return self.resumed_from or head_commit(self.checkout)
 
     @cached_property
     def branch(self) -> str:
@@ -86,23 +85,17 @@ class RunRequest:
         one that the workflow was started on; empty for a tag or where neither is known."""
         ref = self.environment.get("GITHUB_REF", "")
         started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
-        return find_git_folders(self.source or self.root).branch() or started_on
+        return pushed_branch(self.checkout) or started_on
 
     @property
-    def restore_folder(self) -> Path:
-        """Where it is written down what this run must give back."""
-        return restore_folder(self.root, self.runner_temp, self.environment)
+    def checkout(self) -> Path:
+        """The user's checkout, which no tool ever touches."""
+        return self.source or self.root
 
     @property
     def login_files(self) -> tuple[Path, ...]:
         """The files with credentials that steps before left in the checkout, relative to it."""
-        return login_files_in(self.root, self.login)
-
-    def without_credentials(self, checkout: Path | None = None) -> AbstractContextManager[CheckoutRestore]:
-        """A context in which the checkout, or this copy of it, has no file with credentials."""
-        return credentials_stripped(
-            checkout or self.root, self.runner_temp, self.login_files, journals=self.restore_folder
-        )
+        return login_files_in(self.checkout, self.login)
 
     def secrets(self) -> tuple[str, ...]:
         """Every value that nothing of this run may hold."""
@@ -145,23 +138,10 @@ def agents_folder(root: Path, inputs: Inputs) -> Path:
 
 def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> ProxyConfig:
     """How a job's own calls leave the machine. Raises `InputError` for what cannot be used."""
-    folders = (environment.get(name) for name in _LENT_FOLDERS)
-    files = (environment.get(name) for name in _LENT_FILES)
-    lent = (*(Path(path) for path in (*folders, *_LENT) if path), *(Path(path).parent for path in files if path))
-    return read_proxy_config(environment, inputs.ca_certificates or "", lent=(root, *lent))
-
-
-def restore_folder(root: Path, runner_temp: Path | None, environment: Mapping[str, str]) -> Path:
-    """Where runs in this checkout write down what they must give back: in the runner's folder, else where a person's
-    programs keep their state."""
-    if runner_temp:
-        return runner_temp / "stepflow-restore"
-    given, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
-    folder = (Path(given) if Path(given).is_absolute() else Path(home, ".local/state")) / "stepflow/restore"
-    if folder.is_absolute() and not folder.is_relative_to(root) and (given or os.access(home, os.W_OK)):
-        return folder
-    # The tools must not reach it, and not everybody has a home.
-    return Path(tempfile.gettempdir()) / f"stepflow-restore-{os.geteuid()}"
+    folders = (environment.get(name) for name in _WRITABLE_FOLDERS)
+    files = (environment.get(name) for name in _WRITABLE_FILES)
+    written = (*(path for path in (*folders, *_WRITABLE) if path), *(str(Path(path).parent) for path in files if path))
+    return read_proxy_config(environment, inputs.ca_certificates or "", writable=(root, *map(Path, written)))
 
 
 def login_files_in(root: Path, login: Mapping[str, str]) -> tuple[Path, ...]:

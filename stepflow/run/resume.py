@@ -35,10 +35,10 @@ from stepflow.journal.reader import iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.journal.writer import hold_alone
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.snapshots import FOLDER
 from stepflow.run.trigger import PullRequestEvent
+from stepflow.sandbox.host_git import head_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -266,8 +266,8 @@ def _mismatch(
     subject, now = started.subject, request.trigger.issue
     if previous_run.waits and started.started_by.from_github and subject and now and not has_same_text(subject, now):
         return "the issue has been edited since the plan was made"
-    # A copy is made at the commit where the run began.
-    if not request.source and not _stands_there(previous_run, request.root):
+    begins_there = request.own_branch or request.follow_up
+    if not begins_there and head_commit(request.checkout) != started.base_commit:
         return "it began at another commit than the one checked out"
     return _lost_snapshot(previous_run.snapshots, SnapshotStore(request.folder / FOLDER))
 
@@ -287,17 +287,6 @@ def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
     except InputError as error:
         return error.message.rstrip(".")
     return ""
-
-
-def _stands_there(previous_run: PreviousRun, root: Path) -> bool:
-    """Whether the checkout is at the commit where the run began, or has been there and is where its own steps have led
-    it. The commits are judged against the base, and pushed with all that lies below it: a folder's word is not enough.
-    """
-    git = find_git_folders(root)
-    base, head = previous_run.started.base_commit, git.head()
-    if head == base:
-        return True
-    return git.stood_on(base) and previous_run.may_stand_on(head)
 
 
 #: What a run names itself and the delimiter of its data; both go into names and texts of ours.

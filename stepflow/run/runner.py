@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.effect import EffectStatus, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, LayerReported, Noted, RunFinished
+from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, RunFacts
@@ -40,11 +40,11 @@ from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
 from stepflow.run.prompt_cache import open_cache
-from stepflow.run.sandbox import demand_nothing_in_reach, open_sandbox, open_tools
+from stepflow.run.sandbox import demand_nothing_in_reach, open_toolbox, open_tools
 from stepflow.run.subject.issue import removal_event
 from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.restore import credentials_stripped
+from stepflow.sandbox.workspace import given_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Limits
     from stepflow.ports import Clock, Commands, Guards, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
-    from stepflow.run.sandbox import Sandbox
+    from stepflow.sandbox.box import Toolbox
 
 
 SANDBOX = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
@@ -116,7 +116,7 @@ class StepFlowRunner:
     """Runs one agent. It may run several times, also at once; runs share nothing but the parts that were given.
 
     `tools` and `commands` run what the model and the validators ask for. Where one of them is None, every run starts a
-    toolbox in its repository: a process that sees no secret, with all the isolation that this machine offers.
+    toolbox in its folder: a process that sees no secret of this one's, with all the isolation that this machine offers.
     Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own limit
     of iterations. `log` is called with every log entry as it happens.
     """
@@ -155,7 +155,8 @@ class StepFlowRunner:
         context_text: str = "",
         input_text: str | None = None,
     ) -> AgentResult:
-        """Run the agent in the repository `cwd` (default: the current folder) and give the result, whatever happened.
+        """Run the agent in the folder `cwd` (default: the current one) and give the result, whatever happened. It works
+        in the folder itself, and its tools can read all that is there: give it a clone of its own, without a login.
         SIGINT (Ctrl-C) and SIGTERM end the run with the outcome `cancelled`.
 
         `args` are values for the agent's parameters; `args["issue"]` is the number of the issue. `variables` are more
@@ -204,39 +205,38 @@ class StepFlowRunner:
 
     @contextmanager
     def _opened(
-        self, root: Path, journal: Journal, cancellation: Cancellation, deadline: Deadline
-    ) -> Iterator[tuple[Tools, Commands, Sandbox | None]]:
-        """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
+        self, root: Path, cancellation: Cancellation, deadline: Deadline
+    ) -> Iterator[tuple[Tools, Commands, Toolbox | None]]:
+        """The caller's parts; for each that is None, a toolbox in the folder that lives as long as the block."""
         if self._tools is not None and self._commands is not None:
             yield self._tools, self._commands, None
             return
 
-        def warn(note: str) -> None:
-            journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
-
-        with open_sandbox(root, credentials_stripped(root), SANDBOX, cancellation, warn=warn) as sandbox:
-            toolbox = sandbox.toolbox
-            with open_tools(toolbox, self._agent.mcp_servers, cancellation, deadline=deadline) as tools:
-                yield self._tools or tools, self._commands or toolbox, sandbox
+        with (
+            given_back(root),
+            open_toolbox(root, SANDBOX, cancellation) as toolbox,
+            open_tools(toolbox, self._agent.mcp_servers, cancellation, deadline=deadline) as tools,
+        ):
+            yield self._tools or tools, self._commands or toolbox, toolbox
 
     def _played(
         self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
     ) -> Ending:
         clock = InterruptibleClock(self._clock, cancellation)
         deadline = Deadline(clock=clock, at=facts.limits.deadline)
-        with self._opened(Path(facts.root), journal, cancellation, deadline) as (tools, commands, sandbox):
+        with self._opened(Path(facts.root), cancellation, deadline) as (tools, commands, toolbox):
             guards: Guards = NoGuards()
-            if sandbox:
-                facts = replace(facts, base_commit=sandbox.toolbox.tree().commit)
-                guards = guards if self._commands else sandbox.toolbox.guards(validators_of(self._agent))
-            started = run_started(self._agent, facts, sandbox.isolation if sandbox else {})
+            if toolbox:
+                facts = replace(facts, base_commit=toolbox.tree().commit)
+                guards = guards if self._commands else toolbox.guards(validators_of(self._agent))
+            started = run_started(self._agent, facts, toolbox.isolation if toolbox else {})
             journal.append(started)
             if removal:
                 journal.append(removal)
-            if sandbox:
-                for warning in sandbox.toolbox.warnings:
+            if toolbox:
+                for warning in toolbox.warnings:
                     journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
-                demand_nothing_in_reach(sandbox.toolbox, Outside(environment=os.environ), SANDBOX.isolation, journal)
+                demand_nothing_in_reach(toolbox, Outside(environment=os.environ), SANDBOX.isolation, journal)
             ports = Ports(
                 model=InterruptibleModel(self._model, cancellation),
                 tools=TimelyTools(tools=tools, deadline=deadline, usual=SANDBOX.bash_timeout),
@@ -246,7 +246,7 @@ class StepFlowRunner:
                 journal=journal,
                 clock=clock,
                 verdict=open_verdict(self._agent, facts.args),
-                cache=open_cache(self._model, sandbox.toolbox, cancellation) if sandbox else None,
+                cache=open_cache(self._model, toolbox, cancellation) if toolbox else None,
             )
             result = run_flow(self._agent, facts, ports, fold([started]))
             tools.end_step()

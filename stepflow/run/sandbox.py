@@ -1,9 +1,9 @@
-"""The toolbox in a checkout without credentials, lent and taken back (security.md "Start-up")."""
+"""The toolbox in a run's workspace, and what is done there before the first step."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
@@ -19,8 +19,7 @@ from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.selftest import try_canaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from stepflow.domain.checkout import CommandResult
@@ -34,53 +33,23 @@ if TYPE_CHECKING:
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.egress.proxy import EgressProxy
     from stepflow.sandbox.options import ToolboxOptions
-    from stepflow.sandbox.restore import CheckoutRestore
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sandbox:
-    """What a run works in. `credentials` says how many stood where."""
-
-    toolbox: Toolbox
-    credentials: str
-
-    @property
-    def isolation(self) -> Mapping[str, str]:
-        """Each layer's state, for the report."""
-        return {**self.toolbox.isolation, "credentials": self.credentials}
 
 
 @contextmanager
-def open_sandbox(
-    root: Path,
-    credentials: AbstractContextManager[CheckoutRestore],
-    options: ToolboxOptions,
-    cancellation: Cancellation,
-    *,
-    warn: Callable[[str], None],
-) -> Iterator[Sandbox]:
-    """Open it for the block, in which a signal interrupts every wait for the tools. `credentials` takes those of the
-    checkout away; what of them does not come back afterwards is passed to `warn`.
+def open_toolbox(workspace: Path, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[Toolbox]:
+    """A toolbox for the block, in which a signal interrupts every wait for the tools.
 
-    Signals stay held at the end: no signal may strike while something is given back. Raises `IsolationError` when a
-    process may have survived.
+    Signals stay held at the end. Raises `IsolationError` when a process may have survived.
     """
     cancellation.hold()
-    restore = None
-    try:
-        with (
-            credentials as restore,
-            Toolbox.start(root, options=options, restore=restore) as toolbox,
-            toolbox.interruptible(cancellation.waiting),
-        ):
-            yield Sandbox(toolbox=toolbox, credentials=restore.state)
-    finally:
-        for note in restore.notes if restore else ():
-            warn(note)
+    with (
+        Toolbox.start(workspace, options=options) as toolbox,
+        toolbox.interruptible(cancellation.waiting),
+    ):
+        yield toolbox
     if not toolbox.ended_all:
         raise IsolationError(
-            "A process of the tools may have survived the run.",
-            hint="Nothing in the checkout was touched any more; check the repository out again on a fresh machine.",
+            "A process of the tools may have survived the run.", hint="Run the job again on a fresh machine."
         )
 
 
@@ -177,7 +146,12 @@ def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) 
 
 def outside_of(request: RunRequest) -> Outside:
     """What the request knows of the machine around the toolbox."""
-    return Outside(environment=request.environment, run_folder=request.folder, secrets=request.own_secrets())
+    return Outside(
+        environment=request.environment,
+        checkout=request.source,
+        run_folder=request.folder,
+        secrets=request.own_secrets(),
+    )
 
 
 def demand_nothing_in_reach(toolbox: Toolbox, outside: Outside, isolation: Isolation, journal: Journal) -> None:

@@ -14,7 +14,6 @@ from stepflow.domain.mcp import MCP_PREFIX
 from stepflow.domain.secrets import secrets_to_find
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.run.head import find_git_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +29,7 @@ FOLDER = "snapshots"
 
 
 class Snapshots:
-    """Takes snapshots of the toolbox's checkout into the run folder. `base` is the commit that a fresh clone has: of a
+    """Takes snapshots of the workspace into the run folder. `base` is the commit that a fresh clone has: of a
     run that is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of
     the `secrets`.
     """
@@ -70,9 +69,9 @@ class Snapshots:
             return self._store.store(coming, answer, withheld=withhold)
 
     def restore(self, name: str) -> None:
-        """Bring the checkout to what it was; the next snapshot builds on this one.
+        """Bring the workspace to what it was; the next snapshot builds on this one.
 
-        Raises `InputError` for a store that is damaged, `StepflowError` for a checkout that it does not fit.
+        Raises `InputError` for a store that is damaged, `StepflowError` for a workspace that it does not fit.
         """
         resolved = self._store.resolve(name)
         manifest = resolved.manifests[name]
@@ -84,7 +83,7 @@ class Snapshots:
 
 
 def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
-    """A run folder inside the checkout is no part of it, or each snapshot would hold all those before."""
+    """A run folder inside the workspace is no part of it, or each snapshot would hold all those before."""
     folder = run_folder.resolve()
     return (os.fsencode(folder.relative_to(checkout)),) if folder.is_relative_to(checkout) else ()
 
@@ -101,14 +100,10 @@ def changes_files(tool: str) -> bool:
 
 
 class Snapshotter:
-    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last.
+    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last."""
 
-    Made before any tool runs: where git's folders are is found out here.
-    """
-
-    def __init__(self, snapshots: Snapshots, journal: Journal, root: Path) -> None:
+    def __init__(self, snapshots: Snapshots, journal: Journal) -> None:
         self._snapshots, self._journal = snapshots, journal
-        self._git = find_git_folders(root)
         self._latest = self._problem = ""
         self._left_out: tuple[str, ...] = ()
         #: Whether something that changes files has run in this step.
@@ -129,7 +124,6 @@ class Snapshotter:
             self._journal.append(
                 SnapshotTaken(
                     name=info.name,
-                    head=self._git.head(),
                     files=info.files,
                     bytes=info.bytes,
                     seconds=info.seconds,
@@ -144,7 +138,7 @@ class Snapshotter:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
 
     def before_setup(self, snapshots: RunSnapshots, *, is_start: bool) -> None:
-        """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it
+        """The tree as the run began: kept, or put back for a run that goes on. A workspace that `is_start` stays as it
         is: the guards and the set-up must not take a folder's word for what nobody has touched.
         """
         if not snapshots.start:

@@ -18,13 +18,13 @@ from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
-from stepflow.sandbox.identity import choose_identity, make_private_folder, own_code_below, private_place
-from stepflow.sandbox.isolation import SandboxState, git_folders_outside, judge_layers, sandbox_config
+from stepflow.sandbox.identity import choose_identity, make_private_folder, private_place
+from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_config
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
-from stepflow.sandbox.restore import CheckoutRestore
 from stepflow.sandbox.server_process import ServerProcess
 from stepflow.sandbox.snapshots import SnapshotPort
+from stepflow.sandbox.workspace import give_to, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ _START_TIMEOUT = 30.0
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
-_REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."
+_REACH_HINT = "Let TMPDIR name a folder that the tools' user may enter."
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
@@ -60,39 +60,29 @@ class Toolbox:
         self.checkout, self.layers, self.options = root, layers, sandbox.options
         #: The tools' user and group.
         self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
-        #: Told of what will be made outside the tools' reach, and must not outlast the run.
-        self.expect: Callable[[Path], None] = lambda _path: None
         #: By what the tools reach hosts, None where nothing of theirs is asked.
         self.egress: EgressProxy | None = None
-        #: The checkout's snapshots, taken and put back.
+        #: The workspace's snapshots, taken and put back.
         self.snapshots = SnapshotPort(channel, sandbox.options.grace)
 
     @classmethod
-    def start(
-        cls, checkout: Path, *, options: ToolboxOptions | None = None, restore: CheckoutRestore | None = None
-    ) -> Toolbox:
-        """Start a toolbox in the checkout. Raises `IsolationError` or `InputError`, and leaves nothing behind then.
-
-        Its end gives back what `restore` has taken as well: only then is it known that nothing of the tools is alive.
-        """
+    def start(cls, workspace: Path, *, options: ToolboxOptions | None = None) -> Toolbox:
+        """Start a toolbox in a workspace, which from now on belongs to the tools' user. Raises `IsolationError` or
+        `InputError`, and leaves nothing running then."""
         chosen = options or ToolboxOptions()
-        root = checkout.resolve()
+        root = workspace.resolve()
         if not root.is_dir():
             raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
         choice = choose_identity(root, chosen)
         identity = choice.identity
-        restore = restore or CheckoutRestore(root)
-        # A program that never served has run nothing of the tools.
-        serving: list[ChildChannel] = []
         with contextlib.ExitStack() as ending:
             private = private_place(chosen)
-            ending.callback(lambda: restore.give_back(all_dead=all(channel.ended_all for channel in serving)))
             if os.getpid() != 1:
-                # A container ends with its first process, and a job that waits has no time for what goes with it.
-                restore.remove_at_end(private)
+                # A container goes with its first process, and a cancelled job has no time to wait for this.
+                ending.callback(remove_folder, private)
             make_private_folder(private, identity)
             egress = _egress_proxy(chosen, ending)
-            programs = tool_programs(root, chosen, identity)
+            programs = tool_programs(chosen, identity)
             environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
             config = sandbox_config(
                 checkout=root,
@@ -103,11 +93,10 @@ class Toolbox:
                 broker=egress.child_end.fileno() if egress else None,
             )
             if identity:
-                restore.hand_over_to(identity)
+                give_to(root, identity.uid, identity.gid)
             group = identity.gid if identity and "gid" not in chosen.disabled_layers else None
             inherited = (config.broker,) if config.broker is not None else ()
             channel = ChildChannel(checkout=root, environment=environment, group=group, inherited=inherited)
-            restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
             answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in answer:
@@ -117,14 +106,11 @@ class Toolbox:
                 choice=choice,
                 options=chosen,
                 path=programs.state,
-                git_outside=git_folders_outside(root),
-                own_code=own_code_below(root),
             )
-            serving.append(channel)
             box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root)
             if egress:
                 egress.start()
-            box.expect, box.egress = restore.expect, egress
+            box.egress = egress
             box._ending = ending.pop_all()
         return box
 
@@ -237,7 +223,7 @@ class Toolbox:
         answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=hand_on)
         if "problem" in answer:
             raise BoundaryError(
-                f"The commits cannot be read from the checkout: {answer['problem']}.",
+                f"The commits cannot be read from the workspace: {answer['problem']}.",
                 hint="Look at what the tools did to the repository.",
             )
         if answer.get("too_large"):
@@ -265,7 +251,7 @@ class Toolbox:
         }
         answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=output.extend)
         if "problem" in answer:
-            raise BoundaryError(f"The commits cannot be read from the checkout: {answer['problem']}.")
+            raise BoundaryError(f"The commits cannot be read from the workspace: {answer['problem']}.")
         return None if answer.get("too_large") or len(output) > limit else bytes(output)
 
     @property
@@ -284,7 +270,7 @@ class Toolbox:
         return self._channel.ended_all
 
     def close(self) -> None:
-        """Kill everything, give the checkout back, remove the private folder. May be called again, at any moment."""
+        """Kill everything and remove the private folder. May be called again, at any moment."""
         self._ending.close()
 
     def __enter__(self) -> Self:

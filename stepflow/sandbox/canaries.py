@@ -44,7 +44,8 @@ class Location(StrEnum):
 
     ENVIRONMENT = "a tool's environment", "environment", "always"
     DESCRIPTORS = "a tool's open descriptors", "environment", "always"
-    GIT_CONFIG = "git's configuration", "the removal of checkout credentials", "always"
+    CHECKOUT = "the checkout", "landlock"
+    GIT_CONFIG = "git's configuration", "the workspace's own settings", "always"
     PARENT = "the parent in /proc", "uid or landlock", "always"
     MEMORY = "the parent's memory", "uid or landlock", "always"
     FIRST_PROCESS = "process 1 in /proc", "uid or landlock"
@@ -97,10 +98,12 @@ _OF_A_PROCESS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """`environment` is the parent's, with the names that a runner sets; `secrets` is everything that it knows; every
-    socket below `socket_folders` is tried, and `docker` are those whose reach is root on the machine."""
+    """`environment` is the parent's, with the names that a runner sets; `checkout` is what the workspace was made from;
+    `secrets` is everything that it knows; every socket below `socket_folders` is tried, and `docker` are those whose
+    reach is root on the machine."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
+    checkout: Path | None = None
     run_folder: Path | None = None
     secrets: Iterable[str] = ()
     socket_folders: tuple[str, ...] = ("/run", "/var/run")
@@ -120,12 +123,11 @@ class Attempt:
 
 
 class Planting(contextlib.ExitStack):
-    """What is planted while the `with` block lasts, and every attempt on it and on what is there anyway.
-    `expect` is called with each path before anything can be there."""
+    """What is planted while the `with` block lasts, and every attempt on it and on what is there anyway."""
 
-    def __init__(self, *, checkout: Path, uid: int, gid: int, expect: Callable[[Path], None] = lambda _: None) -> None:
+    def __init__(self, *, checkout: Path, uid: int, gid: int) -> None:
         super().__init__()
-        self.checkout, self.uid, self.gid, self.expect = checkout, uid, gid, expect
+        self.checkout, self.uid, self.gid = checkout, uid, gid
         self.attempts: list[Attempt] = []
         self._name = f"stepflow-canary-{secrets.token_hex(8)}"
         self._folders: set[Path] = set()
@@ -193,9 +195,8 @@ class Planting(contextlib.ExitStack):
         ]
 
     def _try_planted(self, location: Location, path: Path, shown: str) -> None:
-        """By its own path, and by one that begins inside the checkout."""
+        """By its own path, and by one that begins inside the workspace."""
         made = path.with_name(f"{path.name}-made")
-        self.expect(made)
         self.callback(_remove, made)
         self.try_all(location, ("list",), path.parent, shown)
         self.try_all(location, ("read", "write"), path, shown, by_file_tool=True)
@@ -211,7 +212,6 @@ class Planting(contextlib.ExitStack):
             self._folders.add(path.parent)
             info = path.parent.stat()
             self.callback(_put_times_back, path.parent, (info.st_atime_ns, info.st_mtime_ns))
-        self.expect(path)
         self.callback(_remove, path)
         make()
 
@@ -248,6 +248,11 @@ def try_everything(planting: Planting, outside: Outside, network: Network) -> No
         if path.exists() and not path.resolve().is_relative_to(planting.checkout):
             # Nothing is written into a file of the job: opening it says enough.
             planting.try_all(location, ("read", "append"), path, str(path), by_file_tool=True)
+    if outside.checkout:
+        planting.try_all(Location.CHECKOUT, ("list",), outside.checkout, str(outside.checkout))
+        for path in (outside.checkout / ".git", outside.checkout / ".git/HEAD"):
+            if path.is_file():
+                planting.try_all(Location.CHECKOUT, ("read", "append"), path, str(path), by_file_tool=True)
     planting.try_all(Location.GIT_CONFIG, ("git-config",), "", "git config --list")
     planting.try_all(Location.GIT_CONFIG, ("bytes",), planting.checkout / ".git" / "config", ".git/config")
     docker = {Path(path).resolve() for path in outside.docker if Path(path).exists()}
@@ -267,7 +272,7 @@ def try_everything(planting: Planting, outside: Outside, network: Network) -> No
 
 
 def _folders(outside: Outside, files: Iterable[tuple[Location, Path]], checkout: Path) -> Mapping[Path, Location]:
-    """Each folder once, under the name that says most; the checkout itself belongs to the tools."""
+    """Each folder once, under the name that says most; the workspace itself belongs to the tools."""
     temp, home = outside.environment.get("RUNNER_TEMP"), outside.environment.get("HOME")
     named: tuple[tuple[Location, str | Path], ...] = (
         *_MOUNTED,

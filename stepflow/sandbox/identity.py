@@ -1,4 +1,4 @@
-"""Who the tools run as (security.md "uid", "gid"), and the folders that this user is given besides the checkout."""
+"""Who the tools run as, and the folders that this user is given beside the workspace."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 #: Ids that systems keep for users of one service's lifetime; no package makes accounts there.
 _IDS = range(61184, 65520)
-#: CHOWN, FOWNER, SETGID, SETUID: without them a root process cannot lend the checkout or change its user.
+#: CHOWN, FOWNER, SETGID, SETUID: without them a root process cannot give the workspace away or change its user.
 _NEEDED_CAPABILITIES = (0, 3, 6, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """The tools' user and group. `given`: the checkout belonged to root and is lent to the user for the run.
+    """The tools' user and group, which nobody else has.
 
     `guard_uid` is the supervisor's real user: nothing else has it, so no tool can send the supervisor a signal.
     """
@@ -39,7 +39,6 @@ class Identity:
     uid: int
     gid: int
     guard_uid: int
-    given: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,21 +49,20 @@ class Choice:
     reason: str = ""
 
 
-def choose_identity(checkout: Path, options: ToolboxOptions) -> Choice:
+def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
     """A root parent gets an unprivileged user; raises `IsolationError` where that is impossible and required."""
     if os.getuid() != 0:
         return Choice(identity=None, reason="the parent is no root process and keeps its user")
     if "uid" in options.disabled_layers:
         return Choice(identity=None, reason="switched off")
-    owner = checkout.stat().st_uid
-    obstacle = _missing_rights() or _unreachable(checkout, owner, options)
+    obstacle = _missing_rights() or _unreachable(workspace, options)
     if not obstacle:
-        return Choice(identity=_identity(checkout.stat(), options))
-    if options.isolation is Isolation.REQUIRED or owner != 0:
+        return Choice(identity=_identity(options))
+    if options.isolation is Isolation.REQUIRED:
         raise IsolationError(
             f"The tools cannot get a user of their own: {obstacle}.",
-            hint="Move the checkout to a folder that others may enter, run as an ordinary user, "
-            "or, for a checkout that belongs to root, use `isolation: best-effort`.",
+            hint="Let TMPDIR name a folder that others may enter, run as an ordinary user, or use "
+            "`isolation: best-effort`.",
         )
     return Choice(identity=None, reason=obstacle)
 
@@ -85,16 +83,14 @@ def closed_interpreter(uid: int) -> Path | None:
     return closed_folder(interpreter.parent, uid) or closed_folder(interpreter, uid)
 
 
-def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
-    owner = checkout.st_uid
+def _identity(options: ToolboxOptions) -> Identity:
     users = {user.pw_uid for user in pwd.getpwall()} | {uid for process in process_table()[0] for uid in process.uids}
-    uid = owner or _unused(users)
+    uid = _unused(users)
     groups = {group.gr_gid for group in grp.getgrall()} | {user.pw_gid for user in pwd.getpwall()}
     return Identity(
         uid=uid,
-        gid=checkout.st_gid if "gid" in options.disabled_layers else _unused(groups, "/proc/self/gid_map"),
+        gid=os.getgid() if "gid" in options.disabled_layers else _unused(groups, "/proc/self/gid_map"),
         guard_uid=_unused(users | {uid}),
-        given=owner == 0,
     )
 
 
@@ -129,15 +125,14 @@ def _missing_rights() -> str:
     return "this root process may not change users or owners" if missing else ""
 
 
-def _unreachable(checkout: Path, owner: int, options: ToolboxOptions) -> str:
-    """A separate user must be able to get to the checkout; with best effort also to the interpreter's programs."""
-    # A checkout that root owns is lent, so the tools' user has the owner's rights on it but not on what is above.
-    above = closed_folder(checkout.parent, owner or -1)
+def _unreachable(workspace: Path, options: ToolboxOptions) -> str:
+    """A separate user must be able to get to the workspace; with best effort also to the interpreter's programs."""
+    above = closed_folder(workspace.parent, -1)
     if above:
-        return f"{above}, above the checkout {checkout}, can be entered only by its owner"
+        return f"{above}, above the workspace {workspace}, can be entered only by its owner"
     # A toolbox that leaves layers out shows what the others stop, so it keeps its user all the same.
     wants_programs = options.isolation is Isolation.BEST_EFFORT and not options.disabled_layers
-    above = closed_interpreter(owner or -1) if wants_programs else None
+    above = closed_interpreter(-1) if wants_programs else None
     return f"{above}, above the Python interpreter, can be entered only by its owner" if above else ""
 
 
@@ -153,14 +148,3 @@ def make_private_folder(private: Path, identity: Identity | None) -> None:
         folder.mkdir(mode=0o700)
         if identity:
             shutil.chown(folder, identity.uid, identity.gid)
-
-
-def own_code_below(checkout: Path) -> tuple[Path, ...]:
-    """Folders of the checkout from which this process loads its own code.
-
-    Whoever changes a file there decides what runs outside the sandbox, for much is loaded when it is needed.
-    """
-    # An editable install of another project adds a name to `sys.path` that is no folder.
-    entries = (entry for entry in sys.path if not Path(entry).name.startswith("__editable__."))
-    places = {Path(entry).resolve() for entry in (*entries, sys.prefix, str(Path(__file__).parents[1]))}
-    return tuple(sorted(path for path in places if path.is_relative_to(checkout)))

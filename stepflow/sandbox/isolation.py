@@ -14,6 +14,7 @@ from stepflow.errors import IsolationError
 from stepflow.sandbox.child import landlock
 from stepflow.sandbox.child.enter_sandbox import SandboxConfig
 from stepflow.sandbox.programs import read_by
+from stepflow.sandbox.workspace import GIT, object_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,6 @@ _TERMINALS = Path("/dev/pts")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, nothing is made there
 #: Where names of hosts are looked up; systemd makes it a link out of /etc.
 _RESOLVER = Path("/etc/resolv.conf")
-_GITDIR = "gitdir:"
 #: What a kernel before that ABI does not know of.
 _GAPS = (
     (landlock.ABI_REFER, "files cannot be moved between folders"),
@@ -57,7 +57,8 @@ def sandbox_config(
     terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (_TERMINALS,)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (Path(name) for name in (*_SYSTEM, *interpreter))
-    read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
+    beside = (path for folder in programs for path in read_by(folder))
+    read = dict.fromkeys((*named, *beside, _RESOLVER.resolve(), *borrowed_objects(checkout)))
     return SandboxConfig(
         checkout=str(checkout),
         working_directory=str(checkout / options.working_directory),
@@ -67,12 +68,7 @@ def sandbox_config(
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
         guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
         **vars(options.limits),
-        write=_names(
-            (
-                *(checkout, private / "home", private / "tmp", private / "snapshots", _SHARED_MEMORY),
-                *git_folders_outside(checkout),
-            )
-        ),
+        write=_names((*(checkout, private / "home", private / "tmp", private / "snapshots", _SHARED_MEMORY),)),
         # An interpreter in the root would open everything.
         read=_names(folder for folder in read if folder.is_absolute() and folder != Path("/")),
         devices=_names((*_DEVICES, *terminals)),
@@ -100,28 +96,9 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def git_folders_outside(checkout: Path) -> tuple[Path, ...]:
-    """The git folders of the checkout that do not lie in it. A linked worktree or a submodule keeps its own elsewhere,
-    and a worktree shares the rest with others."""
-    entry = checkout / ".git"
-    try:
-        folder = _pointed_to(entry, _GITDIR) if entry.is_file() else entry.resolve()
-        shared = folder / "commondir"
-        folders = (folder, _pointed_to(shared) if shared.is_file() else folder)
-        return tuple(dict.fromkeys(path for path in folders if _is_outside(path, checkout)))
-    except (OSError, ValueError) as exc:
-        raise IsolationError(
-            f"It cannot be read where the git folder of {checkout} is: {exc}.", hint="Check the repository out again."
-        ) from exc
-
-
-def _pointed_to(file: Path, prefix: str = "") -> Path:
-    return (file.parent / file.read_text(encoding="utf-8").removeprefix(prefix).strip()).resolve()
-
-
-def _is_outside(folder: Path, checkout: Path) -> bool:
-    """Only what git itself would take for one: the file must not be able to name just any folder."""
-    return (folder / "HEAD").is_file() and not folder.is_relative_to(checkout)
+def borrowed_objects(workspace: Path) -> tuple[Path, ...]:
+    """The folders of git's objects that the workspace reads where they are: the history of the checkout."""
+    return object_folders(workspace / GIT / "objects")[1:]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,18 +112,12 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxState:
-    """What is known once the program runs: its own `facts`, and what was decided before.
-
-    `git_outside`: folders that the checkout's git needs and that do not lie in it. `own_code`: folders that do lie in
-    it, and from which stepflow itself is loaded.
-    """
+    """What is known once the program runs: its own `facts`, and what was decided before."""
 
     facts: SandboxFacts
     choice: Choice
     options: ToolboxOptions
     path: str
-    git_outside: tuple[Path, ...] = ()
-    own_code: tuple[Path, ...] = ()
 
 
 def judge_layers(sandbox: SandboxState) -> tuple[Layer, ...]:
@@ -177,7 +148,7 @@ def _check_root(sandbox: SandboxState) -> None:
     if lacking := [name for name, holds in in_force.items() if not holds]:
         raise IsolationError(
             f"The tools would stay root ({sandbox.choice.reason}), and that needs {', '.join(lacking)} as well.",
-            hint="Run as an ordinary user, or put the checkout where a user of the tools' own can be given it.",
+            hint="Run as an ordinary user, or let TMPDIR name a folder that others may enter.",
         )
 
 
@@ -212,7 +183,7 @@ def _states(sandbox: SandboxState) -> dict[str, State]:
         "gid": (f"{facts.gid} (unused, no other groups)" if identity else f"{facts.gid} (kept)", False),
         "environment": (f"built from nothing{f', with {passed}' if passed else ''}", False),
         "path": (f"{sandbox.path}{own_programs if options.home_programs else ''}", False),
-        "git": ("safe.directory for this checkout", False),
+        "git": ("safe.directory for this workspace", False),
         "limits": (f"{bounds}, {limits.open_files} open files{ended_first}", False),
         "no_new_privs": _either(facts.no_new_privs, "no program gains rights by being started", "not to be had here"),
         "life": _either(
@@ -251,7 +222,7 @@ def _uid(facts: SandboxFacts, choice: Choice) -> State:
         return f"0, root {rights} ({choice.reason})", True
     if choice.identity is None:
         return f"{facts.uid} ({choice.reason})", False
-    return f"{facts.uid} ({'lent the checkout' if choice.identity.given else 'the owner of the checkout'})", False
+    return f"{facts.uid} (nobody else's)", False
 
 
 def _landlock(sandbox: SandboxState) -> State:
@@ -259,15 +230,5 @@ def _landlock(sandbox: SandboxState) -> State:
     if not abi:
         problem = sandbox.facts.landlock_problem
         return f"not to be had here ({problem}): the tools reach every file that their user may", True
-    access = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
-    notes = [access, *(gap for since, gap in _GAPS if abi < since)]
-    if sandbox.git_outside:
-        folders = ", ".join(map(str, sandbox.git_outside))
-        notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
-    if sandbox.own_code:
-        folders = ", ".join(map(str, sandbox.own_code))
-        notes.append(
-            f"stepflow's own code lies in the checkout, where tools can change it: {folders}; install it elsewhere"
-        )
-    missing = abi < landlock.ABI_REFER or bool(sandbox.git_outside or sandbox.own_code)
-    return "; ".join(notes), missing
+    access = f"ABI {abi}; tools write in the workspace, HOME and TMPDIR, and read the system's programs and settings"
+    return "; ".join((access, *(gap for since, gap in _GAPS if abi < since))), abi < landlock.ABI_REFER

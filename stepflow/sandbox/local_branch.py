@@ -1,21 +1,20 @@
-"""Brings a run's commits into the user's own repository on this machine, as a branch that was not there before."""
+"""Brings a run's commits into the user's own repository on this machine: as a branch that was not there before, or by
+moving the one that is checked out forward."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
+from stepflow.sandbox.host_git import HEADS, run_git
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Nothing of the user's configuration may run or rewrite anything.
-_QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
-_SECONDS = 300
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+_CHECKED = ("fetch.fsckObjects=true",)
 
 
 def local_branch(agent: str, issue: int | None, run_id: str) -> str:
@@ -23,23 +22,43 @@ def local_branch(agent: str, issue: int | None, run_id: str) -> str:
     return f"stepflow/{agent}/{f'issue-{issue}' if issue else f'run-{run_id}'}"
 
 
-def fetch_branch(repository: Path, bundle: Path, branch: str) -> str:
+def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     """Fetch the commits of the bundle as a branch of this name, or with a number behind it; the name. Neither the work
     tree nor any branch that is there changes. Raises `BoundaryError` when git cannot."""
     name, number = branch, 1
-    while _git(repository, "rev-parse", "--quiet", "--verify", f"refs/heads/{name}", may_fail=True):
+    while run_git(repository, "rev-parse", "--quiet", "--verify", f"{HEADS}{name}", may_fail=True):
         number += 1
         name = f"{branch}-{number}"
-    options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-    _git(repository, "-c", "fetch.fsckObjects=true", "fetch", *options, str(bundle), f"HEAD:refs/heads/{name}")
+    run_git(repository, *_FETCH, str(bundle), f"HEAD:{HEADS}{name}", settings=_CHECKED)
     return name
 
 
-def check_branch(repository: Path, branch: str) -> None:
-    """Try before a run what `fetch_branch` needs at its end. Raises `InputError` where it would fail."""
+def checked_out(repository: Path) -> str:
+    """The branch that is checked out, and its commit; without a branch the commit alone."""
+    branch = run_git(repository, "symbolic-ref", "--quiet", "--short", "HEAD", may_fail=True)
+    return f"{branch} {run_git(repository, 'rev-parse', '--quiet', '--verify', 'HEAD', may_fail=True)}".strip()
+
+
+def move_branch(repository: Path, bundle: Path, before: str) -> str:
+    """Move the branch that is checked out to the commits of the bundle, with the files. Gives its name; empty, and
+    nothing has changed, where it is not what was checked out `before`, or where files are in the way."""
+    branch, has_branch, _ = before.partition(" ")
+    if not has_branch or checked_out(repository) != before:
+        return ""
+    run_git(repository, *_FETCH, str(bundle), "HEAD", settings=_CHECKED)
+    commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD").partition(" ")[0]
     try:
-        objects = repository / _git(repository, "rev-parse", "--git-path", "objects")
-        names = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
+        run_git(repository, "merge", "--quiet", "--ff-only", "--no-stat", commit)
+    except BoundaryError:
+        return ""
+    return branch
+
+
+def check_branch(repository: Path, branch: str) -> None:
+    """Try before a run what `bring_branch` needs at its end. Raises `InputError` where it would fail."""
+    try:
+        objects = repository / run_git(repository, "rev-parse", "--git-path", "objects")
+        names = run_git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
     except BoundaryError as exc:
         raise InputError(
             f"The run's commits could not be brought into {repository} at its end: {exc.message}",
@@ -48,7 +67,7 @@ def check_branch(repository: Path, branch: str) -> None:
     if not os.access(objects, os.W_OK):
         raise InputError(
             f"The run's commits could not be brought into {repository} at its end: {objects} cannot be written.",
-            hint="Run as the owner of the repository, or with --in-place.",
+            hint="Run as the owner of the repository.",
         )
     if in_the_way := next((name for name in names if excludes_branch(name, branch)), ""):
         raise InputError(
@@ -56,35 +75,3 @@ def check_branch(repository: Path, branch: str) -> None:
             f"in {repository}.",
             hint=f"Rename it: git branch -m {in_the_way} NEW-NAME",
         )
-
-
-def clone_history(repository: Path, target: Path) -> None:
-    """The history of a linked worktree as a `.git` folder of its own, with the worktree's HEAD."""
-    work = target.with_name("clone")
-    _git(repository, "clone", "--quiet", "--no-checkout", "--no-hardlinks", "--template=", ".", str(work))
-    (work / ".git").rename(target)
-    shutil.rmtree(work)
-
-
-def _git(repository: Path, *words: str, may_fail: bool = False) -> str:
-    """What git says, run by the user in the user's own repository."""
-    settings = [word for setting in _QUIET for word in ("-c", setting)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed options, no shell
-            ["git", *settings, *words],  # noqa: S607 - the user's own git
-            cwd=repository,
-            env=environment | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            check=False,
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise BoundaryError(f"git does not run in {repository}: {exc}.", hint="Install git.") from exc
-    if done.returncode and not may_fail:
-        said = done.stderr.encode(errors="surrogateescape").decode(errors="replace").strip()
-        raise BoundaryError(f"git failed in {repository}: {said}.")
-    return done.stdout.strip()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.words import Isolation
 from stepflow.sandbox.child.paths import vanishing_suppressed
 from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.identity import closed_folder, closed_interpreter
@@ -43,30 +42,24 @@ class Programs:
     state: str
 
 
-def tool_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:
+def tool_programs(options: ToolboxOptions, identity: Identity | None) -> Programs:
     """The folders that the caller names, then the system's; or the system's, then this interpreter's (mypy, pytest), so
     that nothing there stands in for a system program. Where tools cannot enter, every program would look forbidden."""
     if options.programs is None:
-        return _fixed(checkout, options, identity)
+        return _fixed(identity)
     closed = [folder for folder in options.programs if identity and closed_folder(folder, identity.uid)]
     folders = (folder for folder in (*options.programs, *_SYSTEM) if folder not in closed)
     without = f", without {', '.join(map(str, closed))}, which only their owner may enter" if closed else ""
     return Programs(folders=tuple(dict.fromkeys(folders)), state=f"your own PATH{without}")
 
 
-def _fixed(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:
-    """A virtual environment inside the checkout can be changed by the tools, so it is no place for programs."""
+def _fixed(identity: Identity | None) -> Programs:
     folder = Path(sys.executable).parent
     if closed := closed_interpreter(identity.uid) if identity else None:
         state = f"fixed; the interpreter's programs are behind {closed}, which only its owner may enter"
         enters = not (identity and closed_folder(folder, identity.uid))
         return Programs(folders=(*_SYSTEM, *((folder,) if enters else ())), state=state)
-    if not folder.resolve().is_relative_to(checkout):
-        return Programs(folders=(*_SYSTEM, folder), state="fixed")
-    if options.isolation is Isolation.REQUIRED:
-        return Programs(folders=_SYSTEM, state=f"fixed; without {folder}, which lies inside the checkout")
-    inside = f"its last folder {folder} lies inside the checkout, where tools can change it"
-    return Programs(folders=(*_SYSTEM, folder), state=f"fixed; {inside}")
+    return Programs(folders=(*_SYSTEM, folder), state="fixed")
 
 
 def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]:

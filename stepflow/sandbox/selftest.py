@@ -94,7 +94,7 @@ class CanaryReport:
 
 def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
     """Plant, try, take back. Raises `IsolationError` when it cannot be tried."""
-    with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid, expect=toolbox.expect) as planting:
+    with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid) as planting:
         try_everything(planting, outside, toolbox.options.network)
         if toolbox.egress:
             planting.enter_context(toolbox.egress.uncounted())

@@ -22,7 +22,7 @@ _RESTORE_SECONDS = 600.0
 
 
 class SnapshotPort:
-    """Takes and restores snapshots over a channel. `exclude` are paths of the checkout that are no part of it."""
+    """Takes and restores snapshots over a channel. `exclude` are paths of the workspace that are no part of it."""
 
     def __init__(self, channel: ChildChannel, grace: float) -> None:
         self._channel, self._grace = channel, grace

@@ -15,19 +15,17 @@ import pytest
 from stepflow.action.main import act
 from stepflow.engine import model_call
 from stepflow.run import clock
-from tests.action.entry_process import EntryProcess, sleepers
+from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
 from tests.world import COMMIT, World, answer, bash, crowd, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
-MARK = "86399.25"
-
 
 def test_during_a_tool(world: World) -> None:
-    hanging = bash(f"(sleep {MARK} & sleep {MARK}); echo never")
-    done = signaled(world, [understood(), hanging], when=lambda: len(sleepers(world)) >= 2)
+    hanging = bash(f"(sleep {SLEEP} & sleep {SLEEP}); echo never")
+    done = signaled(world, [understood(), hanging], when=lambda: len(sleepers()) >= 2)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["iterations"] == "2"
 
@@ -40,19 +38,19 @@ def test_during_a_call_of_the_model(world: World) -> None:
 
 def test_during_a_validator(world: World) -> None:
     world.edit(
-        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {SLEEP}")
     )
     world.runner.inputs["base-checks"] = "skip"
-    done = signaled(world, solve(), when=lambda: len(sleepers(world)) >= 1)
+    done = signaled(world, solve(), when=lambda: len(sleepers()) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
 
 
 def test_during_a_check_before_the_run(world: World) -> None:
     world.edit(
-        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {SLEEP}")
     )
-    done = signaled(world, [], when=lambda: len(sleepers(world)) >= 1)
+    done = signaled(world, [], when=lambda: len(sleepers()) >= 1)
     assert_cancelled(world, done, where="Before the run")
     assert world.model.bodies == []
 
@@ -120,7 +118,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     last = world.events(done)[-1]
     assert (last["event"], last["outcome"]) == ("run_finished", "cancelled")
     assert (len(world.github.requests), world.wrote_nothing()) == (1, True), "asked only whether the actor may write"
-    assert sleepers(world) == []
+    assert sleepers() == []
     folder = Path(done.outputs["run-folder"])
     assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))
 
@@ -147,7 +145,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
     monkeypatch.setattr(clock, "GRACE", 0.2)
     commit = bash(f"echo 'hello, world' > greeting.txt && {COMMIT}")
     began = time.monotonic()
-    replies = iter([understood(), commit, bash(f"sleep {MARK}")])
+    replies = iter([understood(), commit, bash(f"sleep {SLEEP}")])
 
     def reply(_body: dict[str, Any]) -> Reply:
         """The hour that the last turn takes is over at once."""
@@ -160,9 +158,9 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
     assert "the deadline passed (input timeout-minutes)" in done.outputs["reason"]
     call = [line for line in world.events(done) if line["event"] == "tool_call"][-1]
     assert "timed out after" in call["output"]
-    assert call["input"] == {"command": f"sleep {MARK}"}
+    assert call["input"] == {"command": f"sleep {SLEEP}"}
     assert any(name.startswith("stepflow/fixer/run-") for name in world.branches()) == (on_failure == "push-branch")
-    assert sleepers(world) == []
+    assert sleepers() == []
 
 
 def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

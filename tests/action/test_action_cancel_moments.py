@@ -20,7 +20,7 @@ import pytest
 
 from stepflow.action.outputs import OUTPUTS
 from stepflow.journal.reader import read_journal
-from tests.action.entry_process import EntryProcess, sleepers
+from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.covering import FULL
 from tests.servers.messages_api import Drop, Failure, Reply
@@ -38,7 +38,7 @@ def slow_work() -> list[Reply]:
     """Tools that take their time."""
     return [
         understood(),
-        bash("sleep 0.4; (sleep 3600 &) ; sleep 0.4"),
+        bash(f"sleep 0.4; (sleep {SLEEP} &) ; sleep 0.4"),
         bash(f"echo 'hello, world' > greeting.txt && {COMMIT}; sleep 0.3"),
         answer("continuation.issue", "handoff", summary="the world is greeted"),
         answer("closure.issue", "closing", **CLOSING),
@@ -171,7 +171,7 @@ def check_whole(world: World, done: Invocation, *, over: bool) -> str:
     assert f": {'completed' if done.exit_code == 0 else 'canceled'}\n" in done.summary, context
     if os.geteuid() == 0:
         assert owners(world.checkout) == {0}, context
-    assert sleepers(world) == []
+    assert sleepers() == []
     if not done.outputs["run-folder"]:
         assert "Agent fixer on" not in done.log, context
         return "before the run"

@@ -4,7 +4,6 @@ has nothing to do with."""
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,22 +85,6 @@ def test_the_checkout_stays_as_it_was(opened: World) -> None:
     assert done.exit_code == 0, done.log
     assert git("rev-parse", "HEAD", cwd=opened.checkout) == head
     assert git("status", "--porcelain", cwd=opened.checkout) == ""
-
-
-def test_credentials_that_cannot_come_back_to_the_checkout_are_told(opened: World) -> None:
-    """They are away while a run works in a copy, because its tools may read more than the copy."""
-
-    def replace_git(world: World) -> None:
-        shutil.copytree(world.checkout / ".git", world.checkout / ".new")
-        shutil.rmtree(world.checkout / ".git")
-        (world.checkout / ".new").rename(world.checkout / ".git")
-
-    git("config", "http.https://github.com/.extraheader", "AUTHORIZATION: basic eDp5", cwd=opened.checkout)
-    done = follow_up(opened, before_last(opened, improve(threads=ANSWERS), replace_git))
-    assert done.outputs["outcome"] == "completed", done.log
-    (warning,) = (line for line in done.annotations if "are not given back" in line)
-    assert warning.startswith("::warning")
-    assert "extraheader" not in (opened.checkout / ".git" / "config").read_text()
 
 
 def test_failed_checks_are_shown_with_the_end_of_their_logs(opened: World) -> None:

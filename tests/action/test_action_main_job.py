@@ -228,7 +228,7 @@ def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_
             said = world.model.bodies[1]["messages"][-1]["content"][0]["content"]
             owner = (world.checkout / "greeting.txt").stat().st_uid
         assert said.splitlines()[0] not in ("0", "")
-        assert "lent the checkout" in report["isolation"]["uid"]
+        assert "nobody else's" in report["isolation"]["uid"]
         assert owner == 0
         transcript = json.dumps(world.model.bodies)
         assert [secret for secret in SECRETS if secret in transcript] == []

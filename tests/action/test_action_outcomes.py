@@ -269,7 +269,7 @@ def test_commits_that_cannot_be_taken_out_of_the_checkout_are_refused(world: Wor
     world.edit("steps_registry.json", drop_checks)
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:]])
     assert_ended(world, done, "refused")
-    assert "The commits cannot be read from the checkout" in done.outputs["reason"]
+    assert "The commits cannot be read from the workspace" in done.outputs["reason"]
     assert world.wrote_nothing(but_comments=1)
 
 

@@ -61,6 +61,12 @@ def prefix_that_is_none(world: World) -> None:
 
 
 def filter_without_program(world: World) -> None:
+    (world.checkout / "data.bin").write_text("data")
+    git("add", "data.bin", cwd=world.checkout)
+    set_filter(world)
+
+
+def set_filter(world: World) -> None:
     (world.checkout / ".gitattributes").write_text("*.bin filter=crypt diff=crypt\n")
     for name, value in (
         ("clean", "no-such-program clean %f"),
@@ -135,8 +141,10 @@ def test_a_dry_run_asks_the_server_nothing(world: World) -> None:
 
 
 def test_a_filter_that_no_file_goes_through_is_not_missed(world: World) -> None:
-    filter_without_program(world)
-    (world.checkout / ".gitattributes").unlink()
+    set_filter(world)
+    git("add", ".gitattributes", cwd=world.checkout)
+    git("commit", "--quiet", "--message", "Attributes", cwd=world.checkout)
+    git("push", "--quiet", str(world.served), "main", cwd=world.checkout)
     done = world.run(solve())
     assert done.outputs["outcome"] == "completed", done.log
 

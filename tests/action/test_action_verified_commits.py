@@ -26,7 +26,8 @@ def pushes(world: World) -> list[str]:
 def test_the_commits_arrive_signed_with_the_tree_that_was_validated(world: World) -> None:
     done = world.run(solve(), commits="verified")
     assert (done.outputs["outcome"], done.outputs["branch"], done.exit_code) == ("completed", BRANCH, 0), done.log
-    tree = git("rev-parse", "HEAD^{tree}", cwd=world.checkout).strip()
+    git("fetch", "--quiet", f"{done.outputs['run-folder']}/work.bundle", "HEAD", cwd=world.checkout)
+    tree = git("rev-parse", "FETCH_HEAD^{tree}", cwd=world.checkout).strip()
     assert git("rev-parse", f"{BRANCH}^{{tree}}", cwd=world.served).strip() == tree
     assert push_receipt(done)["detail"] == f"{BRANCH} (signed by GitHub; tree {tree} as validated)"
     assert done.outputs["commit"] == world.branches()[BRANCH]

@@ -165,10 +165,15 @@ def test_an_agent_that_is_none_is_not_looked_for(checkout: Path, capsys) -> None
     assert "definition" not in table
 
 
-def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout: Path, capsys) -> None:
-    """pytest's folders can be entered by their owner alone, so a root parent cannot give the tools a user."""
+def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(
+    checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root parent cannot give the tools a user where a folder for temporary files lets only its owner in."""
     if os.getuid() != 0:
         pytest.skip("an ordinary user's tools keep its user, which is no missing layer")
+    closed = checkout.parent / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(closed))
     assert scripted(checkout, "--issue", "7", "--isolation", "required") == 1
     table = rows(capsys)
     assert table["sandbox"][0] == "failed"
@@ -180,14 +185,13 @@ def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout:
 
 
 def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, capsys) -> None:
-    """A key in a setting that tools see; a credential of the checkout is away meanwhile."""
+    """A key in a setting that tools see; a credential of the checkout stays there."""
     config = checkout / ".git" / "config"
     before = f"{config.read_text()}[http]\n\textraheader = AUTHORIZATION: bearer ghs_ofthecheckout0123456789\n"
     config.write_text(before)
     assert scripted(checkout, "--issue", "7") == 0
     table = rows(capsys)
     assert table["canary: git's configuration"] == ("ok", "kept")
-    assert table["sandbox: credentials"][0] == "ok"
     assert config.read_text() == before
     config.write_text(f"{before}[user]\n\tname = a-key-of-no-known-form\n")
     assert scripted(checkout, "--issue", "7", "--anthropic-api-key", "a-key-of-no-known-form") == 1

@@ -56,13 +56,13 @@ def test_the_message_of_an_error_holds_no_secret(checkout: Path, capsys, monkeyp
     assert "nowhere/***" in capsys.readouterr().err
 
 
-def test_a_credential_of_the_checkout_is_redacted_and_given_back(checkout: Path, capsys) -> None:
+def test_a_credential_of_the_checkout_is_neither_seen_nor_taken(checkout: Path, capsys) -> None:
     config = checkout / ".git/config"
     with config.open("a") as file:
         file.write(f'[remote "o"]\n\turl = https://x-access-token:{TOKEN}@h/r\n')
     before = config.read_bytes()
     (checkout.parent / "scenario.yaml").write_text(
-        f"turns:\n  - tools:\n      - bash: {{ command: 'git config --list; echo {TOKEN}' }}\n"
+        f"turns:\n  - tools:\n      - bash: {{ command: 'git config --list; cat {config}' }}\n"
     )
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     main(["run", "fixer", "--issue", "7", *scenario, "--run-folder", str(checkout.parent / "run"), "--debug"])

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepflow.cli import main
+from stepflow.cli import run as run_command
 from stepflow.sandbox.programs import user_programs
 from tests import checkout as checkouts
 
@@ -185,15 +188,77 @@ def test_a_repository_without_a_commit_is_refused(checkout: Path, capsys) -> Non
     assert "it has no commit to begin at" in capsys.readouterr().err
 
 
-def test_in_place_works_in_the_checkout_and_refuses_one_with_changes(checkout: Path, capsys) -> None:
+def test_in_place_refuses_a_checkout_with_changes_and_says_how_to_take_them_along(checkout: Path, capsys) -> None:
     messy(checkout)
+    before = look(checkout)
     assert run(checkout, "--in-place") == 2
     said = capsys.readouterr().out
     assert "greeting.txt" in said
     assert "--allow-dirty" in said
-    assert run(checkout, "--in-place", "--allow-dirty", "--max-iterations", "2") == 1
+    assert look(checkout) == before
+
+
+def test_in_place_moves_the_branch_that_is_checked_out_with_its_files(checkout: Path, capsys) -> None:
+    (checkout / ".git/info").mkdir(exist_ok=True)
+    (checkout / ".git/info/exclude").write_text("kept.txt\n")
+    (checkout / "kept.txt").write_text("mine\n")
+    begin = git("rev-parse", "HEAD", cwd=checkout)
+    assert run(checkout, "--in-place") == 0
+    assert "The work is on your branch main." in " ".join(capsys.readouterr().out.split())
+    assert git("for-each-ref", "--format=%(refname)", cwd=checkout) == "refs/heads/main"
+    assert git("log", "--format=%s", f"{begin}..", cwd=checkout) == "Greet the world"
+    assert git("status", "--porcelain", cwd=checkout) == ""
+    assert (checkout / "kept.txt").read_text() == "mine\n"
     assert (checkout / "greeting.txt").read_text() == "hello, world\n"
-    assert git("log", "-1", "--format=%s", cwd=checkout) == "Greet the world"
+
+
+def test_a_failed_run_in_place_changes_no_byte(checkout: Path) -> None:
+    before = look(checkout)
+    assert run(checkout, "--in-place", "--max-iterations", "2") == 1
+    assert look(checkout) == before
+
+
+def commit_meanwhile(checkout: Path) -> str:
+    return f"cd {checkout}; git commit --quiet --allow-empty --message Meanwhile"
+
+
+def write_meanwhile(checkout: Path) -> str:
+    return f"echo 'my own words' > {checkout}/greeting.txt"
+
+
+def switch_meanwhile(checkout: Path) -> str:
+    return f"cd {checkout}; git checkout --quiet --detach"
+
+
+@pytest.mark.parametrize("meanwhile", [commit_meanwhile, write_meanwhile, switch_meanwhile])
+def test_in_place_leaves_a_branch_beside_where_the_users_own_has_changed_meanwhile(
+    checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Path], str]
+) -> None:
+    drive = run_command.drive_run
+
+    def drive_and_change(*parts: Any, **more: Any) -> Any:
+        """Somebody works in the checkout while the run does."""
+        subprocess.run(["sh", "-ec", meanwhile(checkout)], check=True)
+        nonlocal before
+        before = state()
+        return drive(*parts, **more)
+
+    def state() -> tuple[object, ...]:
+        files = {path: facts for path, facts in look(checkout).items() if "/.git/" not in path}
+        return files, git("rev-parse", "HEAD", "main", cwd=checkout)
+
+    before: tuple[object, ...] = ()
+    monkeypatch.setattr(run_command, "drive_run", drive_and_change)
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Ann")
+    monkeypatch.setenv("GIT_AUTHOR_EMAIL", "ann@example.com")
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "Ann")
+    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "ann@example.com")
+    assert run(checkout, "--in-place") == 0
+    assert state() == before
+    assert git("log", "-1", "--format=%s", BRANCH, cwd=checkout) == "Greet the world"
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Your branch stays where it is" in said
+    assert f"git merge {BRANCH}" in said
 
 
 def test_a_run_that_was_killed_goes_on_in_another_copy(checkout: Path, capsys) -> None:

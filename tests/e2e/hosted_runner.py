@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -43,7 +44,7 @@ class HostedRunner:
 
     root: Path
     image: str
-    configuration_at_start: bytes
+    checkout_at_start: Mapping[str, object]
     name: str = field(default_factory=lambda: f"stepflow-e2e-{uuid.uuid4().hex[:12]}")
 
     @classmethod
@@ -70,15 +71,12 @@ class HostedRunner:
         _persist_credential(root)
         for name, text in (planted or {}).items():
             (root / name).write_text(text)
-        runner = cls(root=root, image=image, configuration_at_start=(root / "workspace/.git/config").read_bytes())
-        runner.give_to(owner)
-        return runner
+        _give(root, owner, image=image)
+        return cls(root=root, image=image, checkout_at_start=_look_at(root / "workspace"))
 
     def give_to(self, owner: tuple[int, int]) -> None:
-        """Change who the folders belong to: in the engine, because whoever tests need not be root."""
-        change = ["--entrypoint=chown", self.image, "--recursive", "--no-dereference", "{}:{}".format(*owner), "/root"]
-        command = ["docker", "run", "--rm", f"--volume={self.root}:/root", *change]
-        subprocess.run(command, check=True, capture_output=True)
+        """Change who the folders belong to."""
+        _give(self.root, owner, image=self.image)
 
     @contextmanager
     def started(
@@ -104,14 +102,18 @@ class HostedRunner:
                 if process.poll() is None:
                     subprocess.run(["docker", "kill", self.name], check=False, capture_output=True)
 
-    def configuration(self) -> bytes:
-        """What git is configured with in the checkout."""
-        return (self.root / "workspace/.git/config").read_bytes()
+    def changes(self) -> list[str]:
+        """What of the checkout is not as it was, to the last byte: nothing of a run may be there."""
+        before, after = self.checkout_at_start, _look_at(self.root / "workspace")
+        return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
-    def owners(self) -> set[tuple[int, int]]:
-        """To which users and groups the checkout belongs."""
-        entries = [path.lstat() for path in (self.root / "workspace", *(self.root / "workspace").rglob("*"))]
-        return {(info.st_uid, info.st_gid) for info in entries}
+    def read_in_workspace(self, name: str) -> str | None:
+        """A file that tools have written in the workspace of the run that goes on; None as long as it is not there."""
+        command = f"cat /tmp/stepflow-workspace-*/checkout/{name}"
+        done = subprocess.run(
+            ["docker", "exec", "--user=0", self.name, "sh", "-c", command], capture_output=True, text=True, check=False
+        )
+        return None if done.returncode else done.stdout
 
     def signal(self, name: str) -> None:
         """Send a signal to the container's first process, as a cancelled job does; it may have just ended."""
@@ -171,6 +173,26 @@ class HostedRunner:
         declared = yaml.safe_load(ACTION.read_text())["inputs"]
         defaults = {name: entry["default"] for name, entry in declared.items()}
         return {**defaults, "host": f"host={self.root / 'temp'}", **inputs}
+
+
+def _give(root: Path, owner: tuple[int, int], *, image: str) -> None:
+    """In the engine, because whoever tests need not be root."""
+    change = ["--entrypoint=chown", image, "--recursive", "--no-dereference", "{}:{}".format(*owner), "/root"]
+    subprocess.run(["docker", "run", "--rm", f"--volume={root}:/root", *change], check=True, capture_output=True)
+
+
+def _look_at(folder: Path) -> dict[str, object]:
+    """Owner, mode, time of change and content of everything."""
+    return {str(path.relative_to(folder)): _facts(path) for path in (folder, *folder.rglob("*"))}
+
+
+def _facts(path: Path) -> tuple[object, ...]:
+    info, held = path.lstat(), ""
+    if path.is_symlink():
+        held = str(path.readlink())
+    elif path.is_file():
+        held = hashlib.sha256(path.read_bytes()).hexdigest()
+    return info.st_uid, info.st_gid, info.st_mode, info.st_mtime_ns, held
 
 
 def _persist_credential(root: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
@@ -96,10 +95,10 @@ def kept(journal: Journal) -> list[str]:
     return [type(event).__name__ for event in journal.events if isinstance(event, ToolStarted | SnapshotTaken)]
 
 
-def test_what_a_servers_tool_changed_is_kept_before_it_is_answered(tmp_path: Path) -> None:
+def test_what_a_servers_tool_changed_is_kept_before_it_is_answered() -> None:
     """A run that is stopped then goes on with it; what only reads is kept nowhere."""
     journal = Journal()
-    tools = SnapshottingTools(tools=Answering(), snapshotter=Snapshotter(Snapshots(), journal, tmp_path))
+    tools = SnapshottingTools(tools=Answering(), snapshotter=Snapshotter(Snapshots(), journal))
     tools.begin_step((SEARCH, READ))
     tools.run_tool(ToolUse(id="1", name="read", input={}))
     assert kept(journal) == ["ToolStarted"]
@@ -108,10 +107,10 @@ def test_what_a_servers_tool_changed_is_kept_before_it_is_answered(tmp_path: Pat
     assert kept(journal) == ["ToolStarted", *["ToolStarted", "SnapshotTaken"] * 2]
 
 
-def test_what_a_server_changed_without_a_call_is_kept_at_the_end_of_its_step(tmp_path: Path) -> None:
+def test_what_a_server_changed_without_a_call_is_kept_at_the_end_of_its_step() -> None:
     """In the third step as in the first; a step without servers changes nothing."""
     journal = Journal()
-    snapshotter = Snapshotter(Snapshots(), journal, tmp_path)
+    snapshotter = Snapshotter(Snapshots(), journal)
     snapshotter.keep()
     tools = SnapshottingTools(tools=Answering(), snapshotter=snapshotter)
     for offered in ((SEARCH,), (READ,), (SEARCH,)):

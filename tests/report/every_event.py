@@ -65,9 +65,7 @@ SELF_TEST = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker 
 EVENTS: dict[str, events.Event] = {
     "run without an issue": replace(STARTED, repository="", issue=None, isolation={}),
     "run on an issue": replace(STARTED, isolation={}),
-    "run in a sandbox": replace(
-        STARTED, isolation={"uid": "1000", "network": "closed: no sockets", "credentials": "none"}
-    ),
+    "run in a sandbox": replace(STARTED, isolation={"uid": "1000", "network": "closed: no sockets"}),
     "waits for approval": ApprovalAsked(
         step_id="s", by=Permission.WRITE, digest="0123abcd", iterations_left=3, usd_left=4.5, tokens_left=None
     ),
@@ -191,7 +189,7 @@ EVENTS: dict[str, events.Event] = {
     ),
     "failure without a comment": events.FailureReported(detail="It could not be told.", url=""),
     "failure with a comment": events.FailureReported(detail="", url="https://x.y/1"),
-    "snapshot": events.SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1),
+    "snapshot": events.SnapshotTaken(name="a" * 40, files=1, bytes=9, seconds=0.1),
     "failed snapshot": events.SnapshotFailed(reason="the disk is full"),
     "layer": events.LayerReported(layer="uid", state="off", is_warning=False),
     "layer that does not hold": events.LayerReported(layer="uid", state="off", is_warning=True),

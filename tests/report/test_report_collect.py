@@ -58,11 +58,11 @@ def test_every_prefix_of_a_journal_gives_a_report(length):
 
 
 def test_what_became_known_of_a_layer_later_stands_beside_its_state():
-    note = events.LayerReported(layer="credentials", state="not given back", is_warning=True)
+    note = events.LayerReported(layer="landlock", state="after the run was resumed: ABI 4", is_warning=True)
     other = events.Noted(level="warning", message="[Isolation] uid: 0")
-    happened = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
+    happened = (replace(STARTED, isolation={"uid": "on", "landlock": "ABI 6"}), note, other)
     report = collect_report(entries_of([(0.0, event) for event in happened]), AGENT)
-    assert report.isolation == {"uid": "on", "credentials": "2 taken out; not given back"}
+    assert report.isolation == {"uid": "on", "landlock": "ABI 6; after the run was resumed: ABI 4"}
 
 
 def test_hosts_are_added_up_over_the_parts_of_a_run_and_take_no_end_back():

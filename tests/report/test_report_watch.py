@@ -101,11 +101,11 @@ def test_the_text_log_of_a_plausible_run_is_the_golden_one():
 
 
 def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only():
-    held = {"uid": "1000", "network": "closed: no sockets", "credentials": "none found"}
+    held = {"uid": "1000", "network": "closed: no sockets", "git": "no lock"}
     (started,) = entries_of([(0, replace(STARTED, isolation=held))])
-    sandbox = ("  sandbox: 3 layers, network closed, credentials none found",)
+    sandbox = ("  sandbox: 3 layers, network closed",)
     assert TerminalLog().render(started)[1:] == sandbox
-    aside = ("  uid: 1000", "  network: closed: no sockets", "  credentials: none found")
+    aside = ("  uid: 1000", "  network: closed: no sockets", "  git: no lock")
     assert TerminalLog(debug=True).render(started)[1:] == (*sandbox, *aside)
 
 

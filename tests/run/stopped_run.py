@@ -21,7 +21,7 @@ from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import parse_scenario
 from stepflow.sandbox.environment import SYSTEM_PATH
-from tests.runs.played_run import RUNS, make_checkout, make_request
+from tests.runs.played_run import RUNS, make_checkout, make_request, prepared_in_workspace
 
 CASE = RUNS / "dirty-tree-then-clean"
 SECRET = "ghs_secretofatest0123456789"
@@ -71,7 +71,9 @@ class Run:
             if entry.seq == stop_after:
                 raise Stopped
 
-        return self.drive(self.prepare(**options), *listeners, stop, clock=clock)
+        now = RehearsalClock().now()
+        with prepared_in_workspace(self.request(**options), now=now, worked=self.worked) as prepared:
+            return self.drive(prepared, *listeners, stop, clock=clock)
 
     def drive(self, prepared: Prepared, *listeners: Listener, clock: Clock | None = None) -> AgentResult | None:
         log = ActionLog()
@@ -84,6 +86,11 @@ class Run:
             )
         except Stopped:
             return None
+
+    @property
+    def worked(self) -> Path:
+        """The workspace as the last part left it."""
+        return self.folder.with_name("worked")
 
     @property
     def journal(self) -> Path:

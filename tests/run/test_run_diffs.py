@@ -201,7 +201,7 @@ def began(number: int) -> Entry:
 def snapshot_taken(sent: SentSnapshots, number: int) -> Entry:
     """A snapshot with another long file than the one before."""
     name = sent.add({"a": f"{number}\n".encode() * 5000})
-    return Entry(seq=2 * number + 1, time=0.0, event=SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0))
+    return Entry(seq=2 * number + 1, time=0.0, event=SnapshotTaken(name=name, files=1, bytes=1, seconds=0.0))
 
 
 def test_a_long_run_that_was_cancelled_ends_without_a_page(tmp_path: Path, monkeypatch) -> None:

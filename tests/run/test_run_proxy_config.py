@@ -20,8 +20,8 @@ PROXY = "http://proxy.corp:3128"
 DAMAGED = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
 
 
-def proxy_config(certificates: str = "", lent: tuple[Path, ...] = (), **environment: str) -> ProxyConfig:
-    return read_proxy_config(environment, certificates, lent=lent)
+def proxy_config(certificates: str = "", writable: tuple[Path, ...] = (), **environment: str) -> ProxyConfig:
+    return read_proxy_config(environment, certificates, writable=writable)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_trusted_or_read_does_not_count_and_a_note_says_wh
     (tmp_path / "link.pem").symlink_to(tmp_path / "checkout" / "ca.pem")
     for file, text in (("empty", ""), ("text", "no certificate"), ("damaged", DAMAGED)):
         (tmp_path / f"{file}.pem").write_text(text)
-    config = proxy_config(lent=(tmp_path / "checkout",), GIT_SSL_CAINFO=str(tmp_path / name))
+    config = proxy_config(writable=(tmp_path / "checkout",), GIT_SSL_CAINFO=str(tmp_path / name))
     assert config.certificates == ""
     assert re.search(note, config.notes[0])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.model.scenario import Scenario, ScriptedError, Turn
-from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import PreviousRun, RunSnapshots
 from stepflow.run.resume import implausible
 from tests.checkout import git
@@ -52,7 +50,7 @@ MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", 
 
 
 def snapshot(name: str) -> SnapshotTaken:
-    return SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0)
+    return SnapshotTaken(name=name, files=1, bytes=1, seconds=0.0)
 
 
 A, B, C = (snapshot(name) for name in "abc")
@@ -87,13 +85,6 @@ def turned(text: str = "x") -> ModelTurned:
 )
 def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, expected) -> None:
     assert PreviousRun(events=events).snapshots == expected
-
-
-@pytest.mark.parametrize(
-    ("events", "expected"), [([], False), ([BEGUN], True), ([BEGUN, CALLED], False), ([CALLED, BEGUN], True)]
-)
-def test_only_a_call_that_was_at_work_may_have_made_commits_that_nobody_saw(events, expected) -> None:
-    assert PreviousRun(events=events).may_stand_on("1" * 40) is expected
 
 
 WAITED = ModelWaited(reason="busy", seconds=5.0, attempt=1)
@@ -142,86 +133,6 @@ def commit(root: Path, message: str) -> str:
     """The commit, made upon what is there."""
     git("commit", "--quiet", "--allow-empty", "--message", message, cwd=root)
     return git("rev-parse", "HEAD", cwd=root).strip()
-
-
-def repository(root: Path) -> str:
-    """A repository with one commit on main."""
-    git("init", "--quiet", "--initial-branch", "main", str(root), cwd=root.parent)
-    return commit(root, str(root))
-
-
-def test_head_is_read_from_every_form_in_which_git_keeps_it(tmp_path: Path) -> None:
-    assert find_git_folders(tmp_path).head() == ""
-    git("init", "--quiet", cwd=tmp_path)
-    assert find_git_folders(tmp_path).head() == ""
-    first = commit(tmp_path, "One")
-    assert find_git_folders(tmp_path).head() == first
-    git("pack-refs", "--all", cwd=tmp_path)
-    assert find_git_folders(tmp_path).head() == first
-    git("worktree", "add", "--quiet", "-b", "beside", "linked", cwd=tmp_path)
-    assert find_git_folders(tmp_path / "linked").head() == first
-    second = commit(tmp_path, "Two")
-    assert (find_git_folders(tmp_path).head(), find_git_folders(tmp_path / "linked").head()) == (second, first)
-    git("checkout", "--quiet", "--detach", cwd=tmp_path)
-    folders = find_git_folders(tmp_path)
-    assert folders.head() == second
-    assert folders.stood_on(first)
-    assert folders.stood_on(second)
-    assert not folders.stood_on("0" * 40)
-    assert not folders.stood_on("")
-
-
-@pytest.mark.parametrize(
-    "said", ["ref: refs/heads/../../../etc/passwd", "ref: /etc/passwd", "x" * 40, "ref: refs/heads/a\nb"]
-)
-def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
-    git("init", "--quiet", cwd=tmp_path)
-    (tmp_path / ".git" / "HEAD").write_text(said)
-    assert find_git_folders(tmp_path).head() == ""
-
-
-@pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs", ".git/refs", ".git"])
-def test_no_link_that_a_tool_puts_there_passes_another_commit_off_as_head(tmp_path: Path, path: str) -> None:
-    root, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
-    own, other = repository(root), repository(elsewhere)
-    git("pack-refs", "--all", "--prune", cwd=elsewhere)
-    if path == ".git/packed-refs":
-        git("pack-refs", "--all", "--prune", cwd=root)
-    else:
-        git("update-ref", "refs/heads/main", other, cwd=elsewhere)
-    folders = find_git_folders(root)
-    assert folders.head() == own
-    moved = root / "moved"
-    (root / path).rename(moved)
-    (root / path).symlink_to(elsewhere / path)
-    assert folders.head() == ""
-    (root / path).unlink()
-    moved.rename(root / path)
-    assert folders.head() == own
-
-
-@pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main"])
-def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_path: Path, path: str) -> None:
-    repository(tmp_path)
-    folders = find_git_folders(tmp_path)
-    (tmp_path / path).unlink()
-    os.mkfifo(tmp_path / path)
-    assert folders.head() == ""
-    (tmp_path / path).unlink()
-    with (tmp_path / path).open("wb") as file:
-        file.truncate(1024**4)
-    assert folders.head() == ""
-
-
-def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> None:
-    head = repository(tmp_path / "main")
-    git("worktree", "add", "--quiet", str(tmp_path / "linked"), cwd=tmp_path / "main")
-    folders = find_git_folders(tmp_path / "linked")
-    assert folders.head() == head
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "HEAD").write_text("1" * 40)
-    (tmp_path / "linked" / ".git").write_text(f"gitdir: {tmp_path / 'other'}\n")
-    assert folders.head() == head
 
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost_and_of_renewals() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -43,11 +42,9 @@ BEGUN = RunSnapshots(start="first", latest="third", is_set_up=True)
     ],
     ids=["a new run", "where the run has worked", "in a fresh checkout", "stopped in the set-up"],
 )
-def test_the_set_up_runs_in_the_tree_of_the_start(
-    run_snapshots: RunSnapshots, is_start: bool, done: list[str], tmp_path: Path
-) -> None:
+def test_the_set_up_runs_in_the_tree_of_the_start(run_snapshots: RunSnapshots, is_start: bool, done: list[str]) -> None:
     snapshots = CountedSnapshots()
-    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal(), tmp_path)
+    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal())
     snapshotter.before_setup(run_snapshots, is_start=is_start)
     snapshots.done.append("set-up")
     snapshotter.after_setup(run_snapshots)
@@ -64,10 +61,10 @@ def test_the_set_up_runs_in_the_tree_of_the_start(
     ids=["nothing that changes files", "a shell whose children ended with the step", "none was kept so far"],
 )
 def test_the_end_of_a_step_is_kept_where_the_tree_may_have_changed(
-    tools: tuple[str, ...], problem: str, takes: int, tmp_path: Path
+    tools: tuple[str, ...], problem: str, takes: int
 ) -> None:
     snapshots = CountedSnapshots(problem=problem)
-    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal(), tmp_path)
+    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal())
     snapshotter.before_setup(RunSnapshots(), is_start=True)
     snapshots.done.clear()
     for tool in tools:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.trigger import Trigger
+from stepflow.run.workspace import open_workspace
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock
@@ -36,11 +40,13 @@ def run_cases() -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What is left of a run. `live` holds the entries as they were handed out while it went on."""
+    """What is left of a run. `worked` is its workspace as it was at the end, and `live` holds the entries as they were
+    handed out while it went on."""
 
     case: Path
     scenario: Scenario
     checkout: Path
+    worked: Path
     folder: Path
     prepared: Prepared
     result: AgentResult
@@ -78,17 +84,31 @@ def play_case(case: Path, folder: Path) -> Played:
     )
     live: list[Entry] = []
     clock = StillClock()
-    prepared = prepare_run(request, now=clock.now())
-    result = drive_run(prepared, clock=clock, cancellation=Cancellation(), listeners=(live.append,))
+    with prepared_in_workspace(request, now=clock.now(), worked=folder / "worked") as prepared:
+        result = drive_run(prepared, clock=clock, cancellation=Cancellation(), listeners=(live.append,))
     return Played(
         case=case,
         scenario=scenario,
         checkout=request.root,
+        worked=folder / "worked",
         folder=request.folder,
         prepared=prepared,
         result=result,
         live=live,
     )
+
+
+@contextmanager
+def prepared_in_workspace(request: RunRequest, *, now: float, worked: Path) -> Iterator[Prepared]:
+    """A run that is ready to be driven in its workspace; what that is at the end of the block is moved to `worked`."""
+    with open_workspace(request) as workspace:
+        prepared = prepare_run(workspace.request, now=now)
+        workspace.fill(prepared, Cancellation())
+        try:
+            yield prepared
+        finally:
+            shutil.rmtree(worked, ignore_errors=True)
+            shutil.move(prepared.request.root, worked)
 
 
 def make_checkout(case: Path, data: dict, root: Path) -> Path:

@@ -65,12 +65,13 @@ def check_expectation(played: Played) -> None:
     if expect.validators is not None:
         assert validators_of(played) == expect.validators
     for path, text in (expect.files or {}).items():
-        assert file_text(played.checkout / path) == text
+        assert file_text(played.worked / path) == text
 
 
 def check_golden_journal(played: Played) -> None:
     """The journal is the golden one, line by line."""
-    names = {str(played.checkout): "<checkout>", str(played.folder): "<run>"}
+    places = {played.prepared.request.root: "workspace", played.checkout: "checkout", played.folder: "run"}
+    names = {str(path): f"<{name}>" for path, name in places.items()}
     lines = masked_lines(played.journal.read_text(encoding="utf-8").splitlines(), names)
     if ACCEPT:
         played.golden.write_text("\n".join(lines) + "\n", encoding="utf-8")

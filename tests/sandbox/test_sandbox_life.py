@@ -231,14 +231,12 @@ def test_everything_dies_with_a_parent_that_is_killed(parent, how):
 @pytest.mark.parametrize("how", ["idle", "busy"])
 def test_an_interrupted_call_leaves_a_toolbox_that_closes_within_two_seconds(parent, checkout, how):
     process, supervisor, pid = parent(how)
-    owner = checkout.parent.stat().st_uid
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     word, seconds = process.stdout.readline().split()
     assert (word, float(seconds) < 2) == ("closed", True)
     assert not alive(supervisor)
     assert not alive(pid)
-    assert {path.lstat().st_uid for path in checkout.rglob("*")} == {owner}
     assert process.wait(5) == 0
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from toolbox_world import git
+from toolbox_world import AS_ROOT, git
 
 from stepflow.domain.checkout import BundleInfo, DiffStat, LineCounts
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.workspace import give_to
 
 
 def bundle(box, base: str, max_bytes: int = 10**7) -> tuple[BundleInfo | None, bytes]:
@@ -124,6 +125,8 @@ class TestBundle:
         changes = DiffStat(files=added, count=2, added=2, removed=0)
         assert info == BundleInfo(commits=2, commit=state.commit, tree=state.tree, size=len(data), changes=changes)
         box.toolbox.close()
+        if AS_ROOT:
+            give_to(box.checkout, 0, 0)
         clone = open_folder / "clone"
         git(open_folder, "clone", "--quiet", "--bare", str(box.checkout), str(clone))
         (open_folder / "b").write_bytes(data)

@@ -193,12 +193,11 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match=r"the parent in /proc, .*; the parent's memory, "):
             report.demand(Isolation.BEST_EFFORT)
 
-    def test_without_a_group_of_its_own_the_checkouts_group_opens_the_docker_socket(
-        self, own_user, checkout, start, outside, open_folder
+    def test_without_a_group_of_its_own_the_parents_group_opens_the_docker_socket(
+        self, own_user, start, outside, open_folder
     ):
-        os.chown(checkout, -1, 4321)
         box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"gid"}))
-        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=4321):
+        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=os.getgid()):
             assert "the docker socket" in reached(try_canaries(box.toolbox, outside))
 
     def test_without_an_environment_of_its_own_the_parents_variables_are_seen(
@@ -283,8 +282,8 @@ class TestWhatItLeavesBehind:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.parametrize("moment", ["canary", "reached"], ids=["while it plants", "while it tries"])
     def test_everything_is_as_before_when_a_signal_ends_it(self, own_user, start, outside, open_folder, moment):
-        before = everything_below(open_folder)
         box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}))
+        before = everything_below(open_folder)
         folder = Path(outside.environment["RUNNER_TEMP"])
 
         class Stopped(BaseException):

@@ -17,10 +17,10 @@ from stepflow.domain.run import FollowUp
 from stepflow.domain.visible_text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
-from stepflow.run.head import find_git_folders
 from stepflow.run.resume import NEVER, look_into
 from stepflow.run.subject.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.trigger import Skip
+from stepflow.sandbox.host_git import head_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,7 +191,7 @@ def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account)
 
 
 def _demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
-    branch, commit = request.trigger.default_branch, find_git_folders(request.root).head()
+    branch, commit = request.trigger.default_branch, head_commit(request.root)
     if not commit or not reader.contains(branch, commit):
         raise InputError(
             f"The checkout is not of the default branch {branch}, where a run on a pull request takes its agent from.",

@@ -6,7 +6,7 @@ The driver, the tests and the documentation read the same list.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: The parent's own: it makes itself undumpable before anything else is started.
 CLOSED_PARENT = "closed parent"
@@ -21,8 +21,8 @@ class Attack:
     It succeeded when `says` is in the last answer, or when the driver's look named `seen` says so.
 
     `stopped_by` names what stops it, each by itself; a name such as `uid+gid` is a barrier that takes both layers.
-    `with_root` is the same for a checkout that belongs to root, where that differs. `perhaps` are layers that it takes
-    as well on some machines. Not `everywhere`: some kernels do not know what it asks for.
+    `perhaps` are layers that it takes as well on some machines. Not `everywhere`: some kernels do not know what it
+    asks for.
     """
 
     name: str
@@ -32,15 +32,13 @@ class Attack:
     says: str = ""
     seen: str = ""
     stopped_by: tuple[str, ...] = ()
-    with_root: tuple[str, ...] = field(default=())
     perhaps: tuple[str, ...] = ()
     everywhere: bool = True
 
-    def comes_through(self, off: Collection[str], *, root: bool = False) -> bool:
+    def comes_through(self, off: Collection[str]) -> bool:
         """Whether it must succeed when these layers are off."""
         gone = {*off, *(NEEDS_NO_NEW_PRIVS if "no_new_privs" in off else ())}
-        barriers = self.with_root if root and self.with_root else self.stopped_by
-        return all(gone & set(barrier.split("+")) for barrier in barriers)
+        return all(gone & set(barrier.split("+")) for barrier in self.stopped_by)
 
 
 def _attack(name: str, case: int, words: str, **more: object) -> Attack:
@@ -82,8 +80,7 @@ _FILES = (
         4,
         "append_files.sh",
         seen="command_files_changed",
-        stopped_by=("landlock",),
-        with_root=("landlock", "uid"),
+        stopped_by=("landlock", "uid"),
     ),
     _attack(
         "read a file that only root may read", 7, "read_files.sh /etc/only-root", says="{root}", stopped_by=("uid",)
@@ -313,7 +310,7 @@ _SOCKETS = (
 _ATTRIBUTES = (
     *(
         _attack(
-            f"leave an access control list on the checkout: {kind}",
+            f"leave an access control list on the workspace: {kind}",
             35,
             f"attributes.py {kind} . .git",
             says="an attribute was set",
@@ -327,8 +324,7 @@ _ATTRIBUTES = (
             35,
             f"attributes.py '{kind}' /github/workflow/event.json",
             says="an attribute was set",
-            stopped_by=("seccomp",),
-            with_root=("seccomp", "uid"),
+            stopped_by=("seccomp", "uid"),
         )
         for kind in ("attribute", "attribute of a link")
     ),

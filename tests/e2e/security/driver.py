@@ -30,8 +30,10 @@ from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import close_process
 from stepflow.sandbox.options import ProcessLimits, ToolboxOptions
+from stepflow.sandbox.workspace import make_workspace, remove_folder
 
-WORKSPACE = Path("/github/workspace")
+CHECKOUT = Path("/github/workspace")
+WORKSPACE = Path("/tmp/attacked/checkout")
 OTHER_RUN = Path("/tmp/other-run")
 COMMAND_FILES = Path("/github/file_commands")
 CANARIES = (
@@ -200,6 +202,9 @@ class Configuration:
             limits=ProcessLimits(processes=1000, file_bytes=64 << 20),
             disabled_layers=frozenset(self.disabled),
         )
+        remove_folder(WORKSPACE)
+        WORKSPACE.parent.mkdir(mode=0o711, exist_ok=True)
+        make_workspace(CHECKOUT, WORKSPACE)
         return Toolbox.start(WORKSPACE, options=options)
 
 
@@ -207,7 +212,7 @@ def main() -> None:
     """Print the matrix."""
     order = json.loads(sys.argv[1])
     os.environ["PATH"] = f"{WORKSPACE}/node_modules/.bin:{os.environ['PATH']}"
-    info = WORKSPACE.stat()
+    info = CHECKOUT.stat()
     around = Surroundings((info.st_uid, info.st_gid))
     memory = bytearray(str(around.facts["memory"]).encode())
     matrix = {name: _try_all(around, Configuration(**given)) for name, given in order.items()}

@@ -24,7 +24,7 @@ from tests.servers.registries import Registries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.e2e.hosted_runner import Ended
+    from tests.e2e.hosted_runner import Ended, HostedRunner
     from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
@@ -65,12 +65,11 @@ class Internet:
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def come_in(self, checkout: Path, over: threading.Event) -> None:
-        """Connect to the port that the tools have written down in the checkout."""
-        file = checkout / "listens-here"
+    def come_in(self, runner: HostedRunner, over: threading.Event) -> None:
+        """Connect to the port that the tools have written down in the workspace."""
         while not over.wait(0.05):
-            if file.exists():
-                with suppress(OSError), socket.create_connection(("127.0.0.1", int(file.read_text())), 2) as end:
+            if port := runner.read_in_workspace("listens-here"):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), 2) as end:
                     end.sendall(b"from outside")
                     self.arrived.append("a local program in the sandbox")
                 return
@@ -135,7 +134,7 @@ def held(new_world: Callable[[], World]) -> Held:
             "setup": f"{certificate}\n{pip}",
         }
         over = threading.Event()
-        local_program = threading.Thread(target=outside.come_in, args=(runner.root / "workspace", over))
+        local_program = threading.Thread(target=outside.come_in, args=(runner, over))
         local_program.start()
         with runner.started(given, event_name="issues", volumes=EXPLOITS, options=HERE) as process:
             ended = runner.finish(process, timeout=200)

@@ -137,10 +137,8 @@ def test_none_of_the_runners_files_was_written_by_the_tools(tried: Tried) -> Non
     assert "stolen" not in tried.ended.outputs
 
 
-def test_no_hook_ran_with_a_secret_and_no_configuration_stayed(tried: Tried) -> None:
-    assert tried.runner.configuration() == tried.runner.configuration_at_start
-    hooks = tried.runner.root / "workspace/.git/hooks"
-    assert not any((hooks / name).exists() for name in ("pre-commit", "pre-push", "post-checkout"))
+def test_nothing_of_the_run_is_in_the_checkout(tried: Tried) -> None:
+    assert tried.runner.changes() == []
 
 
 @contextmanager

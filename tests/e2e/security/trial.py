@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.hosted_runner import HostedRunner
+from tests.e2e.hosted_runner import DOCKER_GID, HostedRunner
 from tests.e2e.script import CHECKOUT_CREDENTIAL, EVENT_CANARY
 from tests.e2e.security.attacks import CLOSED_PARENT
 
@@ -63,7 +63,8 @@ def run_driver(
     """Run every attack in every configuration; `options` are the engine's."""
     mounts = {str(source): target for source, target in runner.mounts().items()}
     mounts |= {str(HERE / "exploits"): "/opt/exploits:ro", str(HERE): "/driver:ro"}
-    command = ["docker", "run", "--rm", "--name", runner.name, "--network=host", *options]
+    # The container's root is in the group of the engine's socket, so that it takes the layer `gid` to keep tools out.
+    command = ["docker", "run", "--rm", "--name", runner.name, "--network=host", f"--group-add={DOCKER_GID}", *options]
     command += [f"--volume={source}:{target}" for source, target in mounts.items()]
     command += [f"--env={name}={value}" for name, value in _CANARIES.items()]
     command += ["--entrypoint=/opt/stepflow/bin/python", runner.image, "-I", "/driver/driver.py"]

@@ -1,5 +1,4 @@
-"""Copies of the repository, so that its files and branches stay as they are: for a run at a terminal, on a branch of
-its own, and for what only tries something (cli.md "run", "rehearse")."""
+"""Where a run works: a workspace made from the user's checkout, which stays as it is."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up
 from stepflow.run.subject.issue import present_url
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
-from stepflow.sandbox.credentials.survey import entry_of
-from stepflow.sandbox.local_branch import clone_history, fetch_branch, local_branch
+from stepflow.sandbox.host_git import ask_git
+from stepflow.sandbox.local_branch import bring_branch, checked_out, local_branch, move_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
+from stepflow.sandbox.work_commits import commit_everything, start_branch
+from stepflow.sandbox.workspace import GIT, make_workspace, temporary_folder, write_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from stepflow.run.clock import Cancellation
@@ -29,44 +29,63 @@ if TYPE_CHECKING:
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.options import ToolboxOptions
 
-GIT, AGENTS = ".git", ".agent"
+AGENTS = ".agent"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepositoryCopy:
-    """A copy of the user's `repository` in a folder of its own. `request` is the run in it, with its `programs`."""
+class Workspace:
+    """A place for the run's files, empty until `fill`. `request` is the run in it, with its `programs`;
+    `before` is the branch that the user's repository had checked out."""
 
     request: RunRequest
-    repository: Path
     programs: tuple[Path, ...]
+    before: str
 
-    def fill(self, prepared: Prepared, cancellation: Cancellation) -> tuple[str, ...]:
-        """Copy the repository and begin the run's branch. Gives the files whose uncommitted changes stay behind.
-        Signals stay held at the end."""
-        request, resumed_run, copy = prepared.request, prepared.resumed_run, prepared.request.root
-        follow_up = request.follow_up
-        begins = follow_up.head if follow_up else "HEAD"
-        commit = resumed_run.started.base_commit if resumed_run else begins
+    def fill(
+        self, prepared: Prepared, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
+    ) -> tuple[str, ...]:
+        """Copy the checkout, and begin the run's branch where it has one. Gives the files whose uncommitted changes
+        stay behind. What takes long is said by `note`. Signals stay held at the end."""
+        request, follow_up = prepared.request, prepared.request.follow_up
+        cancellation.hold()
         with cancellation.obeyed():
-            copy_checkout(self.repository, copy, history=follow_up is None)
-            copy_environments(self.programs, self.repository, copy)
+            make_workspace(
+                request.checkout,
+                request.root,
+                without=request.login_files,
+                with_history=follow_up is None,
+                note=note,
+            )
+            copy_environments(self.programs, request.checkout, request.root)
             if follow_up:
-                fetch_history(request, commit, follow_up.base, copy / GIT)
-            elif not (copy / GIT).exists():
-                clone_history(self.repository, copy / GIT)
-        with (
-            request.without_credentials(),
-            Toolbox.start(copy, options=options_at_root(request)) as toolbox,
-            cancellation.obeyed(),
-        ):
-            left_behind = start_branch(toolbox, branch_of(prepared), commit)
+                history = request.root.with_name("history")
+                fetch_history(request, first_commit(prepared), follow_up.base, history)
+                write_repository(history, request.root / GIT)
+        if not (follow_up or request.own_branch):
+            return ()
+        with Toolbox.start(request.root, options=options_at_root(request)) as toolbox, cancellation.obeyed():
+            left_behind = start_branch(toolbox, branch_of(prepared), first_commit(prepared))
         # The agents are read where they are.
         return tuple(name for name in left_behind if not name.startswith(f"{AGENTS}/"))
 
-    def fetch(self, prepared: Prepared) -> str:
-        """Bring the commits of the run into the user's repository, as a new branch; its name, empty without commits."""
+    def bring_back(self, prepared: Prepared) -> tuple[str, bool]:
+        """Bring the commits of the run into the user's repository: to the branch that is checked out for a run
+        `in_place`, where that still stands where it stood, else as a new branch. Gives the branch, empty without
+        commits, and whether it was moved."""
         bundle = bundle_of(prepared.request)
-        return fetch_branch(self.repository, bundle, branch_of(prepared)) if bundle else ""
+        if bundle is None:
+            return "", False
+        request = prepared.request
+        if request.in_place and (moved := move_branch(request.checkout, bundle, self.before)):
+            return moved, True
+        return bring_branch(request.checkout, bundle, branch_of(prepared)), False
+
+
+def first_commit(prepared: Prepared) -> str:
+    """The commit at which the run begins."""
+    if prepared.resumed_run:
+        return prepared.resumed_run.started.base_commit
+    return prepared.request.follow_up.head if prepared.request.follow_up else "HEAD"
 
 
 def bundle_of(request: RunRequest) -> Path | None:
@@ -124,21 +143,23 @@ def demand_repository(root: Path) -> None:
     if os.path.lexists(root / GIT):
         return
     hint = "Name the repository with --repo. In a new folder: run `git init` and commit what is there."
-    if (top := entry_of(root).parent) != root:
-        hint = f"Give `--repo {top} --working-directory {root.relative_to(top)}` for a run in a folder of a repository."
+    if top := ask_git(root, "rev-parse", "--show-cdup", may_fail=True):
+        above = (root / top).resolve()
+        hint = f"Give `--repo {above} --working-directory {root.relative_to(above)}` for a run in a folder of it."
     raise InputError(f"{root} is not the top folder of a git repository, and a run works on a branch.", hint=hint)
 
 
 @contextmanager
-def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
-    """A place for the copy, with nothing in it; it is removed with all that is there."""
+def open_workspace(request: RunRequest) -> Iterator[Workspace]:
+    """A place for the run's workspace; it is removed with all that is there."""
     root = request.root.resolve()
-    demand_repository(root)
+    if request.own_branch or request.in_place:
+        demand_repository(root)
     programs = request.programs
-    with copy_folder() as folder:
+    with temporary_folder(root) as folder:
         copy = folder / "checkout"
         copied = replace(request, root=copy, source=root, programs=programs and programs_of_copy(programs, root, copy))
-        yield RepositoryCopy(request=copied, repository=root, programs=programs or ())
+        yield Workspace(request=copied, programs=programs or (), before=checked_out(root) if request.in_place else "")
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
@@ -151,17 +172,15 @@ def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
 
 @contextmanager
 def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
-    """The checkout as it is now, all of it committed, as a copy without credentials. Signals stay held at the end."""
-    with copy_folder() as folder:
+    """The checkout as it is now, all of it committed, as a copy. Signals stay held at the end."""
+    with temporary_folder(request.root) as folder:
         copy = folder / "checkout"
-        copy_checkout(request.root, copy)
+        make_workspace(request.root, copy, without=request.login_files)
         cancellation.hold()
-        # The runner's own files of credentials are away as well, as long as any tool in the copy lives.
-        with request.without_credentials(copy):
-            copied = replace(request, root=copy)
-            with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
-                commit_everything(toolbox)
-            yield copy
+        copied = replace(request, root=copy)
+        with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
+            commit_everything(toolbox)
+        yield copy
 
 
 @contextmanager

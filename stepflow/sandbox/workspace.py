@@ -1,0 +1,312 @@
+"""A run's own workspace: the files of a checkout and a `.git` that is written anew, so that no tool ever touches the
+checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.errors import BoundaryError, InputError
+from stepflow.sandbox.git_settings import read_settings, settings_of_copy
+from stepflow.sandbox.host_git import ask_git
+from stepflow.sandbox.identity import closed_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+GIT = ".git"
+ALTERNATES = "objects/info/alternates"
+#: After so long a copy that still goes on is told.
+SLOW_SECONDS = 2.0
+#: What of a git folder is a repository's state, beside HEAD, its refs and its settings.
+_STATE = ("index", "shallow", "info/exclude", "info/attributes", "info/sparse-checkout", "lfs/objects")
+#: Hooks run where commits are made, in the sandbox; samples have a dot in their names.
+_HOOKS = "hooks"
+#: Modes, times and links stay. What root copies belongs to root, who may not even be allowed to give it away.
+_COPY = ("cp", "-a", "--no-preserve=ownership") if os.geteuid() == 0 else ("cp", "-a")
+#: So many names are given to one program.
+_MOST_NAMES = 1000
+_VANISHED = "No such file or directory"
+_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - only where the usual place lies in the checkout
+
+
+@contextlib.contextmanager
+def temporary_folder(beside: Path) -> Iterator[Path]:
+    """A folder outside the checkout `beside`, which the tools' user can walk; removed at the end with all that tools
+    left in it."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    places = (usual, *(Path(place) for place in _PLACES))
+    outside = (place for place in places if not place.is_relative_to(beside.resolve()) and os.access(place, os.W_OK))
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-workspace-", dir=next(outside, usual))).resolve()
+    try:
+        if os.geteuid() == 0:
+            # Only for a root parent the tools are somebody else; nobody else's files are for others to read.
+            folder.chmod(0o711)
+        yield folder
+    finally:
+        if os.getpid() != 1:
+            # A container goes with its first process, and a cancelled job has no time to wait for this.
+            remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with everything in it, whatever tools have left there; what cannot be removed stays."""
+    remove = ["rm", "-rf", "--", str(folder)]
+    if subprocess.run(remove, capture_output=True, check=False).returncode:  # noqa: S603 - fixed words and a path of ours
+        # Its owner may have closed folders to itself.
+        subprocess.run(["chmod", "-R", "u+rwx", "--", str(folder)], capture_output=True, check=False)  # noqa: S603, S607
+        subprocess.run(remove, capture_output=True, check=False)  # noqa: S603
+
+
+def give_to(folder: Path, uid: int, gid: int) -> None:
+    """Let everything in the folder belong to this user."""
+    _run("chown", "-Rh", f"{uid}:{gid}", "--", str(folder))
+
+
+@contextlib.contextmanager
+def given_back(folder: Path) -> Iterator[None]:
+    """A folder of the caller's belongs to its owner again when the block ends."""
+    owner = folder.stat()
+    try:
+        yield
+    finally:
+        if os.geteuid() == 0:
+            give_to(folder, owner.st_uid, owner.st_gid)
+
+
+def make_workspace(
+    checkout: Path,
+    workspace: Path,
+    *,
+    without: Iterable[Path] = (),
+    with_history: bool = True,
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Copy files, links and modes, those that git ignores too, and write each `.git` anew.
+
+    `without` are paths of the checkout to leave out: files to log in by. Without `with_history` the checkout's own
+    `.git` is left out. What takes longer than two seconds is said by `note`. Raises `InputError` where that cannot be
+    done.
+    """
+    source = checkout.resolve()
+    try:
+        _copy_files(source, workspace, note)
+        for path in without:
+            (workspace / path).unlink(missing_ok=True)
+        for path in _found_in(workspace):
+            if path.name == GIT:
+                _rewrite_repository(source / path.relative_to(workspace), path)
+            else:
+                _keep_inside(path, source, workspace)
+        if with_history and os.path.lexists(source / GIT):
+            _write_repository(_find_repository(source, source / GIT), workspace / GIT, borrow=True)
+    except BoundaryError as exc:
+        raise InputError(
+            f"The repository {checkout} cannot be copied: {exc.message}",
+            hint="Correct what git complains of, or check the repository out again.",
+        ) from exc
+    except OSError as exc:
+        raise InputError(
+            f"The checkout {checkout} cannot be copied: {exc.strerror or exc}: {exc.filename or workspace}.",
+            hint="Make the file readable, or remove it; and see whether there is room for temporary files.",
+        ) from exc
+
+
+def size_of_files(checkout: Path) -> int:
+    """The bytes on the disk of everything that a workspace copies, but for git's own folder."""
+    names = [str(path) for path in checkout.iterdir() if path.name != GIT]
+    parts = (names[begin : begin + _MOST_NAMES] for begin in range(0, len(names), _MOST_NAMES))
+    lines = [line for part in parts for line in _try("du", "-sk", "--", *part).stdout.splitlines()]
+    return 1024 * sum(int(line.split("\t")[0]) for line in lines)
+
+
+def _copy_files(source: Path, workspace: Path, note: Callable[[str], None]) -> None:
+    workspace.mkdir()
+    names = sorted(entry.name for entry in os.scandir(source) if entry.name != GIT)
+    for begin in range(0, len(names), _MOST_NAMES):
+        _copy([source / name for name in names[begin : begin + _MOST_NAMES]], workspace, note)
+    shutil.copystat(source, workspace)
+
+
+def _copy(paths: Sequence[Path], into: Path, note: Callable[[str], None] = lambda _: None) -> None:
+    """Copy with modes, times and links, and without a second block on the disk where the file system can. What
+    vanishes meanwhile is left out: somebody else may work there."""
+    words = (*_COPY, "--", *map(str, paths), str(into))
+    done = _try(*words, when_slow=lambda: note(f"The checkout is being copied to {into}; this may take a while."))
+    complaints = [line for line in done.stderr.splitlines() if _VANISHED not in line]
+    if done.returncode and complaints:
+        raise InputError(
+            f"The checkout cannot be copied to {into}: {complaints[0].removeprefix('cp: ')}.",
+            hint="Make the file readable, or remove it; and see whether there is room for temporary files "
+            "(TMPDIR says where they are).",
+        )
+
+
+def _found_in(workspace: Path) -> list[Path]:
+    """Every `.git`, and every link."""
+    words = ("find", str(workspace), "-name", GIT, "-prune", "-print0", "-o", "-type", "l", "-print0")
+    return [Path(name) for name in _run(*words).split("\0") if name]
+
+
+def _keep_inside(link: Path, source: Path, workspace: Path) -> None:
+    """A link by its full path into the checkout would lead from the workspace back to it. One that git tracks stays
+    what the commit says."""
+    target = link.readlink()
+    if target.is_absolute() and target.is_relative_to(source):
+        name = str(link.relative_to(workspace))
+        if ask_git(source, "ls-files", "--", f":(literal){name}", may_fail=True):
+            return
+        up = [".."] * (len(link.relative_to(workspace).parts) - 1)
+        link.unlink()
+        link.symlink_to(Path(*up) / target.relative_to(source))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Repository:
+    """A repository of the checkout: its work tree, the folder with its HEAD, and the one that worktrees share."""
+
+    top: Path
+    folder: Path
+    common: Path
+
+    def ask(self, *words: str, may_fail: bool = False) -> str:
+        return ask_git(self.top, *words, may_fail=may_fail, git_dir=self.folder)
+
+    def file(self, name: str) -> Path:
+        """Where the repository keeps this file of its state."""
+        return next((folder / name for folder in (self.folder, self.common) if (folder / name).exists()), Path())
+
+
+def _find_repository(top: Path, entry: Path) -> _Repository:
+    said = ask_git(top, "rev-parse", "--absolute-git-dir", "--git-common-dir", git_dir=entry).split("\n")
+    folder = Path(said[0]).resolve()
+    return _Repository(top=top, folder=folder, common=(top / said[1]).resolve())
+
+
+def _rewrite_repository(original: Path, copy: Path) -> None:
+    """A repository in the repository, such as a submodule, gets a `.git` folder of its own; what only looks like one is
+    left out."""
+    try:
+        repository = _find_repository(original.parent, original)
+    except BoundaryError:
+        repository = None
+    if copy.is_dir() and not copy.is_symlink():
+        remove_folder(copy)
+    else:
+        copy.unlink()
+    if repository:
+        _write_repository(repository, copy, borrow=False)
+
+
+def write_repository(history: Path, target: Path) -> None:
+    """A `.git` for a workspace, with this history."""
+    _write_repository(_find_repository(history, history), target, borrow=True)
+
+
+def _write_repository(repository: _Repository, target: Path, *, borrow: bool) -> None:
+    """Write a repository's state and nothing else of what its folder holds: no login, no program."""
+    for name in ("info", "objects/info", "objects/pack", "refs"):
+        (target / name).mkdir(parents=True)
+    (target / "config").write_text(
+        settings_of_copy(read_settings(repository.top, git_dir=repository.folder)), "utf-8", "surrogateescape"
+    )
+    _write_refs(repository, target)
+    for name in _STATE:
+        file = repository.file(name)
+        if file.name:
+            (target / name).parent.mkdir(exist_ok=True)
+            _run(*_COPY, "--", str(file), str(target / name))
+    for shared in repository.folder.glob("sharedindex.*"):
+        _run(*_COPY, "--", str(shared), str(target / shared.name))
+    _copy_hooks(repository.common / _HOOKS, target / _HOOKS)
+    folders = object_folders(repository.common / "objects")
+    if borrow and all(map(_is_open_to_others, folders)):
+        (target / ALTERNATES).write_text("".join(f"{folder}\n" for folder in folders), "utf-8", "surrogateescape")
+    else:
+        for folder in folders:
+            _run(*_COPY, "--", f"{folder}/.", str(target / "objects"))
+        (target / ALTERNATES).unlink(missing_ok=True)
+
+
+def _write_refs(repository: _Repository, target: Path) -> None:
+    branch = repository.ask("symbolic-ref", "--quiet", "HEAD", may_fail=True)
+    head = f"ref: {branch}" if branch else repository.ask("rev-parse", "--verify", "HEAD")
+    (target / "HEAD").write_text(f"{head}\n", "utf-8", "surrogateescape")
+    packed: list[str] = []
+    listed = repository.ask("for-each-ref", "--format=%(objectname) %(refname) %(symref)")
+    for commit, name, leads_to in (line.split(" ") for line in listed.splitlines()):
+        if leads_to:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_text(f"ref: {leads_to}\n", "utf-8", "surrogateescape")
+        else:
+            packed.append(f"{commit} {name}\n")
+    (target / "packed-refs").write_text("".join(packed), "utf-8", "surrogateescape")
+
+
+def _copy_hooks(hooks: Path, target: Path) -> None:
+    target.mkdir()
+    if programs := [path for path in hooks.glob("*") if "." not in path.name and path.is_file()]:
+        _copy(programs, target)
+
+
+def object_folders(objects: Path) -> tuple[Path, ...]:
+    """A repository's folder of objects and those that it borrows from, however many hands they have gone through."""
+    found: dict[Path, None] = {}
+    waiting = [objects.resolve()]
+    while waiting:
+        folder = waiting.pop()
+        if folder not in found and folder.is_dir():
+            found[folder] = None
+            file = folder / "info/alternates"
+            lines = file.read_text("utf-8", "surrogateescape").splitlines() if file.is_file() else ()
+            waiting += [(folder / line).resolve() for line in lines if line and not line.startswith("#")]
+    return tuple(found)
+
+
+def _is_open_to_others(objects: Path) -> bool:
+    """Whether the tools' user can read the objects where they are."""
+    if os.geteuid() != 0:
+        return True
+    files = (file for folder in ("pack", "info") for file in (objects / folder).glob("*"))
+    return closed_folder(objects, -1) is None and all(file.stat().st_mode & stat.S_IROTH for file in files)
+
+
+def _run(*words: str) -> str:
+    done = _try(*words)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise OSError(said[0].removeprefix(f"{words[0]}: ") if said else f"{words[0]} failed")
+    return done.stdout
+
+
+def _try(*words: str, when_slow: Callable[[], None] = lambda: None) -> subprocess.CompletedProcess[str]:
+    with subprocess.Popen(  # noqa: S603 - fixed programs, no shell
+        words,
+        env={**os.environ, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as process:
+        try:
+            output = _output_of(process, when_slow)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, *output)
+
+
+def _output_of(process: subprocess.Popen[str], when_slow: Callable[[], None]) -> tuple[str, str]:
+    try:
+        return process.communicate(timeout=SLOW_SECONDS)
+    except subprocess.TimeoutExpired:
+        when_slow()
+        return process.communicate()
