@@ -5,6 +5,7 @@ The copy is a file without a name that only the supervisor holds open, so no too
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -20,6 +21,7 @@ from .paths import Key, Refusal, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
 _MOST_ENTRIES = 1_000_000
 _PIECE = 1024 * 1024
 _WIPE_SECONDS = 300.0
@@ -156,6 +158,24 @@ class Baseline:
         named = [f"{self._folders[folder]}/{below} ({state})" for (folder, _, below), state in parts]
         more = len(named) - _MOST_NAMED
         return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+class SharedMemory:
+    """What stands in /dev/shm as it was when this was made. For a user whom nobody else is."""
+
+    def __init__(self) -> None:
+        self._known = self._names()
+
+    def restore(self) -> None:
+        """Remove what is new and this user's."""
+        for name in self._names() - self._known:
+            with contextlib.suppress(OSError):
+                _remove(os.path.join(_SHARED_MEMORY, name))
+
+    def _names(self) -> frozenset[str]:
+        with contextlib.suppress(OSError):
+            return frozenset(os.listdir(_SHARED_MEMORY))
+        return frozenset()
 
 
 def _fact(info: os.stat_result, now_ns: int) -> Fact:

@@ -311,13 +311,18 @@ class TreeWatch:
         self._start = replace(start, excused=excused)
         return replace(look, tracked=self._not_excused(look.tracked), untracked=self._not_excused(look.untracked))
 
-    def look(self, commit: str = "") -> Look:
-        """Compare the work tree with the commit, by default HEAD's. Raises `Refusal`."""
-        start = self._start or self._begun()
+    def head(self) -> str:
+        """HEAD's commit. Raises `Refusal`."""
         check_repository_fingerprint(self._repository.top, self._fingerprint)
-        head = self._repository.head()
+        return self._repository.head()
+
+    def look(self, commit: str = "", *, objects: Repository | None = None) -> Look:
+        """Compare the work tree with the commit, by default HEAD's, whose `objects` may be those of another repository.
+        Raises `Refusal`."""
+        start = self._start or self._begun()
+        head = self.head()
         against = commit or head
-        with engine_git(self._children, self._repository, against, settings=start.settings) as own:
+        with engine_git(self._children, objects or self._repository, against, settings=start.settings) as own:
             rules = self._rules = _read_commit(own, against, start, self._rules)
             tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
             tracked = [self._difference(state, path) for state, path in _changed(own)]

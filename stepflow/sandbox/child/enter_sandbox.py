@@ -230,7 +230,7 @@ def _change_user(config: SandboxConfig) -> None:
                 os.setgroups([])
         return
     # Only the real and the saved user decide who may send signals: as the guard user the supervisor is out of
-    # reach of the tools, while its effective user, theirs, lets it work in the checkout and end what they start.
+    # reach of the tools, while its effective user, theirs, lets it work in the workspace and end what they start.
     guard = config.uid if config.guard_uid is None else config.guard_uid
     try:
         os.setgroups(config.groups)
@@ -241,7 +241,7 @@ def _change_user(config: SandboxConfig) -> None:
 
 
 def _check_reach(checkout: str) -> None:
-    """The checkout must be reachable by its own path: git and most tools ask for that."""
+    """The workspace must be reachable by its own path: git and most tools ask for that."""
     user = os.geteuid()
     try:
         same = os.path.samestat(os.stat(checkout), os.stat("."))

@@ -33,6 +33,7 @@ _LONGEST = 8192
 _LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
+_BRANCH = re.compile(r"refs/heads/[\w./+@-]{1,250}")
 _LISTING_BYTES = 32 * 1024 * 1024
 #: More changed files than this are not looked at one by one: trees that hold one another make any number of them out of
 #: a few bytes.
@@ -163,6 +164,11 @@ class Repository:
         if not COMMIT.fullmatch(commit):
             raise Refusal("there is no commit yet")
         return commit
+
+    def branch(self) -> str:
+        """The full name of the branch that HEAD stands on; empty for none that this program would write."""
+        name = _small(self.folder, b"HEAD", _SMALL_FILE).strip().removeprefix(b"ref: ").decode("utf-8", "replace")
+        return name if _BRANCH.fullmatch(name) and ".." not in name else ""
 
     def _branch(self, name: bytes) -> bytes:
         if loose := _small(self.common, name, _SMALL_FILE).strip():
@@ -300,7 +306,7 @@ class TooLarge(Exception):
 class LimitedSink:
     """Hands on at most `limit` bytes. Raises `TooLarge`."""
 
-    def __init__(self, hand_on: Callable[[bytes], None], limit: int) -> None:
+    def __init__(self, hand_on: Callable[[bytes], object], limit: int) -> None:
         self._hand_on, self._limit = hand_on, limit
         self.total = 0
 

@@ -94,9 +94,9 @@ class SyscallRule:
 _IO_URING = tuple(
     SyscallRule(call=call, error=errno.ENOSYS) for call in ("io_uring_setup", "io_uring_enter", "io_uring_register")
 )
-#: Access control lists are such attributes. The user of the tools may own files outside of the checkout, and Landlock
-#: does not govern attributes; a list on the checkout would give rights there after the run. Programs that copy files
-#: (cp, tar, Python) take this error for a file system without attributes.
+#: Access control lists are such attributes. Tools without a user of their own share it with files outside of the
+#: workspace, and Landlock does not govern attributes. Programs that copy files (cp, tar, Python) take this error for a
+#: file system without attributes.
 _ATTRIBUTES = tuple(
     SyscallRule(call=call, error=errno.EOPNOTSUPP)
     for call in (

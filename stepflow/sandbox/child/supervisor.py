@@ -7,19 +7,21 @@ import os
 import signal
 import socket
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import file_tools, wire
-from .baseline import Baseline
+from .baseline import Baseline, SharedMemory
 from .child_processes import ChildProcesses, ParentGone
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
 from .file_tools import value_of
 from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, read_objects, repository_fingerprint
+from .judged_repository import JudgedRepository
 from .paths import Refusal, digests
 from .snapshots import Snapshots
 from .workers import run_worker
@@ -103,9 +105,11 @@ class _Supervisor:
         self._repository = Repository.locate(settings.checkout)
         self._fingerprint = repository_fingerprint(settings.checkout)
         self._watch = TreeWatch(self._children, self._repository, self._fingerprint) if self._repository else None
+        private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
+        self._judged = JudgedRepository(self._children, self._repository, private) if self._repository else None
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
-        private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
+        self._shared_memory: SharedMemory | None = None
         self._snapshots = Snapshots(self._children, settings.checkout, private)
         #: What the engine asks, beside tools; each may raise `Refusal` or `OSError` with the reason.
         self._operations: Mapping[str, Callable[[dict[str, Any]], dict[str, object]]] = {
@@ -159,15 +163,20 @@ class _Supervisor:
             return {"text": f"{name}: {exc}", "is_error": True}
 
     def _command(self, request: dict[str, Any]) -> dict[str, object]:
-        """A command that checks meets HOME and TMPDIR as `setup` left them, and no byte code but what it compiles."""
+        """A command that checks meets HOME, TMPDIR and shared memory as `setup` left them, git's own files as they were
+        then beside the commits of the work, and no byte code but what it compiles."""
         argv, timeout = request["argv"], request["timeout"]
         self._drop_shell()
         if not (request["checks"] and self._baseline):
             return asdict(run_command(self._children, argv, timeout, cwd=self._settings.working_directory))
         self._children.end()
         restored = self._baseline.restore()
+        if self._shared_memory:
+            self._shared_memory.restore()
         own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
-        ended = run_command(self._children, argv, timeout, extra_env=own, cwd=self._settings.working_directory)
+        judged = self._judged.in_place(_paths(self._closing.tracked)) if self._judged and self._closing else None
+        with judged or nullcontext():
+            ended = run_command(self._children, argv, timeout, extra_env=own, cwd=self._settings.working_directory)
         return {**asdict(ended), "restored": restored}
 
     def _start_server(self, request: dict[str, Any]) -> dict[str, object]:
@@ -237,11 +246,15 @@ class _Supervisor:
         match request["ask"]:
             case "begin":
                 self._baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"])
+                if self._settings.uid is not None:
+                    self._shared_memory = SharedMemory()
                 self._watching().begin()
+                if self._judged:
+                    self._judged.begin()
                 return {}
             case "closing":
                 self._closing = None
-                self._closing = look = self._watching().look()
+                self._closing = look = self._look()
                 return {
                     "commit": look.commit,
                     "tree": look.tree,
@@ -255,10 +268,16 @@ class _Supervisor:
                 work = partial(digests, self._settings.working_directory, request["patterns"])
                 return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
+    def _look(self, commit: str = "") -> Look:
+        """A look by objects that were read anew."""
+        watch = self._watching()
+        objects = self._judged.prepare(commit or watch.head()) if self._judged else None
+        return watch.look(commit, objects=objects)
+
     def _look_again(self) -> dict[str, object]:
         if self._closing is None:
             raise Refusal("the checkout could not be looked at before the checks")
-        look = self._watching().look(self._closing.commit)
+        look = self._look(self._closing.commit)
         known = {one.path for one in self._closing.untracked}
         return {
             "moved": list(look.moved_since(self._closing))[:FILES_LIMIT],

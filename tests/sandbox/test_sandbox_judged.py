@@ -1,0 +1,212 @@
+"""What a check's git says is true of the commits that are pushed, whatever tools left in their `.git`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from toolbox_world import Box, git, root_only
+
+from stepflow.domain.checkout import Closing, CommandRequest, CommandResult
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.workspace import make_workspace
+from tests.build import make_validator
+
+VALIDATOR = make_validator("any", "true")
+
+
+class Work:
+    """Tools at work in a workspace, and checks at the closings between."""
+
+    def __init__(self, toolbox: Toolbox, workspace: Path, set_up: str) -> None:
+        self.box = Box(toolbox, workspace)
+        self.tools(set_up)
+        self.guards = toolbox.guards((VALIDATOR,))
+
+    def tools(self, script: str) -> str:
+        """What a command of the tools prints."""
+        ended = self.box.sh(script)
+        assert ended.exit_code == 0, ended.stderr
+        return ended.stdout
+
+    def close(self) -> Closing:
+        """A closing begins."""
+        return self.guards.closing()
+
+    def check(self, script: str) -> CommandResult:
+        """Run a check."""
+        return self.box.toolbox.run_command(CommandRequest(argv=("sh", "-c", script), timeout=30, checks=True))
+
+    def says(self, script: str) -> list[str]:
+        """The lines that a check prints."""
+        ended = self.check(script)
+        assert ended.started, ended.error
+        return ended.stdout.splitlines()
+
+
+@pytest.fixture
+def work(checkout: Path) -> Iterator[Callable[..., Work]]:
+    """Begins it, after a `set_up`."""
+    (checkout / "lib").mkdir()
+    (checkout / "lib/code.py").write_text("broken\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message", "lib")
+    workspace = checkout.parent / "workspace"
+    make_workspace(checkout, workspace)
+    opened: list[Toolbox] = []
+
+    def begin(set_up: str = "true") -> Work:
+        opened.append(Toolbox.start(workspace))
+        return Work(opened[0], workspace, set_up)
+
+    yield begin
+    for toolbox in opened:
+        toolbox.close()
+
+
+COMMIT = "echo new > new.py; git add -A; git commit -qm work; "
+#: What tools do to their `.git`, and what a check's git must say all the same.
+LED_ASTRAY = {
+    "an emptied index": (
+        "rm .git/index; git read-tree --empty",
+        "git ls-files",
+        ["hello.txt", "lib/code.py", "new.py"],
+    ),
+    "a file that is assumed to be unchanged": (
+        "git update-index --assume-unchanged lib/code.py; echo fixed > lib/code.py",
+        "git status --porcelain",
+        [" M lib/code.py"],
+    ),
+    "a file of the same size and time": (
+        "touch -r lib/code.py ~/when; printf 'wobbly\\n' > lib/code.py; touch -r ~/when lib/code.py",
+        "git status --porcelain",
+        [" M lib/code.py"],
+    ),
+    "a rule of this clone alone": (
+        "echo '*.log' > .git/info/exclude; touch a.log",
+        "git status --porcelain",
+        ["?? a.log"],
+    ),
+    "attributes of this clone alone": ("echo '* -diff' > .git/info/attributes", "git grep -n new", ["new.py:1:new"]),
+    "another work tree": ("mkdir ~/other; git config core.worktree ~/other", "git ls-files -m", []),
+    "a program that shows differences": (
+        "git config diff.external /bin/true",
+        "git diff --stat HEAD~1 HEAD -- new.py | head -n 1",
+        [" new.py | 1 +"],
+    ),
+    "a hook": (
+        "printf '#!/bin/sh\\necho planted >&2\\ngit read-tree --empty\\n' > .git/hooks/post-index-change; "
+        "chmod +x .git/hooks/post-index-change",
+        "git update-index --refresh; git ls-files new.py",
+        ["new.py"],
+    ),
+    "another name for a commit": ("git replace HEAD HEAD~1", "git log -1 --format=%s", ["work"]),
+    "an alias": ("git config alias.st 'status --short'", "git config alias.st", []),
+}
+
+
+@pytest.mark.parametrize("case", LED_ASTRAY)
+def test_a_check_meets_the_commit_and_the_files(work, case: str) -> None:
+    planted, check, expected = LED_ASTRAY[case]
+    begun = work()
+    begun.tools(COMMIT + planted)
+    begun.close()
+    assert begun.says(check) == expected
+
+
+def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work) -> None:
+    """Git hashes no tree that it reads, and looks at the repository's own objects before it looks at borrowed ones."""
+    begun = work()
+    begun.tools(
+        "fixed=$(echo fixed | git hash-object -w --stdin); name=$(git rev-parse HEAD:lib)\n"
+        "mkdir -p .git/objects/${name%${name#??}}\n"
+        'python3 -c \'import sys, zlib; body = b"100644 code.py\\0" + bytes.fromhex(sys.argv[1]); '
+        'open(sys.argv[2], "wb").write(zlib.compress(b"tree %d\\0" % len(body) + body))\' '
+        "$fixed .git/objects/${name%${name#??}}/${name#??}\n"
+        "echo fixed > lib/code.py\n" + COMMIT.replace("-A", "new.py")
+    )
+    assert begun.tools("git show HEAD:lib/code.py") == "fixed\n", "else this shows nothing"
+    closing = begun.close()
+    assert closing.changed == ("lib/code.py",)
+    assert begun.says("git show HEAD:lib/code.py; git status --porcelain") == ["broken", " M lib/code.py"]
+
+
+def test_a_commit_whose_objects_are_not_what_their_names_say_cannot_be_checked(work) -> None:
+    begun = work()
+    begun.tools(
+        COMMIT + "name=$(git rev-parse HEAD:new.py); file=.git/objects/${name%${name#??}}/${name#??}; rm -f $file\n"
+        'python3 -c \'import sys, zlib; open(sys.argv[1], "wb").write(zlib.compress(b"blob 6\\0fixed\\n"))\' $file'
+    )
+    assert begun.close().problem
+
+
+def test_the_commits_and_the_branch_of_the_work_are_there(work) -> None:
+    begun = work()
+    begun.tools("git checkout -qb side/way; " + COMMIT)
+    begun.close()
+    assert begun.says("git branch --show-current; git log --format=%s; git status --porcelain; git fsck") == [
+        *("side/way", "work", "lib", "one"),
+    ]
+
+
+def test_what_set_up_told_git_counts(work) -> None:
+    begun = work("git config merge.ff only; printf '#!/bin/sh\\n' > .git/hooks/pre-push; touch kept; git add kept")
+    begun.tools("git config merge.ff false; rm .git/hooks/pre-push")
+    begun.close()
+    said = begun.says("git config merge.ff; ls .git/hooks; git status --porcelain")
+    assert said == ["only", "pre-push", "?? kept"]
+
+
+@pytest.mark.parametrize("setting", ["core.hooksPath .husky/_", "core.fsmonitor .husky/_/post-index-change"])
+def test_a_program_of_git_s_that_set_up_put_among_ignored_files_is_not_run(work, setting: str) -> None:
+    """Husky has its hooks there, and what is ignored is as the tools left it."""
+    begun = work(f"mkdir -p .husky/_; echo '*' > .husky/_/.gitignore; git config {setting}")
+    begun.tools(
+        COMMIT + "printf '#!/bin/sh\\ntouch ran; git -c core.hooksPath= -c core.fsmonitor= read-tree --empty\\n' "
+        "> .husky/_/post-index-change; chmod +x .husky/_/post-index-change"
+    )
+    begun.close()
+    assert begun.says("touch new.py; git status --porcelain; git ls-files new.py; ls ran") == ["new.py"]
+
+
+def test_tools_find_their_own_repository_again(work) -> None:
+    begun = work()
+    begun.tools("git config my.setting 1; git branch mine; echo x >> hello.txt; git stash -q; " + COMMIT)
+    begun.close()
+    assert begun.says("git branch --list mine; git stash list; git config my.setting") == []
+    assert begun.tools("git config my.setting; git branch --list mine; git stash list").splitlines() == [
+        *("1", "  mine", "stash@{0}: WIP on main: " + begun.tools("git log -1 --format='%h %s' HEAD~1").strip()),
+    ]
+
+
+def test_no_check_leads_the_next_one_astray(work) -> None:
+    begun = work()
+    begun.tools(COMMIT + "touch left.log")
+    begun.close()
+    begun.check(
+        "echo '*.log' > .git/info/exclude; git update-index --assume-unchanged hello.txt; git commit -qmx --allow-empty"
+    )
+    assert begun.says("git status --porcelain; git log -1 --format=%s") == ["?? left.log", "work"]
+    begun.check("rm -rf .git; touch .git")
+    assert begun.guards.look_again(VALIDATOR, passed=True).moved == ()
+    assert begun.says("git status --porcelain") == ["?? left.log"]
+    assert begun.tools("git log -1 --format=%s") == "work\n"
+
+
+def test_a_work_tree_without_a_change_is_checked_as_it_is(work) -> None:
+    begun = work()
+    begun.close()
+    assert begun.says("git status --porcelain; git log --format=%s") == ["lib", "one"]
+
+
+@root_only
+def test_shared_memory_is_as_it_was(work) -> None:
+    begun = work("echo kept > /dev/shm/kept-$PPID; ls /dev/shm > /dev/null")
+    kept = begun.tools("ls /dev/shm")
+    begun.tools("mkdir /dev/shm/planted; touch /dev/shm/planted/file")
+    begun.close()
+    assert begun.says("ls /dev/shm") == kept.splitlines()
+    begun.tools("rm -f /dev/shm/kept-*")
+    assert not os.path.lexists("/dev/shm/planted")
