@@ -274,8 +274,11 @@ def _is_open_to_others(objects: Path) -> bool:
     """Whether the tools' user can read the objects where they are."""
     if os.geteuid() != 0:
         return True
-    files = (file for folder in ("pack", "info") for file in (objects / folder).glob("*"))
-    return closed_folder(objects, -1) is None and all(file.stat().st_mode & stat.S_IROTH for file in files)
+    if closed_folder(objects, -1) is not None:
+        return False
+    # Whoever closes loose objects closes their folders as well.
+    found = (*objects.iterdir(), *(file for folder in ("pack", "info") for file in (objects / folder).glob("*")))
+    return all(path.stat().st_mode & stat.S_IROTH for path in found)
 
 
 def _run(*words: str) -> str:

@@ -260,9 +260,10 @@ def test_objects_of_other_repositories_are_found_through_every_hand(checkout: Pa
 
 
 @root_only
-@pytest.mark.parametrize("closed", [".", ".git", ".git/objects"])
+@pytest.mark.parametrize("closed", [".", ".git", ".git/objects", ".git/objects/*"])
 def test_a_history_that_others_cannot_read_is_copied(checkout: Path, closed: str) -> None:
-    (checkout / closed).chmod(0o700)
+    for folder in checkout.glob(closed) if "*" in closed else [checkout / closed]:
+        folder.chmod(0o700)
     workspace = made_from(checkout)
     assert object_folders(workspace / ".git/objects") == (workspace / ".git/objects",)
     workspace.chmod(0o755)
