@@ -87,7 +87,7 @@ def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Iter
     before = look_at(runner.root, image=runner.image)
     with runner.started(world.inputs(), event_name="issues", volumes={EXPLOITS: "/opt/exploits:ro"}) as process:
         if name == "SIGTERM":
-            _wait_for(runner, "build/begun", seconds=60)
+            _wait_for(runner, "build/begun", seconds=200)
             runner.signal(signal.SIGTERM.name)
         ended = runner.finish(process, timeout=200)
     after = look_at(runner.root, image=runner.image)

@@ -1,4 +1,5 @@
-"""What a later step of the job meets after a run whose tools planted all they could: git runs nothing of theirs."""
+"""What a later step of the job meets after a run whose tools planted all they could, where they worked and in the
+checkout: git runs nothing of theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.hosted_runner import RUNNER
-from tests.e2e.repository import labeled
+from tests.e2e.repository import git, labeled
 from tests.e2e.script import EVENT_CANARY, answer_the_question
 from tests.e2e.security.snapshot import differences, look_at
 from tests.servers.messages_api import calls
@@ -28,23 +29,27 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
 EXPLOITS = Path(__file__).parent / "exploits"
 PLANT = {"command": "bash /opt/exploits/later_steps.sh 2>&1"}
-#: More than the ten seconds of a cancelled job suffice to remove, for a machine that is not idle.
-MANY_FILES = {
-    "command": "python3 /opt/exploits/many_files.py 300",
-    "timeout_ms": 200_000,
-}
 WAIT = {"command": "touch waiting; sleep 300"}
 #: What the action says to the runner.
 RUN = ("temp/stepflow*", "temp/_runner_file_commands/output!", "temp/_runner_file_commands/summary!")
 #: As GitHub's runner does it: a signal, and the seconds until the next.
 CANCEL = (("SIGINT", 7.5), ("SIGTERM", 2.5), ("SIGKILL", 0))
+#: What somebody set before the run, as husky does: both lead into the tree, where nothing is yet.
+SET_BEFORE = (("core.hooksPath", ".githooks"), ("include.path", "../.gitconfig"))
 #: Every command that a later step or the checkout action's own end could give, with a marker as what may not run.
 LATER = """
 export HOME=/nowhere GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
 cd /github/workspace
-git status; git diff; git submodule status; git submodule foreach --recursive 'git status'; git log -1
-for folder in sub behind-a-file behind-a-link one/more/sub; do [ -d $folder ] && git -C $folder status; done
-git config --local --unset-all no.such; git checkout -- . ; git fsck --no-dangling
+for turn in with-the-settings-of-before without; do
+  git status; git diff; git submodule status; git submodule foreach --recursive 'git status'; git log -1
+  for folder in sub behind-a-file behind-a-link one/more/sub docs docs/bare; do
+    [ -d $folder ] && (cd $folder; git status; git diff)
+  done
+  git config --local --unset-all core.hooksPath; git config --local --unset-all include.path
+  git checkout -- . ; git fsck --no-dangling
+done
+git -c user.name=l -c user.email=l@example.invalid commit --quiet --allow-empty -m later
+git fetch --quiet . main; git checkout --quiet --detach; git rebase --continue
 ls /marks
 """
 
@@ -75,11 +80,6 @@ def waiting() -> list[Reply]:
     return [calls(("bash", PLANT), ("bash", WAIT))]
 
 
-def waiting_with_many_files() -> list[Reply]:
-    """The same with a folder that takes long to remove."""
-    return [calls(("bash", MANY_FILES), ("bash", PLANT), ("bash", WAIT))]
-
-
 def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None:
     """End it from outside, as its name says."""
     if name in ("completed", "failed"):
@@ -99,7 +99,7 @@ def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None
 SCRIPTS = {
     "completed": completed,
     "failed": failed,
-    "cancelled": waiting_with_many_files,
+    "cancelled": waiting,
     "killed": waiting,
 }
 
@@ -112,6 +112,8 @@ SCRIPTS = {
 def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left:
     name, owner = request.param
     world = new_world()
+    for key, value in SET_BEFORE:
+        git(world.checkout, "config", key, value)
     event = labeled("agent:closer", secret=EVENT_CANARY)
     runner = world.hosted_runner(SCRIPTS[name](), event, owner=owner)
     (runner.root / "marks").mkdir()

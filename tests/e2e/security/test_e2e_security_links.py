@@ -46,7 +46,7 @@ def test_a_branch_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Cal
     begin = f"cat {CLOSED}; was=$(cat .git/HEAD); echo 'ref: refs/heads/led' > .git/HEAD"
     ended = run(
         world,
-        f"{begin}; ln -s {CLOSED} .git/refs/heads/led; touch tick; echo led",
+        f"{begin}; mkdir -p .git/refs/heads; ln -s {CLOSED} .git/refs/heads/led; touch tick; echo led",
         'rm tick .git/refs/heads/led; echo "$was" > .git/HEAD; echo back',
     )
     assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log

@@ -60,7 +60,7 @@ def test_when_the_supervisor_is_ended_the_run_says_so_and_the_checkout_is_as_it_
     with _started(world, runner) as process:
         _wait_for(runner, "begun")
         _end_supervisor(runner)
-        ended = runner.finish(process, timeout=60)
+        ended = runner.finish(process, timeout=90)
     assert ended.exit_code == 1, ended.log
     assert "toolbox ended" in ended.outputs["reason"]
     assert set(ended.outputs) == world.declared_outputs()
@@ -79,7 +79,7 @@ def _end_supervisor(runner: HostedRunner) -> None:
 
 
 def _wait_for(runner: HostedRunner, name: str) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 200
     while runner.read_in_workspace(name) is None:
         assert time.monotonic() < until, f"{name} did not come into being"
         time.sleep(0.05)

@@ -23,9 +23,9 @@ COMMIT_ALL = "git add --all; git commit --quiet --message 'Go on'"
 CHECK_TYPES = "mypy --strict --cache-dir=/dev/null sizes.py"
 
 
-def refused(attacked: Attacked, ended: Ended, *named: str) -> None:
+def refused(attacked: Attacked, ended: Ended, *named: str, outcome: str = "refused") -> None:
     """Nothing was pushed, and the run says which paths were the reason."""
-    assert ended.outputs["outcome"] == "refused", ended.log
+    assert ended.outputs["outcome"] == outcome, ended.log
     assert ended.outputs["validated"] == "false"
     for name in named:
         assert name in ended.outputs["reason"]
@@ -35,13 +35,65 @@ def refused(attacked: Attacked, ended: Ended, *named: str) -> None:
 
 @pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
 def test_a_tree_that_is_swapped_behind_the_validators_is_refused(attacked: Attacked, owner: tuple[int, int]) -> None:
+    """The validator's git knows neither the monitor nor the hook, and sees files that are not those of HEAD."""
     look = (
         "cmp .git/bad .git/refs/heads/main; git status --porcelain; cmp .git/good .git/refs/heads/main && echo swapped"
     )
     swap = "bash /opt/exploits/swap_tree.sh"
     ended = attacked.run(f"{swap}; {look}; cat .git/bad > .git/refs/heads/main", owner=owner)
     assert "swapped" in attacked.said()
-    refused(attacked, ended, "HEAD")
+    refused(attacked, ended, outcome="validation_failed")
+
+
+REPAIR_LIB = "echo 'size: int = 1' > lib/code.py; git add lib; repaired=$(git write-tree --prefix=lib/)"
+FORGE = "python3 /opt/exploits/forged_pack.py $broken $repaired; git reset --quiet"
+#: The tree of a folder with a broken file, whose name is given to a repaired one.
+FORGED = {
+    "the base's": (
+        RUNNER,
+        f"broken=$(git rev-parse HEAD:lib); {REPAIR_LIB}; {FORGE}",
+        ("refused", "lib/code.py"),
+    ),
+    "one of the work, whose true objects lie beside it": (
+        ROOT,
+        f"sed -i 1s/$/2/ lib/code.py; {COMMIT_ALL}; broken=$(git rev-parse HEAD:lib); {REPAIR_LIB}; "
+        "git ls-tree -r $broken | cut -f1 | cut -d' ' -f3 | { echo $broken; cat; } | "
+        f"git pack-objects -q .git/objects/pack/pack; git prune-packed; {FORGE}",
+        ("validation_failed", "bad tree object"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("owner", "forge", "held"), FORGED.values(), ids=FORGED)
+def test_a_tree_whose_name_is_another_ones_is_seen_through(
+    attacked: Attacked, owner: tuple[int, int], forge: str, held: tuple[str, str]
+) -> None:
+    (attacked.world.checkout / "lib").mkdir()
+    (attacked.world.checkout / "lib/code.py").write_text("size: int = 'broken'  # 1\n")
+    check = "mypy --strict --cache-dir=/dev/null lib/code.py"
+    attacked.checks({"command": check})
+    look = "git show HEAD:lib/code.py; git status --porcelain"
+    ended = attacked.run(f"{forge}; {look}; {check} && echo green here", owner=owner)
+    assert "size: int = 1\nSuccess: no issues found in 1 source file\ngreen here\n" in attacked.said()
+    outcome, named = held
+    refused(attacked, ended, named, outcome=outcome)
+
+
+@pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
+def test_a_validator_meets_a_git_and_shared_memory_as_set_up_left_them(
+    attacked: Attacked, owner: tuple[int, int]
+) -> None:
+    """`setup` does as husky does: hooks in a folder that git ignores."""
+    look = "sh /opt/exploits/astray.sh"
+    attacked.checks({"command": look, "successWhen": "empty"})
+    husky = "mkdir -p .husky/_; echo '*' > .husky/_/.gitignore; git config core.hooksPath .husky/_"
+    lead_astray = "sh /opt/exploits/lead_astray.sh"
+    ended = attacked.run(f"{TYPE_ERROR}; {COMMIT_ALL}; {lead_astray}; {look}", owner=owner, setup=husky)
+    astray = ("git ls-files", "git grep", "git diff", "git log", "a hook", "/dev/shm")
+    assert "".join(f"astray: {what}\n" for what in astray) in attacked.world.tool_results()
+    assert (ended.outputs["outcome"], ended.outputs["validated"]) == ("completed", "true"), ended.log
+    (branch,) = attacked.pushed()
+    assert "UNVALIDATED" in git(attacked.world.server, "show", f"{branch}:sizes.py")
 
 
 def test_a_validator_that_rewrites_tracked_files_after_git_was_asked_is_refused(attacked: Attacked) -> None:
