@@ -227,12 +227,23 @@ def _write_repository(repository: _Repository, target: Path, *, borrow: bool) ->
         _run(*_COPY, "--", str(shared), str(target / shared.name))
     _copy_hooks(repository.common / _HOOKS, target / _HOOKS)
     folders = object_folders(repository.common / "objects")
-    if borrow and all(map(_is_open_to_others, folders)):
-        (target / ALTERNATES).write_text("".join(f"{folder}\n" for folder in folders), "utf-8", "surrogateescape")
-    else:
-        for folder in folders:
-            _run(*_COPY, "--", f"{folder}/.", str(target / "objects"))
-        (target / ALTERNATES).unlink(missing_ok=True)
+    if not borrow:
+        _copy_objects(folders, target / "objects")
+        return
+    if not all(map(_is_open_to_others, folders)):
+        # Beside the workspace, where tools read and do not write: the history is what checks compare with.
+        beside = target.parent.with_name(f"{target.parent.name}-objects")
+        beside.mkdir()
+        _copy_objects(folders, beside)
+        _run("chmod", "-R", "a+rX", "--", str(beside))
+        folders = (beside,)
+    (target / ALTERNATES).write_text("".join(f"{folder}\n" for folder in folders), "utf-8", "surrogateescape")
+
+
+def _copy_objects(folders: Iterable[Path], into: Path) -> None:
+    for folder in folders:
+        _run(*_COPY, "--", f"{folder}/.", str(into))
+    (into / "info/alternates").unlink(missing_ok=True)
 
 
 def _write_refs(repository: _Repository, target: Path) -> None:

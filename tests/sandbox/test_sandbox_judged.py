@@ -54,10 +54,10 @@ def work(checkout: Path) -> Iterator[Callable[..., Work]]:
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "--message", "lib")
     workspace = checkout.parent / "workspace"
-    make_workspace(checkout, workspace)
     opened: list[Toolbox] = []
 
     def begin(set_up: str = "true") -> Work:
+        make_workspace(checkout, workspace)
         opened.append(Toolbox.start(workspace))
         return Work(opened[0], workspace, set_up)
 
@@ -114,6 +114,15 @@ def test_a_check_meets_the_commit_and_the_files(work, case: str) -> None:
     begun.tools(COMMIT + planted)
     begun.close()
     assert begun.says(check) == expected
+
+
+@root_only
+def test_a_check_meets_the_commit_of_a_history_that_others_cannot_read(work, checkout: Path) -> None:
+    (checkout / ".git").chmod(0o700)
+    begun = work()
+    begun.tools(COMMIT + "git read-tree --empty")
+    begun.close()
+    assert begun.says("git ls-files new.py") == ["new.py"]
 
 
 def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work) -> None:

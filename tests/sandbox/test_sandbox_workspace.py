@@ -261,13 +261,14 @@ def test_objects_of_other_repositories_are_found_through_every_hand(checkout: Pa
 
 @root_only
 @pytest.mark.parametrize("closed", [".", ".git", ".git/objects", ".git/objects/*"])
-def test_a_history_that_others_cannot_read_is_copied(checkout: Path, closed: str) -> None:
+def test_a_history_that_others_cannot_read_is_copied_to_where_tools_cannot_write(checkout: Path, closed: str) -> None:
     for folder in checkout.glob(closed) if "*" in closed else [checkout / closed]:
         folder.chmod(0o700)
     workspace = made_from(checkout)
-    assert object_folders(workspace / ".git/objects") == (workspace / ".git/objects",)
+    assert object_folders(workspace / ".git/objects")[1:] == (workspace.with_name("workspace-objects"),)
     workspace.chmod(0o755)
-    assert work_in(workspace, COMMIT).splitlines() == ["two", "one"]
+    assert work_in(workspace, f"touch ../workspace-objects/new; {COMMIT}").splitlines() == ["two", "one"]
+    assert not (workspace.with_name("workspace-objects") / "new").exists()
 
 
 def test_a_folder_without_git_is_copied_and_can_become_a_repository(open_folder: Path) -> None:
