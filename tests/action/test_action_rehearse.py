@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from tests.checkout import git
 from tests.cli.test_cli_rehearse import DIFFERENT, EXPECT, TURNS, put
+from tests.servers.messages_api import Reply
 from tests.world import COMMIT, World, answer, bash, label_event, losing_access, solve, understood
 
 PULL = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_name": "o/r"}}
@@ -79,31 +81,35 @@ def test_a_credential_of_the_checkout_is_in_no_copy(world: World) -> None:
 
 @pytest.mark.whole
 def test_a_recorded_run_rehearses_green_at_once_though_the_model_wrote_full_paths(world: World) -> None:
-    """Its checkout is elsewhere by then, and so it must not lead to the one of the run."""
-    root = world.checkout
-    script = [
-        understood(),
-        bash(f"mkdir -p sub && cd sub && echo 'hello, world' > {root}/greeting.txt"),
-        bash(f"cd {root} && {COMMIT}; grep -c world '{root}/greeting.txt'"),
-        answer("continuation.issue", "handoff", summary="the world is greeted"),
-        answer("closure.issue", "closing", comment="The world is greeted now."),
-    ]
+    """Its workspace is elsewhere by then, and so it must not lead to the one of the run."""
+    named: list[str] = []
+
+    def full_paths() -> Iterator[Reply]:
+        yield understood()
+        yield bash("pwd")
+        root = world.model.bodies[-1]["messages"][-1]["content"][0]["content"].strip()
+        named.append(root)
+        yield bash(f"mkdir -p sub && cd sub && echo 'hello, world' > {root}/greeting.txt")
+        yield bash(f"cd {root} && {COMMIT}; grep -c world '{root}/greeting.txt'")
+        yield answer("continuation.issue", "handoff", summary="the world is greeted")
+        yield answer("closure.issue", "closing", comment="The world is greeted now.")
+
     event = label_event(title="世界に挨拶する 🌍", body="رحّب بالعالم")
     world.record()
-    done = world.run(script, event)
+    done = world.run(full_paths(), event)
     assert done.outputs["outcome"] == "completed", done.log
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
-    assert str(root) not in recorded
+    assert named[0].startswith("/")
+    assert named[0] not in recorded
     assert yaml.safe_load(recorded)["expect"] == {
         "outcome": "completed",
         "steps": ["initial.issue", "continuation.issue", "closure.issue"],
         "validators": {"git-clean": ["pass"], "greeting": ["pass"]},
     }
-    git("reset", "--quiet", "--hard", "HEAD~1", cwd=root)
-    put(root, "recorded", recorded)
+    put(world.checkout, "recorded", recorded)
     again = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
     assert again.exit_code == 0, again.log
-    assert git("status", "--porcelain", cwd=root) == "?? .agent/fixer/scenarios/\n"
+    assert git("status", "--porcelain", cwd=world.checkout) == "?? .agent/fixer/scenarios/\n"
 
 
 @pytest.mark.whole
