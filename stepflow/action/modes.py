@@ -137,7 +137,7 @@ def run_mode(
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     services = clock_of_services(clock, cancellation)
-    request = with_retries(make_request(runner, trigger, job), services, lambda line: _warn_of_wait(job, line))
+    request = with_retries(make_request(runner, trigger), services, lambda line: _warn_of_wait(job, line))
     if stranger := skip_stranger(request):
         return without_run(Outcome.SKIPPED, stranger.reason)
     if complete := completed_report(request):
@@ -220,7 +220,7 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
         if not rehearsed.passed:
             job.say("::group::what happened", *map(harmless, rehearsed.log), "::endgroup::")
 
-    request = make_request(runner, nobody, job)
+    request = make_request(runner, nobody)
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
     reason, folders = f"rehearsed {describe_rehearsal(rehearsal)}", (str(request.folder), request.host_folder)
@@ -243,7 +243,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
-    preflight = run_preflight(make_request(runner, trigger, job), cancellation)
+    preflight = run_preflight(make_request(runner, trigger), cancellation)
     job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
     result = without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
     return replace(result, summary=preflight_summary(preflight))

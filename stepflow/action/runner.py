@@ -31,7 +31,6 @@ from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_e
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from stepflow.action.outputs import Job
     from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
@@ -183,7 +182,7 @@ def find_repository(runner: Runner) -> tuple[Path, Inputs]:
     return locate_repository(root, workspace, runner.inputs)
 
 
-def make_request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
+def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
     """The run of this job, with a run folder below the job's own."""
     run_id = f"{runner.run_id}-{token_hex(3)}"
     folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)

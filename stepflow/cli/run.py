@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`. There are too many for a usage line that anybody would read."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
-    parser.add_argument("--in-place", action="store_true", help="move your branch to the run's commits at its end")
+    parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a complete run")
     parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_request_flags(parser)
 
@@ -139,22 +140,27 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
 
 def _bring_back(workspace: Workspace, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
     """The report, after the commits of a complete run have come into the user's repository."""
-    bundle = bundle_of(prepared.request)
+    bundle, git = bundle_of(prepared.request), _git_in(prepared.request.checkout)
     if report.outcome is not Outcome.COMPLETED:
-        show_lines(console, commits_saved(bundle))
+        show_lines(console, commits_saved(bundle, git))
         return report
     try:
         branch, moved = workspace.bring_back(prepared)
         if prepared.request.in_place and branch and not moved:
-            show_lines(console, ["", "Your branch stays where it is: it has moved meanwhile, or files are in the way."])
-        show_lines(console, branch_ready(branch, moved=moved))
+            show_lines(console, ["", "Your branch was not moved: it has changed since, or files are in the way."])
+        show_lines(console, branch_ready(branch, git, moved=moved))
     except StepflowError as error:
         print(harmless(prepared.request.redactor(f"stepflow: {error}")), file=sys.stderr)
-        show_lines(console, commits_saved(bundle))
+        show_lines(console, commits_saved(bundle, git))
         reason = prepared.request.redactor(f"Completion loop: {error} The commits are kept in {bundle}.")
         report = replace(report, outcome=outcome_of(error), success=False, reason=reason)
         show_lines(console, write_files(prepared.request.folder, report, {}))
     return report
+
+
+def _git_in(repository: Path) -> str:
+    """How a command of git begins that works where the person is."""
+    return "git" if repository == Path.cwd() else f"git -C {shlex.quote(str(repository))}"
 
 
 def _patient(request: RunRequest, console: Console, clock: Clock, cancellation: Cancellation) -> RunRequest:

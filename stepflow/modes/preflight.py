@@ -282,7 +282,7 @@ def _room(request: RunRequest) -> Iterator[PreflightCheck]:
     if needed < free:
         yield ok("workspace", said)
     else:
-        yield warning("workspace", f"{said}: let TMPDIR name a folder with more room, or check out less")
+        yield warning("workspace", f"{said}: set TMPDIR to a folder with more room, or check out less")
 
 
 def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:

@@ -388,7 +388,11 @@ def final_words(report: RunReport) -> list[str]:
 
 def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) -> list[str]:
     """Where a run at a terminal works, and which uncommitted changes it does not see."""
-    end = "at its end your branch moves to its commits" if in_place else "your files and branches stay as they are"
+    end = (
+        "when it completes, your branch moves to its commits"
+        if in_place
+        else "your files and branches stay as they are"
+    )
     lines = [f"The run works in a copy of {repository}; {end}."]
     if left_behind:
         shown = ", ".join(one_line(name, 100) for name in left_behind[:FILES_NAMED])
@@ -397,24 +401,21 @@ def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) 
     return [*(defuse(line) for line in lines), ""]
 
 
-def branch_ready(branch: str, *, moved: bool) -> list[str]:
-    """The branch of the user's repository that has the commits of a complete run, and what to do with it."""
+def branch_ready(branch: str, git: str, *, moved: bool) -> list[str]:
+    """The branch of the user's repository that has the commits of a complete run, and what to do with it. `git` is how
+    a command of git begins that a person copies."""
     if not branch:
         return ["", "The run made no commits, so there is no branch to look at."]
-    if moved:
-        return ["", f"The work is on your branch {branch}. To look at it: git log -p ORIG_HEAD..{branch}"]
-    rows = [
-        ("look", f"git log -p HEAD..{branch}"),
-        ("merge", f"git merge {branch}"),
-        ("remove", f"git branch -D {branch}"),
-    ]
-    return ["", f"The work is on the branch {branch}:", *(f"  {row}" for row in aligned(rows))]
+    look = ("look", f"{git} log -p {'ORIG_HEAD' if moved else 'HEAD'}..{branch}")
+    others = (("merge", f"{git} merge {branch}"), ("remove", f"{git} branch -D {branch}"))
+    rows = (look,) if moved else (look, *others)
+    return ["", f"The work is on {'your' if moved else 'the'} branch {branch}:", *(f"  {row}" for row in aligned(rows))]
 
 
-def commits_saved(bundle: Path | None) -> list[str]:
+def commits_saved(bundle: Path | None, git: str) -> list[str]:
     """Where the commits of a run are that did not complete, and how to look at them."""
     return (
-        ["", f"Its commits are kept. To look at them: git fetch {bundle} HEAD && git log -p HEAD..FETCH_HEAD"]
+        ["", f"Its commits are kept. To look at them: {git} fetch {bundle} HEAD && {git} log -p HEAD..FETCH_HEAD"]
         if bundle
         else []
     )

@@ -18,6 +18,7 @@ from stepflow.run.subject.issue import present_url
 from stepflow.sandbox.git_settings import read_settings
 from stepflow.sandbox.host_git import ask_git, head_commit
 from stepflow.sandbox.local_branch import check_branch, local_branch
+from stepflow.sandbox.workspace import GIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     #: everything is paid.
     Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
 
-GIT = ".git"
 #: Free space, in bytes, without which no run begins: journal, snapshots and commits need some.
 LEAST_SPACE = 64 * 1024 * 1024
 #: Git's words for a setting that is on.
@@ -45,8 +45,7 @@ def check_readiness(request: RunRequest, agent: AgentDefinition) -> tuple[str, .
 def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Commits need a repository whose root is seen, and a commit to begin at."""
     root = request.checkout
-    at_terminal = request.own_branch or request.in_place
-    if not at_terminal and not agent.github.pushes:
+    if not request.at_terminal and not agent.github.pushes:
         return None
     if not os.path.lexists(root / GIT):
         raise InputError(
@@ -72,7 +71,7 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
 
 def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """A run at a terminal brings its commits back as a branch, one in place where it cannot move the user's."""
-    if not (request.own_branch or request.in_place) or not os.path.lexists(request.checkout / GIT):
+    if not request.at_terminal or not os.path.lexists(request.checkout / GIT):
         return None
     check_branch(request.checkout, local_branch(agent.name, request.trigger.issue_number, request.run_id))
     return ()

@@ -88,6 +88,11 @@ class RunRequest:
         return pushed_branch(self.checkout) or started_on
 
     @property
+    def at_terminal(self) -> bool:
+        """Whether the commits come into the user's own repository, and are not only pushed."""
+        return self.own_branch or self.in_place
+
+    @property
     def checkout(self) -> Path:
         """The user's checkout, which no tool ever touches."""
         return self.source or self.root

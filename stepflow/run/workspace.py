@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.folder import AGENTS
 from stepflow.errors import InputError
 from stepflow.journal.writer import MemoryJournal
 from stepflow.run.clock import Deadline, SystemClock
@@ -27,19 +28,18 @@ if TYPE_CHECKING:
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
+    from stepflow.sandbox.local_branch import CheckedOut
     from stepflow.sandbox.options import ToolboxOptions
-
-AGENTS = ".agent"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
     """A place for the run's files, empty until `fill`. `request` is the run in it, with its `programs`;
-    `before` is the branch that the user's repository had checked out."""
+    `before` is what the user's repository had checked out, for a run `in_place`."""
 
     request: RunRequest
     programs: tuple[Path, ...]
-    before: str
+    before: CheckedOut | None
 
     def fill(
         self, prepared: Prepared, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
@@ -76,7 +76,7 @@ class Workspace:
         if bundle is None:
             return "", False
         request = prepared.request
-        if request.in_place and (moved := move_branch(request.checkout, bundle, self.before)):
+        if self.before and (moved := move_branch(request.checkout, bundle, self.before)):
             return moved, True
         return bring_branch(request.checkout, bundle, branch_of(prepared)), False
 
@@ -153,21 +153,22 @@ def demand_repository(root: Path) -> None:
 def open_workspace(request: RunRequest) -> Iterator[Workspace]:
     """A place for the run's workspace; it is removed with all that is there."""
     root = request.root.resolve()
-    if request.own_branch or request.in_place:
+    if request.at_terminal:
         demand_repository(root)
     programs = request.programs
     with temporary_folder(root) as folder:
         copy = folder / "checkout"
         copied = replace(request, root=copy, source=root, programs=programs and programs_of_copy(programs, root, copy))
-        yield Workspace(request=copied, programs=programs or (), before=checked_out(root) if request.in_place else "")
+        yield Workspace(request=copied, programs=programs or (), before=checked_out(root) if request.in_place else None)
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
     """The request for a `copy` of its checkout, with the programs of the checkout's environments copied as well."""
+    copied = replace(request, root=copy, source=request.root)
     if not request.programs:
-        return replace(request, root=copy)
+        return copied
     copy_environments(request.programs, request.root, copy)
-    return replace(request, root=copy, programs=programs_of_copy(request.programs, request.root, copy))
+    return replace(copied, programs=programs_of_copy(request.programs, request.root, copy))
 
 
 @contextmanager
@@ -177,7 +178,7 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
         copy = folder / "checkout"
         make_workspace(request.root, copy, without=request.login_files)
         cancellation.hold()
-        copied = replace(request, root=copy)
+        copied = replace(request, root=copy, source=request.root)
         with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
             commit_everything(toolbox)
         yield copy

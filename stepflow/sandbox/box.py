@@ -43,7 +43,7 @@ _START_TIMEOUT = 30.0
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
-_REACH_HINT = "Let TMPDIR name a folder that the tools' user may enter."
+_REACH_HINT = "Set TMPDIR to a folder that the tools' user may enter."
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 

@@ -61,7 +61,7 @@ def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
     if options.isolation is Isolation.REQUIRED:
         raise IsolationError(
             f"The tools cannot get a user of their own: {obstacle}.",
-            hint="Let TMPDIR name a folder that others may enter, run as an ordinary user, or use "
+            hint="Set TMPDIR to a folder that others may enter, run as an ordinary user, or use "
             "`isolation: best-effort`.",
         )
     return Choice(identity=None, reason=obstacle)

@@ -148,7 +148,7 @@ def _check_root(sandbox: SandboxState) -> None:
     if lacking := [name for name, holds in in_force.items() if not holds]:
         raise IsolationError(
             f"The tools would stay root ({sandbox.choice.reason}), and that needs {', '.join(lacking)} as well.",
-            hint="Run as an ordinary user, or let TMPDIR name a folder that others may enter.",
+            hint="Run as an ordinary user, or set TMPDIR to a folder that others may enter.",
         )
 
 

@@ -4,6 +4,7 @@ moving the one that is checked out forward."""
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import excludes_branch
@@ -33,17 +34,26 @@ def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     return name
 
 
-def checked_out(repository: Path) -> str:
-    """The branch that is checked out, and its commit; without a branch the commit alone."""
-    branch = run_git(repository, "symbolic-ref", "--quiet", "--short", "HEAD", may_fail=True)
-    return f"{branch} {run_git(repository, 'rev-parse', '--quiet', '--verify', 'HEAD', may_fail=True)}".strip()
+@dataclass(frozen=True, kw_only=True)
+class CheckedOut:
+    """The branch that is checked out, empty where HEAD is detached, and its commit."""
+
+    branch: str
+    commit: str
 
 
-def move_branch(repository: Path, bundle: Path, before: str) -> str:
+def checked_out(repository: Path) -> CheckedOut:
+    """What is checked out now."""
+    return CheckedOut(
+        branch=run_git(repository, "symbolic-ref", "--quiet", "--short", "HEAD", may_fail=True),
+        commit=run_git(repository, "rev-parse", "--quiet", "--verify", "HEAD", may_fail=True),
+    )
+
+
+def move_branch(repository: Path, bundle: Path, before: CheckedOut) -> str:
     """Move the branch that is checked out to the commits of the bundle, with the files. Gives its name; empty, and
     nothing has changed, where it is not what was checked out `before`, or where files are in the way."""
-    branch, has_branch, _ = before.partition(" ")
-    if not has_branch or checked_out(repository) != before:
+    if not before.branch or checked_out(repository) != before:
         return ""
     run_git(repository, *_FETCH, str(bundle), "HEAD", settings=_CHECKED)
     commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD").partition(" ")[0]
@@ -51,7 +61,7 @@ def move_branch(repository: Path, bundle: Path, before: str) -> str:
         run_git(repository, "merge", "--quiet", "--ff-only", "--no-stat", commit)
     except BoundaryError:
         return ""
-    return branch
+    return before.branch
 
 
 def check_branch(repository: Path, branch: str) -> None:

@@ -121,24 +121,27 @@ def make_workspace(
 
 def size_of_files(checkout: Path) -> int:
     """The bytes on the disk of everything that a workspace copies, but for git's own folder."""
-    names = [str(path) for path in checkout.iterdir() if path.name != GIT]
-    parts = (names[begin : begin + _MOST_NAMES] for begin in range(0, len(names), _MOST_NAMES))
-    lines = [line for part in parts for line in _try("du", "-sk", "--", *part).stdout.splitlines()]
+    lines = [line for part in _parts(checkout) for line in _try("du", "-sk", "--", *part).stdout.splitlines()]
     return 1024 * sum(int(line.split("\t")[0]) for line in lines)
 
 
 def _copy_files(source: Path, workspace: Path, note: Callable[[str], None]) -> None:
     workspace.mkdir()
-    names = sorted(entry.name for entry in os.scandir(source) if entry.name != GIT)
-    for begin in range(0, len(names), _MOST_NAMES):
-        _copy([source / name for name in names[begin : begin + _MOST_NAMES]], workspace, note)
+    for part in _parts(source):
+        _copy(part, workspace, note)
     shutil.copystat(source, workspace)
 
 
-def _copy(paths: Sequence[Path], into: Path, note: Callable[[str], None] = lambda _: None) -> None:
+def _parts(checkout: Path) -> Iterator[Sequence[str]]:
+    """What stands in the checkout beside `.git`, in parts that one program can be given."""
+    paths = sorted(str(path) for path in checkout.iterdir() if path.name != GIT)
+    return (paths[begin : begin + _MOST_NAMES] for begin in range(0, len(paths), _MOST_NAMES))
+
+
+def _copy(paths: Sequence[str], into: Path, note: Callable[[str], None] = lambda _: None) -> None:
     """Copy with modes, times and links, and without a second block on the disk where the file system can. What
     vanishes meanwhile is left out: somebody else may work there."""
-    words = (*_COPY, "--", *map(str, paths), str(into))
+    words = (*_COPY, "--", *paths, str(into))
     done = _try(*words, when_slow=lambda: note(f"The checkout is being copied to {into}; this may take a while."))
     complaints = [line for line in done.stderr.splitlines() if _VANISHED not in line]
     if done.returncode and complaints:
@@ -263,7 +266,7 @@ def _write_refs(repository: _Repository, target: Path) -> None:
 
 def _copy_hooks(hooks: Path, target: Path) -> None:
     target.mkdir()
-    if programs := [path for path in hooks.glob("*") if "." not in path.name and path.is_file()]:
+    if programs := [str(path) for path in hooks.glob("*") if "." not in path.name and path.is_file()]:
         _copy(programs, target)
 
 

@@ -76,6 +76,18 @@ def test_a_complete_run_leaves_a_branch_and_nothing_else(checkout: Path, capsys)
     assert f"git merge {BRANCH}" in said
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_offered_works_where_the_person_is(checkout: Path, capsys, monkeypatch, tmp_path, in_place) -> None:
+    elsewhere = tmp_path / "somewhere else"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert run(checkout, "--repo", str(checkout), *(["--in-place"] if in_place else [])) == 0
+    said = capsys.readouterr().out
+    command = next(line[line.index("git ") :] for line in said.splitlines() if "log -p" in line)
+    shown = subprocess.run(command, shell=True, cwd=elsewhere, capture_output=True, text=True, check=True).stdout
+    assert "Greet the world" in shown
+
+
 def test_each_further_run_takes_another_name(checkout: Path, capsys) -> None:
     assert run(checkout) == 0
     first = git("rev-parse", BRANCH, cwd=checkout)
@@ -204,7 +216,7 @@ def test_in_place_moves_the_branch_that_is_checked_out_with_its_files(checkout: 
     (checkout / "kept.txt").write_text("mine\n")
     begin = git("rev-parse", "HEAD", cwd=checkout)
     assert run(checkout, "--in-place") == 0
-    assert "The work is on your branch main." in " ".join(capsys.readouterr().out.split())
+    assert "The work is on your branch main:" in " ".join(capsys.readouterr().out.split())
     assert git("for-each-ref", "--format=%(refname)", cwd=checkout) == "refs/heads/main"
     assert git("log", "--format=%s", f"{begin}..", cwd=checkout) == "Greet the world"
     assert git("status", "--porcelain", cwd=checkout) == ""
@@ -257,7 +269,7 @@ def test_in_place_leaves_a_branch_beside_where_the_users_own_has_changed_meanwhi
     assert state() == before
     assert git("log", "-1", "--format=%s", BRANCH, cwd=checkout) == "Greet the world"
     said = " ".join(capsys.readouterr().out.split())
-    assert "Your branch stays where it is" in said
+    assert "Your branch was not moved" in said
     assert f"git merge {BRANCH}" in said
 
 

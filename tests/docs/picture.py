@@ -25,7 +25,7 @@ WIDTH = 112
 BEGIN, END = "Iteration 3", "The same agent"
 #: What differs from run to run, and what a reader of the picture need not know.
 LEFT_OUT = re.compile(
-    r"^\s+(?:iteration \d+ of|prompt:|retry prompt:|\[)|^The flow ended|^\s+planned: |^\s+run folder|^$"
+    r"^\s+(?:iteration \d+ of|prompt:|retry prompt:|\[)|^The flow ended|^\s+planned: |^\s+run folder|^\s+look |^$"
 )
 #: Times differ too; they are taken out and not made up.
 TIMES = re.compile(r"(?: \(|, | · )\d+(?:\.\d+)? s(?=\)|$)\)?")

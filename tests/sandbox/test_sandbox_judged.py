@@ -180,6 +180,15 @@ def test_a_program_of_git_s_that_set_up_put_among_ignored_files_is_not_run(work,
     assert begun.says("touch new.py; git status --porcelain; git ls-files new.py; ls ran") == ["new.py"]
 
 
+def test_settings_that_set_up_put_among_ignored_files_do_not_count(work) -> None:
+    included = "git config include.path ../.local; git config includeIf.gitdir:**.path ../.local"
+    begun = work(f"{included}; echo .local > .git/info/exclude")
+    begun.tools(COMMIT + "printf '[status]\n\tshowUntrackedFiles = no\n' > .local; touch left.py")
+    assert begun.tools("git status --porcelain") == "", "else this shows nothing"
+    begun.close()
+    assert begun.says("git status --porcelain") == ["?? left.py"]
+
+
 def test_tools_find_their_own_repository_again(work) -> None:
     begun = work()
     begun.tools("git config my.setting 1; git branch mine; echo x >> hello.txt; git stash -q; " + COMMIT)

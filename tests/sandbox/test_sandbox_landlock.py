@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, Box, root_only, stays_root
+from toolbox_world import AS_ROOT, Box, run_as_other_user, stays_root
 
 import stepflow.sandbox.child
 from stepflow.domain.words import Isolation
@@ -174,45 +175,60 @@ def bash_request(command: str):
     return CommandRequest(argv=("bash", "-c", command), timeout=20)
 
 
-@root_only
-@pytest.mark.skipif(AS_ROOT, reason="the runs of a root parent have users of their own")
-class TestTwoRuns:
-    """Two runs of an ordinary user have one user, so only the kernel's domains keep them apart."""
-
-    @pytest.fixture
-    def two(self, open_folder, template):
-        import shutil
-
-        return [shutil.copytree(template, open_folder / name, symlinks=True) for name in ("one", "two")]
-
-    @pytest.mark.parametrize("apart", [True, False])
-    def test_neither_can_touch_the_other(self, two, apart):
-        # Their groups differ too, which alone closes /proc of the other.
-        disabled = frozenset() if apart else frozenset({"landlock", "gid"})
-        options = ToolboxOptions(
-            isolation=Isolation.BEST_EFFORT if disabled else Isolation.REQUIRED, disabled_layers=disabled
-        )
-        with Toolbox.start(two[0], options=options) as first, Toolbox.start(two[1], options=options) as second:
-            attacker, victim = Box(first, two[0]), Box(second, two[1])
-            assert attacker.sh("id -u").stdout == victim.sh("id -u").stdout == f"{os.getuid()}\n"
-            home, shell = victim.bash("echo secret > $HOME/mine; echo $HOME; echo $$").text.split()
-            reached = {
-                "home": attacker.sh(f"cat {home}/mine").exit_code == 0,
-                "checkout": attacker.sh(f"cat {two[1]}/hello.txt").exit_code == 0,
-                "environment": attacker.sh(f"cat /proc/{shell}/environ > /dev/null").exit_code == 0,
-                "root": attacker.sh(f"ls /proc/{shell}/cwd/").exit_code == 0,
-            }
-            if kernel_abi() >= landlock.ABI_SCOPES:
-                reached["signal"] = attacker.sh(f"kill -STOP {shell} && kill -CONT {shell}").exit_code == 0
-            assert set(reached.values()) == {not apart}, reached
-            # Some systems allow this for descendants only, so it says nothing when it fails without the layer.
-            assert not apart or attacker.sh(f"python3 -c '{ATTACH}' {shell}").exit_code != 0
-
+#: Two runs of one ordinary user, who have one user: each layer of argv[3] is left out. Prints what one can do to the
+#: other, and whether it can hold on to its shell.
+TWO_RUNS = """
+import json, os, sys
+from pathlib import Path
+from stepflow.domain.checkout import CommandRequest
+from stepflow.domain.conversation import ToolUse
+from stepflow.domain.words import Isolation
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.child import landlock
+from stepflow.sandbox.options import ToolboxOptions
 
 ATTACH = (
     "import ctypes, sys, os; c = ctypes.CDLL(None); p = int(sys.argv[1]); "
     "sys.exit(c.ptrace(16, p, 0, 0) != 0 or os.waitpid(p, 0x40000000) and c.ptrace(17, p, 0, 0))"
 )
+one, two, disabled = Path(sys.argv[1]), Path(sys.argv[2]), frozenset(filter(None, sys.argv[3].split(",")))
+isolation = Isolation.BEST_EFFORT if disabled else Isolation.REQUIRED
+options = ToolboxOptions(isolation=isolation, disabled_layers=disabled)
+with Toolbox.start(one, options=options) as attacker, Toolbox.start(two, options=options) as victim:
+
+    def does(command):
+        return attacker.run_command(CommandRequest(argv=("sh", "-c", command), timeout=20)).exit_code == 0
+
+    begun = ToolUse(id="t", name="bash", input={"command": "echo secret > $HOME/mine; echo $HOME; echo $$"})
+    home, shell = victim.run_tool(begun).text.split()
+    reached = {
+        "home": does(f"cat {home}/mine"),
+        "checkout": does(f"cat {two}/hello.txt"),
+        "environment": does(f"cat /proc/{shell}/environ > /dev/null"),
+        "root": does(f"ls /proc/{shell}/cwd/"),
+    }
+    if landlock.kernel_abi() >= landlock.ABI_SCOPES:
+        reached["signal"] = does(f"kill -STOP {shell} && kill -CONT {shell}")
+    print(json.dumps([attacker.uid == victim.uid == os.getuid(), reached, does(f"python3 -c '{ATTACH}' {shell}")]))
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_neither_of_two_runs_of_an_ordinary_user_can_touch_the_other(open_folder, template, packages, apart):
+    """They have one user, so only the kernel's domains keep them apart."""
+    places = [shutil.copytree(template, open_folder / name, symlinks=True) for name in ("one", "two")]
+    code = TWO_RUNS.replace("sys.argv[3]", repr("" if apart else "landlock,gid"))
+    if AS_ROOT:
+        done = run_as_other_user(code, *places, packages=packages)
+    else:
+        words = [sys.executable, "-c", code, *map(str, places)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same_user, reached, holds_on = json.loads(done.stdout)
+    assert same_user
+    assert set(reached.values()) == {not apart}, reached
+    # Some systems allow this for descendants only, so it says nothing when it fails without the layer.
+    assert not (apart and holds_on)
 
 
 #: Restricts itself as the arguments say, then tells of every attempt whether it went well or which error it was.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import subprocess
 import tarfile
@@ -16,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from .paths import Key, Refusal, key_of
+from .paths import Key, Refusal, key_of, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,10 +76,10 @@ class Baseline:
             self._facts = now
             return []
         for name in added:
-            _remove(self._path(name))
+            remove(self._path(name))
         for name in changed:
             if not (stat.S_ISDIR(now[name].mode) and self._members[name].isdir()):
-                _remove(self._path(name))
+                remove(self._path(name))
         for name in self._members:
             if name in removed or name in changed:
                 self._put(name)
@@ -170,7 +169,7 @@ class SharedMemory:
         """Remove what is new and this user's."""
         for name in self._names() - self._known:
             with contextlib.suppress(OSError):
-                _remove(os.path.join(_SHARED_MEMORY, name))
+                remove(os.path.join(_SHARED_MEMORY, name))
 
     def _names(self) -> frozenset[str]:
         with contextlib.suppress(OSError):
@@ -180,10 +179,3 @@ class SharedMemory:
 
 def _fact(info: os.stat_result, now_ns: int) -> Fact:
     return Fact(mode=info.st_mode, key=None if stat.S_ISDIR(info.st_mode) else key_of(info, now_ns))
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)

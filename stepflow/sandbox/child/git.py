@@ -30,7 +30,8 @@ NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
 _GITDIR = b"gitdir: "
 _LONGEST = 8192
 #: `commondir` is where a linked work tree's repository has its objects and branches.
-_LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
+ALTERNATES = "objects/info/alternates"
+_LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _BRANCH = re.compile(r"refs/heads/[\w./+@-]{1,250}")
@@ -128,13 +129,15 @@ def _pointed_to(pointer: str, base: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Where the checkout's repository lies: the work tree, the folder with HEAD, the one with branches and objects;
-    and its history's `shallow` ends as they were when it was located."""
+    """Where the workspace's repository lies: the work tree, the folder with HEAD, the one with branches and objects;
+    and its history's `shallow` ends and the `alternates` that it borrows objects from, as they were when it was
+    located."""
 
     top: str
     folder: str
     common: str
     shallow: bytes = b""
+    alternates: bytes = b""
 
     @classmethod
     def locate(cls, checkout: str) -> Repository | None:
@@ -144,7 +147,11 @@ class Repository:
             return None
         folder, common = folders_behind(dot_git)
         return cls(
-            top=os.path.dirname(dot_git), folder=folder, common=common, shallow=_small(common, b"shallow", _PACKED_REFS)
+            top=os.path.dirname(dot_git),
+            folder=folder,
+            common=common,
+            shallow=_small(common, b"shallow", _PACKED_REFS),
+            alternates=_small(common, ALTERNATES.encode(), _PACKED_REFS),
         )
 
     @property

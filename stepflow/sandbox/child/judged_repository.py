@@ -1,11 +1,9 @@
-"""The repository that checks meet: git's own files as they were before any tool ran, and the commits of the work, each
-object read anew. What tools left in their `.git` is put aside for as long as a check runs."""
+"""The repository that checks run in: git's own files as they were before any tool ran, and the commits of the work,
+each object read anew. What tools left in their `.git` is put aside for as long as a check runs."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 import subprocess
 import tarfile
 import tempfile
@@ -14,8 +12,8 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from .enter_sandbox import config_variables
-from .git import LimitedSink, TooLarge, engine_git, git, said
-from .paths import Refusal
+from .git import ALTERNATES, LimitedSink, TooLarge, engine_git, git, said
+from .paths import Refusal, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,26 +22,25 @@ if TYPE_CHECKING:
     from .git import Repository
 
 _GIT = ".git"
-_ALTERNATES = "objects/info/alternates"
 #: What is not git's own state, or belongs to a git that is at work.
 _LEFT_OUT = frozenset({"objects", "lfs", "logs"})
 _LOCK = ".lock"
 _MOST_BYTES = 512 * 1024 * 1024
 #: Any git would run what they name, which may lie among files that git ignores; of hooks those count that `.git` has.
 _PROGRAMS = ("core.hooksPath", "core.fsmonitor")
+_INCLUDES = r"^include(if\..*)?\.path$"
 _OWN_SETTINGS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"), ("gc.auto", "0"))
 
 
 class JudgedRepository:
     """`place` is a folder of the same file system. Where the history lies within reach of the tools, nothing can be
-    read anew, and checks meet the repository that tools have."""
+    read anew, and checks run in the repository that tools have."""
 
     def __init__(self, children: ChildProcesses, repository: Repository, place: str) -> None:
         self._children, self._repository = children, repository
         self._dot_git = os.path.join(repository.top, _GIT)
         self._folder, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
         self._kept: IO[bytes] | None = None
-        self._alternates = _text(os.path.join(repository.common, _ALTERNATES))
         self._start = self._commit = self._branch = ""
         with suppress(Refusal):
             self._start = repository.head()
@@ -51,7 +48,7 @@ class JudgedRepository:
 
     def begin(self) -> None:
         """Keep git's own files as they are, in a file without a name, which no tool can reach."""
-        if not self._alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
+        if not self._repository.alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
             return
         self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
         try:
@@ -71,7 +68,7 @@ class JudgedRepository:
 
     @contextmanager
     def in_place(self, differing: Iterable[str]) -> Iterator[None]:
-        """Let a check meet it. Of the `differing` paths git must look at the content."""
+        """Put it in place for a check. Of the `differing` paths git must look at the content."""
         if self._kept is None or not self._commit:
             yield
             return
@@ -87,30 +84,37 @@ class JudgedRepository:
         try:
             yield
         finally:
-            _remove(self._dot_git)
+            remove(self._dot_git)
             os.rename(self._aside, self._dot_git)
 
     def _make(self, kept: IO[bytes]) -> None:
         try:
-            _remove(self._folder)
+            remove(self._folder)
             kept.seek(0)
             with tarfile.open(fileobj=kept, mode="r:") as archive:
                 archive.extraction_filter = lambda member, _: member
                 archive.extractall(self._folder)  # noqa: S202 - written by this process
             for name in ("objects/info", "objects/pack", "refs"):
                 os.makedirs(os.path.join(self._folder, name), exist_ok=True)
-            self._write(_ALTERNATES, self._alternates)
-            for key in _PROGRAMS:
-                # It fails where it is not set.
-                git(self._children, "config", "--unset-all", key, extra_env=self._environment)
+            self._write(ALTERNATES, self._repository.alternates)
+            self._leave_out_settings()
             self._take_commits()
             self._set_head()
             self._ask("read-tree", "--reset", self._commit)
             # It fails where a file differs, which is no fault.
             git(self._children, "update-index", "-q", "--refresh", extra_env=self._environment)
         except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise Refusal(f"the repository that checks meet cannot be made: {exc}") from exc
+            raise Refusal(f"the repository for the checks cannot be made: {exc}") from exc
         self._is_fresh = True
+
+    def _leave_out_settings(self) -> None:
+        """Take out what leads to programs and settings in files that tools can write."""
+        listed = git(
+            self._children, "config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment
+        ).stdout
+        for key in (*_PROGRAMS, *listed.splitlines()):
+            # It fails where it is not set.
+            git(self._children, "config", "--unset-all", key, extra_env=self._environment)
 
     def _take_commits(self) -> None:
         """Bring the objects of the work over; git computes each name from the content."""
@@ -134,12 +138,12 @@ class JudgedRepository:
         self._ask("rev-list", "--objects", "--quiet", *names)
 
     def _set_head(self) -> None:
-        self._write("HEAD", f"{self._commit}\n")
+        self._write("HEAD", f"{self._commit}\n".encode())
         if self._branch:
             with suppress(OSError):
                 os.makedirs(os.path.join(self._folder, os.path.dirname(self._branch)), exist_ok=True)
-                self._write(self._branch, f"{self._commit}\n")
-                self._write("HEAD", f"ref: {self._branch}\n")
+                self._write(self._branch, f"{self._commit}\n".encode())
+                self._write("HEAD", f"ref: {self._branch}\n".encode())
 
     @property
     def _environment(self) -> Mapping[str, str]:
@@ -154,26 +158,10 @@ class JudgedRepository:
     def _ask(self, *words: str, stdin: int = subprocess.DEVNULL) -> None:
         said(git(self._children, *words, stdin=stdin, extra_env=self._environment))
 
-    def _write(self, name: str, text: str) -> None:
-        with open(os.path.join(self._folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+    def _write(self, name: str, data: bytes) -> None:
+        with open(os.path.join(self._folder, name), "wb") as file:
+            file.write(data)
 
 
 def _unlocked(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.name.endswith(_LOCK) else member
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _remove(path: str) -> None:
-    if os.path.lexists(path):
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -315,3 +316,13 @@ def vanishing_suppressed(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         if path.is_symlink() or path.exists():
             raise
+
+
+def remove(path: str) -> None:
+    """Remove what stands there, a folder with all that is in it; nothing where nothing is."""
+    if not os.path.lexists(path):
+        return
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

@@ -163,7 +163,7 @@ class _Supervisor:
             return {"text": f"{name}: {exc}", "is_error": True}
 
     def _command(self, request: dict[str, Any]) -> dict[str, object]:
-        """A command that checks meets HOME, TMPDIR and shared memory as `setup` left them, git's own files as they were
+        """A command that checks finds HOME, TMPDIR and shared memory as `setup` left them, git's own files as they were
         then beside the commits of the work, and no byte code but what it compiles."""
         argv, timeout = request["argv"], request["timeout"]
         self._drop_shell()
