@@ -127,8 +127,7 @@ class Network(StrEnum):
 
 
 class CanaryState(StrEnum):
-    """What became of a place that the self-test tried. `not here`: this machine has no such place, or nothing can be
-    planted in it."""
+    """What became of a place that the self-test tried. `not here`: this machine has no such place."""
 
     UNREACHED = "kept"
     REACHED = "reached"

@@ -42,8 +42,8 @@ from stepflow.run.prepare import run_arguments
 from stepflow.run.prompt_cache import open_cache
 from stepflow.run.sandbox import demand_nothing_in_reach, open_toolbox, open_tools
 from stepflow.run.subject.issue import removal_event
-from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.selftest import Outside
 from stepflow.sandbox.workspace import given_back
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline
 from stepflow.run.proxies import proxy_variables
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.packages import install_packages
-from stepflow.sandbox.selftest import try_canaries
+from stepflow.sandbox.selftest import Outside, try_canaries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -20,12 +20,11 @@ from stepflow.domain.connection import Connection
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.canaries import Outside
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.egress.proxy import Internet
 from stepflow.sandbox.egress.socket_calls import connected_pair
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.selftest import try_canaries
+from stepflow.sandbox.selftest import Outside, try_canaries
 from tests.servers.private_network import Proxy, TlsFront, closed_port, pem_of
 from tests.servers.web_pages import Pages
 

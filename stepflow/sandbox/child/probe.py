@@ -1,7 +1,8 @@
-"""Tries, as a tool would, to reach what no tool may reach (security.md "self-test with planted canaries")."""
+"""Tries, as a tool would, to reach what no tool may reach, and leaves nothing behind."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -58,20 +59,16 @@ def _append(path: str) -> None:
     _open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
 
 
-def _write(path: str) -> None:
-    _open(path, os.O_WRONLY | os.O_APPEND, _MARK)
-
-
-def _make(path: str) -> None:
+def _make(folder: str) -> None:
+    path = os.path.join(folder, f"stepflow-self-test-{os.urandom(8).hex()}")
     _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    os.unlink(path)
+    with contextlib.suppress(OSError):
+        # A file that was made is a reach, whether or not it can be removed again.
+        os.unlink(path)
 
 
-def _open(path: str, flags: int, data: bytes = b"") -> None:
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    if data:
-        os.write(fd, data)
-    os.close(fd)
+def _open(path: str, flags: int) -> None:
+    os.close(os.open(path, flags | os.O_CLOEXEC, 0o600))
 
 
 def _list(folder: str) -> None:
@@ -178,7 +175,6 @@ def _leads_to(fd: int) -> str:
 _KINDS: Mapping[str, Callable[[str], str | None]] = {
     "read": _read,
     "append": _append,
-    "write": _write,
     "make": _make,
     "list": _list,
     "follow": _follow,
