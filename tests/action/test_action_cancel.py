@@ -31,7 +31,7 @@ def test_during_a_tool(world: World) -> None:
 
 
 def test_during_a_call_of_the_model(world: World) -> None:
-    silent = Drop(silent=20)
+    silent = Drop(silent=600)
     done = signaled(world, [understood(), silent], signal.SIGINT, when=lambda: len(world.model.bodies) == 2)
     assert_cancelled(world, done, signal.SIGINT, where="Flow loop")
 
@@ -166,7 +166,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
 def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_call, "ANSWER_GRACE", 0.2)
     began = time.monotonic()
-    replies = iter([understood(), Drop(silent=30)])
+    replies = iter([understood(), Drop(silent=600)])
 
     def reply(_body: dict[str, Any]) -> Reply:
         world.clock.sleep(50 * 60 - 5 if len(world.model.bodies) == 1 else 0)

@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[Callable[[], list[Reply]], dict[str, str]]] = {
     "tools": (list, {"provider": "scripted", "boundary": "dry-run"}),
     "set-up": (list, {"provider": "scripted", "boundary": "dry-run", "setup": "sleep 1.5"}),
     "busy model": (lambda: [understood(), Failure(status=529), *slow_work()[1:]], {}),
-    "silent model": (lambda: [understood(), Drop(silent=8)], {}),
+    "silent model": (lambda: [understood(), Drop(silent=600)], {}),
     "boundary": (lambda: [*slow_work()[:1], *slow_work()[2:]], {}),
 }
 
