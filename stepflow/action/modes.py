@@ -92,8 +92,8 @@ def execute_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
 ) -> ActionResult:
     """Do what the input `mode` says; `requested` is filled on the way."""
-    for name in runner.unknown:
-        job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
+    for warning in runner.warnings:
+        job.say(annotation("warning", warning))
     match runner.inputs.mode:
         case Mode.RUN:
             return run_mode(runner, job, cancellation, requested, clock=clock or clock_for(runner.inputs))

@@ -9,12 +9,12 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from stepflow.definition import builtin
+from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.domain.trigger_label import ANY_NAME
 from stepflow.errors import InputError
 from stepflow.run.inputs import (
-    DROPPED,
     NO_INPUTS,
     RECORDED,
     SECRET_INPUTS,
@@ -22,7 +22,6 @@ from stepflow.run.inputs import (
     in_dashes,
     read_inputs,
     secret_values,
-    successors,
 )
 from stepflow.run.request import RunRequest, agents_folder, locate_repository
 from stepflow.run.resume import chosen_folder
@@ -49,13 +48,13 @@ CREDENTIALS = ("GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GH_TOKEN", "STEPFLOW_RE
 class Runner:
     """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
 
-    `unknown` are inputs that the action does not declare. `environment` is what is left of it without the inputs and
-    without the variables `withheld`, which hold one of the `secrets` or lead to one. `login` is what the services of
-    models may read.
+    `warnings` are about inputs that the action does not declare. `environment` is what is left of it without the inputs
+    and without the variables `withheld`, which hold one of the `secrets` or lead to one. `login` is what the services
+    of models may read.
     """
 
     inputs: Inputs
-    unknown: tuple[str, ...]
+    warnings: tuple[str, ...]
     event_name: str
     event: JsonObject
     actor: str
@@ -74,7 +73,7 @@ class Runner:
 def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and leave no secret behind in `environ`."""
     secrets, login = secrets_in(environ), login_of(environ)
-    given, unknown = _take_inputs(environ)
+    given, warnings = _take_inputs(environ)
     addresses = {name: environ[variable] for name, variable in _ADDRESSES.items() if environ.get(variable)}
     # Runners set more than they promise: one of them repeats every input under its bare name.
     withheld = secret_variables(environ, secrets)
@@ -84,7 +83,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     inputs = read_inputs({**given, **addresses, "record": RECORDED if debug else ""})
     return Runner(
         inputs=inputs,
-        unknown=unknown,
+        warnings=warnings,
         event_name=environ.get("GITHUB_EVENT_NAME", ""),
         event=read_event_file(environ.get("GITHUB_EVENT_PATH", ""), named_by="GITHUB_EVENT_PATH"),
         actor=environ.get("GITHUB_TRIGGERING_ACTOR") or environ.get("GITHUB_ACTOR", ""),
@@ -127,15 +126,11 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
     # The runner keeps the dashes of an input's name and writes it in capitals.
     inputs = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
     given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in inputs.items()}
-    if dropped := [name for name in DROPPED if name in given]:
-        raise InputError(
-            f"The action no longer has {'this input' if len(dropped) == 1 else 'these inputs'}: {', '.join(dropped)}.",
-            hint=f"Write what replaces them: {successors(dropped)}.",
-        )
     known = {in_dashes(name) for name in Inputs.model_fields} - NO_INPUTS
+    unknown = sorted(given.keys() - known)
     return (
         {name: value for name, value in given.items() if name in known},
-        tuple(sorted(name for name in given if name not in known)),
+        tuple(f'The action has no input "{name}"{did_you_mean(name, known)}; it is ignored.' for name in unknown),
     )
 
 

@@ -23,8 +23,8 @@ _HEAD = "<!-- stepflow -->"
 _OWN = re.compile(
     rf"{_HEAD}\n(?P<text>.*)\n\n"
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
-    r"commit=(?P<commit>[0-9a-f]{40,64}|none)"
-    r"(?: cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?))? -->\s*",
+    r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
+    r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?) -->\s*",
     re.DOTALL,
 )
 _NOTHING = Spent()
@@ -154,9 +154,8 @@ def _figure(spent: Spent) -> str:
     return f"{spent.usd:.{_DIGITS}f}{'+' if spent.at_least else ''}"
 
 
-def _spent(figure: str | None) -> Spent:
-    """Comments of older versions have no cost."""
-    return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+")) if figure else _NOTHING
+def _spent(figure: str) -> Spent:
+    return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+"))
 
 
 #: The account behind a job's own token; what it does starts no workflow.

@@ -167,10 +167,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
         parser.error(f"there is no command `{command_name}`; {known}")
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        from stepflow.run.inputs import successors  # noqa: PLC0415 - costs time that only a mistake may take
-
-        replaced = successors(word.removeprefix("--").partition("=")[0] for word in unknown)
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{f' ({replaced})' if replaced else ''}")
+        parser.error(
+            f"unrecognized arguments: {' '.join(unknown)}; `stepflow {command_name} --help` lists all there are"
+        )
     return arguments
 
 

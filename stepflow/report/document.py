@@ -31,8 +31,6 @@ UNPUBLISHED = {
     "problems": ("Problem", frozenset({"column", "end_column"})),
     "images": ("IssueImage", frozenset({"data"})),
 }
-#: Fields that reports of earlier versions lack; they have a default.
-ADDED = frozenset({"approval", "follow_up", "guidance", "hosts", "images"})
 
 
 @cache
@@ -62,7 +60,7 @@ def read_report(document: JsonValue) -> RunReport:
     """The report in a `report.json`. Raises `ValueError` for a document that is none."""
     if not isinstance(document, dict) or document.get("schema") != 1:
         raise ValueError("no report of version 1")
-    if missing := report_schema()["properties"].keys() - document.keys() - ADDED:  # type: ignore[union-attr]
+    if missing := report_schema()["properties"].keys() - document.keys():  # type: ignore[union-attr]
         raise ValueError(f"no {', '.join(sorted(missing))}")
     return _report_adapter().validate_python({name: each for name, each in document.items() if name != "schema"})
 

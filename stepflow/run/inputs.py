@@ -32,7 +32,7 @@ from stepflow.domain.words import (
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -390,43 +390,6 @@ NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output
 
 #: The scenario that a job with debug logging writes into the run folder.
 RECORDED = "recorded.yaml"
-#: Inputs of earlier versions, with what to write instead.
-DROPPED = {
-    "label-prefix": "write `trigger-labels: <prefix>*`",
-    "trigger-label": "add the label to `trigger-labels`, below `agent:*`",
-    "anthropic-federation-rule-id": "write `federation-rule-id:` in the input `anthropic-workload-identity`",
-    "anthropic-organization-id": "write `organization-id:` in the input `anthropic-workload-identity`",
-    "anthropic-service-account-id": "write `service-account-id:` in the input `anthropic-workload-identity`",
-    "structured-output": "leave it out, the action finds out how the server answers",
-    "record": f"run the job again with debug logging, and find `{RECORDED}` in the run folder",
-    "max-visits-per-step": "set `maxVisitsPerStep` in the verdict's config in agent.json",
-    "max-turns-per-step": "set `maxTurnsPerStep` in the verdict's config in agent.json",
-    "github-api-url": "leave it out, the runner's GITHUB_API_URL is taken",
-    "github-server-url": "leave it out, the runner's GITHUB_SERVER_URL is taken",
-    "base-branch": "set `pullRequest.base` in agent.json",
-    "branch-prefix": "set `pullRequest.branchPrefix` in agent.json",
-    "draft": "set `pullRequest.draft` in agent.json",
-    "allowed-link-hosts": "list the hosts as `allowedLinkHosts` in agent.json, beside `allowedLabels`",
-    "report-failures": "write `on-failure: nothing` where no comment is wanted",
-    "neutral-on-limit": "give the step `continue-on-error: true`, and read its output `outcome`",
-    "debug": "run the job again with debug logging, which GitHub offers beside it",
-    "allow-spec-violations": "write `allow: spec-violations`",
-    "allow-custom-verdict": "write `allow: custom-verdict`",
-    "plan": "write the input `many-issues` with the same keys",
-    "gather": "write the input `many-issues` with the same keys",
-    "plan-label": "write `label:` in the input `many-issues`",
-    "plan-limit": "write `limit:` in the input `many-issues`",
-    "plan-after": "write `after:` in the input `many-issues`",
-    "gather-from": "write `from:` in the input `many-issues`",
-    "gather-issues": "write `issues:` in the input `many-issues`",
-}
-
-
-def successors(names: Iterable[str]) -> str:
-    """What to write instead of these inputs of earlier versions; empty where there is none among them."""
-    return "; ".join(f"instead of `{name}`, {DROPPED[name]}" for name in names if name in DROPPED)
-
-
 #: Inputs whose values no log may show.
 SECRET_INPUTS = tuple(
     in_dashes(name) for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)

@@ -36,19 +36,21 @@ def test_a_marker_is_read_as_it_was_written(cost: Spent) -> None:
     assert read_marker(marked("text", marker)) == marker
 
 
-def test_a_comment_of_an_older_version_cost_nothing_that_is_known() -> None:
-    old = read_marker("<!-- stepflow -->\nDone.\n\n<!-- stepflow run=r agent=fixer issue=7 commit=none -->")
-    assert old == Marker(run="r", agent="fixer", issue=7)
-
-
 @pytest.mark.parametrize(
     "figure",
-    ["cost=-5.0 before=0.0", "cost=1e9 before=0.0", "cost=nan before=0.0", "cost=1.0", f"cost={9:010}.0 before=0.0"],
+    [
+        "",
+        " cost=-5.0 before=0.0",
+        " cost=1e9 before=0.0",
+        " cost=nan before=0.0",
+        " cost=1.0",
+        f" cost={9:010}.0 before=0.0",
+    ],
 )
 def test_figures_that_we_never_write_make_it_no_marker(figure: str) -> None:
     body = "<!-- stepflow -->\nDone.\n\n<!-- stepflow run=r agent=fixer issue=7 commit=none{} -->"
-    assert read_marker(body.format("")) is not None
-    assert read_marker(body.format(f" {figure}")) is None
+    assert read_marker(body.format(" cost=1.0 before=0.0")) is not None
+    assert read_marker(body.format(figure)) is None
 
 
 def test_all_agents_of_the_issue_count_and_each_by_its_newest_comment() -> None:

@@ -78,10 +78,11 @@ def test_a_failed_run_exits_with_its_outcomes_code(checkout: Path, capsys) -> No
     assert json.loads(capsys.readouterr().out)["outcome"] == "limit_reached"
 
 
-def test_a_flag_of_an_earlier_version_names_what_replaces_it(checkout: Path, capsys) -> None:
+def test_a_flag_that_is_none_is_named_with_where_all_are(checkout: Path, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         run(checkout, "--base-branch", "develop")
-    assert "instead of `base-branch`, set `pullRequest.base` in agent.json" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --base-branch develop; `stepflow run --help` lists all" in said
 
 
 def test_a_real_model_is_asked_with_the_key_of_the_environment(

@@ -11,7 +11,6 @@ import pytest
 from pydantic import BaseModel
 
 from stepflow.model.scenario import Expect, Scenario, Turn
-from stepflow.run.inputs import DROPPED, NO_INPUTS
 from tests.docs.page import BUILT_PAGE, DOCS, README, ROOT, SCENARIOS_PAGE
 
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -48,13 +47,6 @@ def test_every_page_is_reached_from_the_first_one() -> None:
     reached = {(first.parent / link.partition("#")[0]).resolve() for link in links(first)}
     assert [page for page in PAGES if page.resolve() not in reached] == []
     assert len(PAGES) <= 15
-
-
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_page_names_an_input_of_an_earlier_version(page: Path) -> None:
-    # One word alone may be a key of agent.json, and what is in NO_INPUTS an output or a flag.
-    dropped = {name for name in DROPPED if "-" in name} - NO_INPUTS
-    assert dropped & set(re.findall(r"`([a-z-]+)(?:: [^`]+)?`", page.read_text(encoding="utf-8"))) == set()
 
 
 # docs/how-it-is-built.md
