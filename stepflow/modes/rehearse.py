@@ -16,6 +16,7 @@ from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
+from stepflow.modes.expectations import came_of, differences, read_files, update_expect
 from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import telling_lines
 from stepflow.run.clock import RehearsalClock
@@ -23,16 +24,7 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import check_request, prepare_run
-from stepflow.run.scenario_differences import differences
-from stepflow.run.scenarios import (
-    NOT_PLAYED,
-    came_of,
-    parse_scenario,
-    place_of,
-    read_files,
-    read_scenario,
-    update_expect,
-)
+from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, place_of, read_scenario
 from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import committed_copy, request_in_copy
 from stepflow.sandbox.workspace import make_workspace, temporary_folder

@@ -1,4 +1,4 @@
-"""Scenario files: YAML, read with its lines, and updated (cli.md "Scenario files")."""
+"""Scenario files: YAML, read with its lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stepflow.definition.files.safe_files import FileRefused, Why, read_below, t
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
-from stepflow.model.scenario import Expect, Scenario, yaml_text
+from stepflow.model.scenario import Expect, Scenario
 from stepflow.run.inputs import Inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from os import PathLike
 
     from pydantic_core import ErrorDetails
@@ -148,55 +148,6 @@ def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
     return line + 1
 
 
-EXPECT = "expect"
-#: What a scenario without `expect` is given.
-USUAL = ("outcome", "steps", "validators", "effects")
-
-
-def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
-    """The text with what came in the place of its `expect`: under the keys that are there, or all the usual ones.
-
-    Raises `InputError` where the text is written so that this cannot be put in its place.
-    """
-    before = parse_scenario(text, name=name)
-    expect = before.expect or Expect()
-    keys = [key for key in Expect.model_fields if key in expect.model_fields_set] or USUAL
-    files = {path: (came.files or {}).get(path) for path in expect.files or {}}
-    values = came.model_copy(update={"files": files}).model_dump(mode="json", include=set(keys))
-    start, end = _place_of_expect(text)
-    block = yaml_text({EXPECT: {key: values[key] for key in keys}})
-    if start == len(text):
-        block = f"\n{block}" if text.endswith("\n") else f"\n\n{block}"
-    edited = text[:start] + block.replace("\n", "\r\n" if "\r\n" in text else "\n") + text[end:]
-    after = before.model_copy(update={EXPECT: Expect.model_validate_json(json.dumps(values))})
-    read = read_scenario_text(edited)
-    if not isinstance(read, Scenario) or read.model_dump(exclude_unset=True) != after.model_dump(exclude_unset=True):
-        raise InputError(
-            f"{name}: `expect` is written in a form that cannot be changed by its place.",
-            hint="Write its keys on lines of their own, without anchors, or change it by hand.",
-        )
-    return edited
-
-
-def _place_of_expect(text: str) -> tuple[int, int]:
-    """Where the lines of `expect` begin and end in the text of a scenario; both at its end where there is none."""
-    root, _ = _read(text)
-    pairs = root.value if isinstance(root, yaml.MappingNode) else ()
-    for key, value in pairs:
-        if key.value == EXPECT:
-            last_word = len(text[: _end(value)].rstrip())
-            return key.start_mark.index, text.find("\n", last_word) + 1 or len(text)
-    return len(text), len(text)
-
-
-def _end(node: yaml.Node) -> int:
-    """Where the last word of the node ends: a block's own end lies behind the comments that follow it."""
-    children = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and children:
-        return _end(children[-1])
-    return int(node.end_mark.index)
-
-
 #: A run that ends like this was not rehearsed at all; a scenario that means it says so.
 NOT_PLAYED = frozenset(
     {
@@ -209,18 +160,6 @@ NOT_PLAYED = frozenset(
 )
 #: Whoever plays these again runs out of turns.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
-MOST_BYTES = 1024 * 1024
-
-
-def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
-    """Everything that `expect` can say, as it was in this run."""
-    return Expect(
-        outcome=report.outcome,
-        steps=tuple(line.step_id for line in report.history),
-        effects=tuple(effect.kind for effect in report.effects),
-        validators=validators_of(ran),
-        files=dict(files),
-    )
 
 
 def expect_of_recording(report: RunReport, ran: Iterable[ValidatorRan], inputs: Inputs) -> Expect | None:
@@ -241,11 +180,6 @@ def validators_of(ran: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord,
     for each in ran:
         words[each.name] = (*words.get(each.name, ()), _word(each))
     return words
-
-
-def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
-    """The named files as text; None for one that is not there. No link is followed: tools may have made it."""
-    return {path: _file_text(root, path) for path in paths}
 
 
 def _played_again(report: RunReport, inputs: Inputs) -> Outcome | None:
@@ -269,17 +203,3 @@ def _word(ran: ValidatorRan) -> ValidatorWord:
     if ran.action is FailureAction.SKIP:
         return "skipped"
     return "fail" if ran.recoverable else "unrecoverable"
-
-
-def _file_text(root: Path, path: str) -> str | None:
-    try:
-        return read_below(root, path, limit=MOST_BYTES).decode("utf-8", "replace")
-    except FileRefused as refused:
-        return None if refused.why is Why.MISSING else f"({_REFUSED.get(refused.why, refused.message)})"
-
-
-_REFUSED = {
-    Why.LINK: "a symbolic link",
-    Why.IRREGULAR: "no regular file",
-    Why.LARGE: f"more than {MOST_BYTES} bytes",
-}

@@ -1,0 +1,190 @@
+"""What a scenario expects: what came is held against it, or written in its place."""
+
+from __future__ import annotations
+
+import json
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import yaml
+
+from stepflow.definition.files.safe_files import FileRefused, Why, read_below
+from stepflow.domain.report import Difference, Row
+from stepflow.domain.words import Outcome
+from stepflow.errors import InputError
+from stepflow.model.scenario import Expect, Scenario, yaml_text
+from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validators_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from stepflow.domain.event import ValidatorRan
+    from stepflow.domain.report import RunReport
+
+EXPECT = "expect"
+#: What a scenario without `expect` is given.
+USUAL = ("outcome", "steps", "validators", "effects")
+#: Of a file so much is read.
+MOST_BYTES = 1024 * 1024
+#: Stands where one side has nothing.
+NOTHING = "–"
+NO_FILE = "no such file"
+LINE_BREAK_AT_END = "⏎"
+CONTEXT = 2
+
+
+def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
+    """Everything that `expect` can say, as it was in this run."""
+    return Expect(
+        outcome=report.outcome,
+        steps=tuple(line.step_id for line in report.history),
+        effects=tuple(effect.kind for effect in report.effects),
+        validators=validators_of(ran),
+        files=dict(files),
+    )
+
+
+def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
+    """The named files as text; None for one that is not there. No link is followed: tools may have made it."""
+    return {path: _file_text(root, path) for path in paths}
+
+
+def differences(expect: Expect | None, came: Expect) -> tuple[Difference, ...]:
+    """Every key of `expect` that is not as it came. Without `expect` the run only has to complete."""
+    given = expect or Expect(outcome=Outcome.COMPLETED)
+    different = (
+        *_outcome(given.outcome, came.outcome),
+        *_sequence("steps", given.steps, came.steps),
+        *_validators(given.validators, came.validators or {}),
+        *_sequence("effects", given.effects, came.effects),
+        *(each for path in given.files or {} for each in _file(path, given, came)),
+    )
+    return tuple(different)
+
+
+def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Difference]:
+    if expected is None and came not in NOT_PLAYED:
+        return
+    if expected is not came:
+        yield Difference(
+            what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),)
+        )
+
+
+def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Difference]:
+    if expected is not None and list(expected) != list(came or ()):
+        yield Difference(what=what, rows=tuple(_aligned(expected, came or ())))
+
+
+def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
+    """Both lists side by side; `where` is the number in what came, or in what was expected where nothing came."""
+    for _, left, left_end, right, right_end in SequenceMatcher(a=expected, b=came, autojunk=False).get_opcodes():
+        numbers = zip_longest(range(left, left_end), range(right, right_end))
+        for at, to in numbers:
+            number = at if to is None else to
+            yield Row(
+                where="" if number is None else str(number + 1),
+                expected=NOTHING if at is None else expected[at],
+                came=NOTHING if to is None else came[to],
+            )
+
+
+def _validators(
+    expected: Mapping[str, Sequence[str]] | None, came: Mapping[str, Sequence[str]]
+) -> Iterator[Difference]:
+    if expected is None or {name: tuple(words) for name, words in expected.items()} == came:
+        return
+    names = dict.fromkeys((*expected, *came))
+    rows = (Row(where=name, expected=_words(expected.get(name)), came=_words(came.get(name))) for name in names)
+    yield Difference(what="validators", rows=tuple(rows))
+
+
+def _words(words: Sequence[str] | None) -> str:
+    return ", ".join(words) if words else NOTHING
+
+
+def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
+    expected, came_text = (given.files or {})[path], (came.files or {}).get(path)
+    if expected == came_text:
+        return
+    if expected is None or came_text is None:
+        rows: tuple[Row, ...] = (Row(where="", expected=_there(expected), came=_there(came_text)),)
+    else:
+        rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
+    yield Difference(what=f"file {path}", rows=rows)
+
+
+def _there(text: str | None) -> str:
+    return NO_FILE if text is None else f"a file of {len(text)} characters"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines; a last line break, which nobody would see, is a line of its own."""
+    lines = text.replace("\r", "␍").split("\n")
+    return [*lines[:-1], lines[-1] or LINE_BREAK_AT_END] if text else []
+
+
+def _near(rows: list[Row]) -> Iterator[Row]:
+    """The rows that differ and a few around each."""
+    wanted = {at + by for at, row in enumerate(rows) if not row.same for by in range(-CONTEXT, CONTEXT + 1)}
+    return (row for at, row in enumerate(rows) if at in wanted)
+
+
+def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
+    """The text with what came in the place of its `expect`: under the keys that are there, or all the usual ones.
+
+    Raises `InputError` where the text is written so that this cannot be put in its place.
+    """
+    before = parse_scenario(text, name=name)
+    expect = before.expect or Expect()
+    keys = [key for key in Expect.model_fields if key in expect.model_fields_set] or USUAL
+    files = {path: (came.files or {}).get(path) for path in expect.files or {}}
+    values = came.model_copy(update={"files": files}).model_dump(mode="json", include=set(keys))
+    start, end = _place_of_expect(text)
+    block = yaml_text({EXPECT: {key: values[key] for key in keys}})
+    if start == len(text):
+        block = f"\n{block}" if text.endswith("\n") else f"\n\n{block}"
+    edited = text[:start] + block.replace("\n", "\r\n" if "\r\n" in text else "\n") + text[end:]
+    after = before.model_copy(update={EXPECT: Expect.model_validate_json(json.dumps(values))})
+    read = read_scenario_text(edited)
+    if not isinstance(read, Scenario) or read.model_dump(exclude_unset=True) != after.model_dump(exclude_unset=True):
+        raise InputError(
+            f"{name}: `expect` is written in a form that cannot be changed by its place.",
+            hint="Write its keys on lines of their own, without anchors, or change it by hand.",
+        )
+    return edited
+
+
+def _place_of_expect(text: str) -> tuple[int, int]:
+    """Where the lines of `expect` begin and end in the text of a scenario; both at its end where there is none."""
+    root = read_node(text)
+    pairs = root.value if isinstance(root, yaml.MappingNode) else ()
+    for key, value in pairs:
+        if key.value == EXPECT:
+            last_word = len(text[: _end(value)].rstrip())
+            return key.start_mark.index, text.find("\n", last_word) + 1 or len(text)
+    return len(text), len(text)
+
+
+def _end(node: yaml.Node) -> int:
+    """Where the last word of the node ends: a block's own end lies behind the comments that follow it."""
+    children = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and children:
+        return _end(children[-1])
+    return int(node.end_mark.index)
+
+
+def _file_text(root: Path, path: str) -> str | None:
+    try:
+        return read_below(root, path, limit=MOST_BYTES).decode("utf-8", "replace")
+    except FileRefused as refused:
+        return None if refused.why is Why.MISSING else f"({_REFUSED.get(refused.why, refused.message)})"
+
+
+_REFUSED = {
+    Why.LINK: "a symbolic link",
+    Why.IRREGULAR: "no regular file",
+    Why.LARGE: f"more than {MOST_BYTES} bytes",
+}
