@@ -33,8 +33,7 @@ from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel,
 from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
-from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, toolbox_options
-from stepflow.run.prompt_cache import open_cache
+from stepflow.run.parts import LoadedSchemas, describe_connections, open_cache, run_started, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import move_aside

@@ -18,19 +18,25 @@ from stepflow.domain.words import Commits, Provider, VerdictType
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel, address_of
+from stepflow.model.recording import RecordingModel
 from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import variables_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
     from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import RunFacts
+    from stepflow.ports import Model
+    from stepflow.run.clock import Cancellation
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
+    from stepflow.sandbox.box import Toolbox
 
 
 class LoadedSchemas:
@@ -242,3 +248,29 @@ def describe_connections(request: RunRequest, agent: AgentDefinition | None = No
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCache:
+    """Implements the port `PromptCache`: the cache of the service that a run asks, while the sandbox works."""
+
+    model: AnthropicModel
+    toolbox: Toolbox
+    cancellation: Cancellation
+
+    def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
+        """Look now and then while something runs in the sandbox."""
+        return self.toolbox.while_waiting(look)
+
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Renew once; raises `RunCancelled` when a signal comes."""
+        with self.cancellation.waiting():
+            return self.model.renew(request, number)
+
+
+def open_cache(model: Model, toolbox: Toolbox, cancellation: Cancellation) -> ServiceCache | None:
+    """The cache behind a model; None behind one that has none, such as a scripted one."""
+    asked = model.model if isinstance(model, RecordingModel) else model
+    if not isinstance(asked, AnthropicModel):
+        return None
+    return ServiceCache(model=asked, toolbox=toolbox, cancellation=cancellation)

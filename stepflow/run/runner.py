@@ -37,9 +37,8 @@ from stepflow.run.clock import (
 )
 from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
-from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
+from stepflow.run.parts import LoadedSchemas, open_cache, open_verdict, run_started
 from stepflow.run.prepare import run_arguments
-from stepflow.run.prompt_cache import open_cache
 from stepflow.run.sandbox import demand_nothing_in_reach, open_toolbox, open_tools
 from stepflow.run.subject.issue import removal_event
 from stepflow.sandbox.options import ToolboxOptions
