@@ -44,7 +44,8 @@ def check_readiness(request: RunRequest, agent: AgentDefinition) -> tuple[str, .
 
 def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Commits need a repository whose root is seen, and a commit to begin at."""
-    root = request.checkout
+    # A rehearsal's copy stands already, with a repository even where the checkout has none.
+    root = request.root if os.path.lexists(request.root / GIT) else request.checkout
     if not request.at_terminal and not agent.github.pushes:
         return None
     if not os.path.lexists(root / GIT):

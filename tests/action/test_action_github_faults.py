@@ -250,7 +250,6 @@ def test_the_pull_request_of_a_transferred_repository_is_updated_and_no_second_o
     (door.git_server.root / "other" / "r.git").symlink_to(door.served)
     first = door.run(every_effect())
     assert first.outputs["outcome"] == "completed", first.log
-    git("reset", "--quiet", "--hard", "HEAD~1", cwd=door.checkout)
     door.github.state.renamed_to = "other/r"
     new = (("Location", f"{door.git_server.url}/other/r.git/info/refs"),)
     door.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)

@@ -120,7 +120,7 @@ def test_visits_of_one_step_are_limited(world: World) -> None:
     assert len(world.model.bodies) == 3
 
 
-@pytest.mark.parametrize("budget", [{"budget_tokens": "2000"}, {"budget_usd": "0.008"}])
+@pytest.mark.parametrize("budget", [{"budget_tokens": "1500"}, {"budget_usd": "0.007"}])
 def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[str, str]) -> None:
     done = world.run([understood(), *[WORK_ON] * 9], **budget)
     assert_ended(world, done, "budget_exhausted")
