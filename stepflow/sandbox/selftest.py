@@ -294,7 +294,7 @@ def _at_files(outside: Outside, workspace: Path) -> Iterator[Attempt]:
     """Folders and files around the workspace, which itself belongs to the tools."""
     named = ((location, outside.environment.get(name)) for location, name in _JOB_FILES)
     files = [(location, Path(name)) for location, name in named if name]
-    for folder, location in _folders(outside, files).items():
+    for folder, location in _folders(outside, files, workspace).items():
         if not folder.is_relative_to(workspace):
             yield from _try_all(location, ("list", "make"), folder, str(folder))
             yield from _try_files(location, _files_in(folder), str(folder))
@@ -311,7 +311,7 @@ def _at_files(outside: Outside, workspace: Path) -> Iterator[Attempt]:
     yield from _try_all(Location.GIT_CONFIG, ("bytes",), workspace / ".git" / "config", ".git/config")
 
 
-def _folders(outside: Outside, files: Iterable[tuple[Location, Path]]) -> Mapping[Path, Location]:
+def _folders(outside: Outside, files: Iterable[tuple[Location, Path]], workspace: Path) -> Mapping[Path, Location]:
     """Each folder that is there once, under the name that says most."""
     temp, home = outside.environment.get("RUNNER_TEMP"), outside.environment.get("HOME")
     named: tuple[tuple[Location, str | Path], ...] = (
@@ -320,7 +320,8 @@ def _folders(outside: Outside, files: Iterable[tuple[Location, Path]]) -> Mappin
         *([(Location.RUN_FOLDER, outside.run_folder)] if outside.run_folder else []),
         *((location, file.parent) for location, file in files),
         (Location.HOME, home or Path.home()),
-        (Location.TEMPORARY, tempfile.gettempdir()),
+        # A workspace that was made of a checkout stands among them.
+        (Location.TEMPORARY, workspace.parent if outside.checkout else tempfile.gettempdir()),
     )
     folders: dict[Path, Location] = {}
     for location, path in named:

@@ -130,6 +130,16 @@ class TestWhatIsFound:
         state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
         assert state.endswith(f"{folder} {ways}" if ways else "kept")
 
+    @pytest.mark.parametrize(("mode", "end"), [(0o711, "kept"), (0o755, "(list)")])
+    def test_the_parents_temporary_files_are_those_beside_the_workspace(
+        self, without_landlock, outside, open_folder, mode, end
+    ):
+        """Not all of the place for temporary files, which may be one that every tool is given, such as /dev/shm."""
+        source = open_folder / "source"
+        source.mkdir()
+        open_folder.chmod(mode)
+        assert try_canaries(without_landlock.toolbox, replace(outside, checkout=source)).states[TEMPORARY].endswith(end)
+
     def test_a_place_that_the_parent_may_not_look_into_is_tried(self, monkeypatch, box, outside, open_folder):
         closed, look = open_folder / "closed" / "folder", Path.stat
 
