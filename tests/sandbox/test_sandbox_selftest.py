@@ -140,6 +140,16 @@ class TestWhatIsFound:
         open_folder.chmod(mode)
         assert try_canaries(without_landlock.toolbox, replace(outside, checkout=source)).states[TEMPORARY].endswith(end)
 
+    @pytest.mark.parametrize("name", [b"\xff\xfe", "\u0665 'x' \n \"y\"".encode()])
+    def test_files_of_any_name_are_tried(self, without_landlock, outside, name):
+        folder = Path(outside.environment["RUNNER_TEMP"])
+        (folder / "held").unlink()
+        (folder / os.fsdecode(name)).write_text("held")
+        (folder / os.fsdecode(name)).chmod(0o666)
+        folder.chmod(0o711)
+        state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
+        assert state == f"reached by shell: {folder} (read, append)"
+
     def test_a_place_that_the_parent_may_not_look_into_is_tried(self, monkeypatch, box, outside, open_folder):
         closed, look = open_folder / "closed" / "folder", Path.stat
 
