@@ -6,27 +6,28 @@ holds a request, a header or a secret.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, quote
 
 import github
 
+from stepflow.boundary import github_graphql as graphql
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import GONE, VENDOR_ERRORS, GitHubClient, link_to, split_url
-from stepflow.boundary.github_failures import read_failed, write_failed
-from stepflow.boundary.github_graphql import (
-    CREATE_COMMIT,
-    REPLY,
-    RESOLVE,
-    REVIEW_THREAD,
-    REVIEW_THREADS,
-    UPDATE_REFS,
-    WHO_AM_I,
+from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, split_url
+from stepflow.boundary.github_failures import (
+    BRANCH,
+    ISSUE,
+    ISSUE_LIST,
+    PULL_REQUEST,
+    WORKFLOW_RUN,
+    Subject,
+    read_failed,
+    write_failed,
 )
 from stepflow.boundary.github_types import (
     Account,
+    Answer,
     ChangedFile,
     Comment,
     CommitNow,
@@ -62,47 +63,8 @@ if TYPE_CHECKING:
     from stepflow.domain.figures import Spent
     from stepflow.errors import StepflowError
 
-P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A", bound="GitHub")
-W = TypeVar("W", bound="GitHubWriter")
-
-
-def _translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
-    """Raise the adapter's `failure` instead of anything of the vendor's, whose exception holds the request with its
-    token, so it is not kept as the cause."""
-
-    @functools.wraps(method)
-    def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(self, *args, **kwargs)
-        except VENDOR_ERRORS as exc:
-            raise self.failure(method.__name__, exc) from None
-
-    return call
-
-
-def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
-    """The same for a method that only reads: what may pass is asked again."""
-    ask = _translated(method)
-
-    @functools.wraps(method)
-    def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.retry_policy.repeat(lambda: ask(self, *args, **kwargs))
-
-    return call
-
-
-def _writing(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
-    """The same for a method that writes: GitHub asks for a second between two of them."""
-    write = _translated(method)
-
-    @functools.wraps(method)
-    def call(self: W, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.wait_for_turn()
-        return write(self, *args, **kwargs)
-
-    return call
+A = TypeVar("A", bound=Answer)
 
 
 class GitHub:
@@ -129,89 +91,123 @@ class GitHub:
         """Close the connections."""
         self._client.close()
 
-    def failure(self, action: str, exc: Exception) -> StepflowError:
-        """The vendor's exception in our words."""
-        return write_failed(action, self._repository, exc, self._redactor, connection=self._connection)
-
-    @_reading
     def permission(self, login: str) -> str:
         """What this account may do, `none` for a stranger: the role where it is one of GitHub's own, else the
         permission that a custom role stands for."""
-        try:
-            _, data = self._client.ask("GET", f"/collaborators/{quote(login, safe='')}/permission")
-        except github.GithubException as exc:
-            if exc.status != NOT_FOUND:
-                raise
-            return Permission.NONE
-        role = Role.model_validate(data)
-        known = (name for name in (role.role_name, role.permission) if name in set(Permission))
-        return next(known, Permission.NONE)
+        path = f"/collaborators/{quote(login, safe='')}/permission"
+        role = self._find("say what permission somebody has", Role, path)
+        names = (role.role_name, role.permission) if role else ()
+        return next((name for name in names if name in set(Permission)), Permission.NONE)
 
-    @_reading
     def full_name(self) -> str:
         """The repository's present name, also when it was renamed."""
         return self._read_repository().full_name
 
+    def default_branch(self) -> str:
+        """The repository's default branch."""
+        return self._read_repository().default_branch
+
     def scope_problem(self, *, private: bool | None) -> str:
         """Why this token cannot write, by the scopes that GitHub's answers so far have named; empty where they named
         none, as for the tokens of jobs and Apps."""
-        scopes: set[str] = set(filter(None, self._client.oauth_scopes or ()))
+        scopes = self._client.oauth_scopes
         enough = {"repo"} if private else {"repo", "public_repo"}
         if not scopes or scopes & enough:
             return ""
         return f"The token has the scopes {', '.join(sorted(scopes))}, which do not let it write to {self._repository}."
 
-    @_reading
     def viewer(self) -> Account:
-        """Whose token this is; asked once."""
-        self._viewer = self._viewer or self._read_viewer()
+        """Whose token this is; asked once. `GET /user` answers 403 to the tokens of jobs and Apps."""
+        self._viewer = self._viewer or self._read(
+            "say whose the token is", lambda: Account.model_validate(self._client.graphql(graphql.WHO_AM_I))
+        )
         return self._viewer
 
-    @_reading
+    def issue(self, number: int) -> IssueNow:
+        """The issue, or the pull request of this number, now."""
+        return self._get("read the issue", IssueNow, f"/issues/{number}")
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """All comments of an issue, oldest first."""
+        return self._list("read the issue's comments", Comment, f"/issues/{number}/comments")
+
     def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
         """The open pull requests from a branch of this repository."""
-        pulls = self._read_pulls(self._repository, branch)
-        if pulls or not self._client.has_moved:
-            return pulls
-        # GitHub looks for the branch of this owner, which a transfer has changed.
-        return self._read_pulls(self._read_repository().full_name, branch)
+        pulls = self._list_pull_requests(self._repository, branch)
+        if not pulls and self._client.has_moved:
+            # GitHub looks for the branch of this owner, which a transfer has changed.
+            pulls = self._list_pull_requests(self.full_name(), branch)
+        return pulls
 
-    @_reading
     def pull_request(self, number: int) -> PullRequest:
         """The pull request now."""
-        return PullRequest.model_validate(self._client.ask("GET", f"/pulls/{number}")[1])
+        return self._get("read the pull request", PullRequest, f"/pulls/{number}", PULL_REQUEST)
 
-    def _read_issue(self, number: int) -> IssueNow:
-        return IssueNow.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
-
-    def _read_comments(self, number: int) -> tuple[Comment, ...]:
-        pages = self._client.pages(f"/issues/{number}/comments")
-        return tuple(comment for page in pages for comment in Comment.many(page))
-
-    def _read_viewer(self) -> Account:
-        """`GET /user` answers 403 to the tokens of jobs and Apps."""
-        return Account.model_validate(self._client.graphql(WHO_AM_I))
-
-    def _read_repository(self) -> Repository:
-        return Repository.model_validate(self._client.ask("GET", "")[1])
-
-    def _read_pulls(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
-        owner = repository.partition("/")[0]
-        pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
-        return tuple(pull for page in pages for pull in PullRequest.many(page) if pull.head == branch)
-
-    @_reading
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
         """The threads of a pull request's reviews; of each the newest hundred comments."""
         owner, _, name = self._repository.partition("/")
-        threads: list[ReviewThread] = []
-        after, more = None, True
-        while more:
-            data = self._client.graphql(REVIEW_THREADS, owner=owner, name=name, number=number, after=after)
-            page = ReviewThreads.model_validate(data)
-            threads += page.threads
-            after, more = page.after, page.more
-        return tuple(threads)
+
+        def read() -> tuple[ReviewThread, ...]:
+            threads: list[ReviewThread] = []
+            after, more = None, True
+            while more:
+                where = {"owner": owner, "name": name, "number": number, "after": after}
+                page = ReviewThreads.model_validate(self._client.graphql(graphql.REVIEW_THREADS, **where))
+                threads += page.threads
+                after, more = page.after, page.more
+            return tuple(threads)
+
+        return self._read("read the review threads", read, PULL_REQUEST)
+
+    def _read_repository(self) -> Repository:
+        return self._get("read the repository", Repository, "")
+
+    def _list_pull_requests(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
+        head = f"{repository.partition('/')[0]}:{branch}"
+        doing = "list the open pull requests"
+        pulls = self._list(doing, PullRequest, "/pulls", PULL_REQUEST, state="open", head=head)
+        return tuple(pull for pull in pulls if pull.head == branch)
+
+    def _get(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> A:
+        return self._read(
+            doing, lambda: kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1]), subject
+        )
+
+    def _find(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> A | None:
+        """The same, but None where there is none."""
+
+        def find() -> A | None:
+            try:
+                return kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1])
+            except github.GithubException as exc:
+                if exc.status != NOT_FOUND:
+                    raise
+                return None
+
+        return self._read(doing, find, subject)
+
+    def _list(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> tuple[A, ...]:
+        """All pages of a list."""
+
+        def read() -> tuple[A, ...]:
+            return tuple(each for page in self._client.pages(path, parameters) for each in kind.many(page))
+
+        return self._read(doing, read, subject)
+
+    def _read(self, doing: str, ask: Callable[[], R], subject: Subject = ISSUE) -> R:
+        """Ask what only reads: what may pass is asked again."""
+        return self.retry_policy.repeat(lambda: self._translate(doing, ask, subject))
+
+    def _translate(self, doing: str, ask: Callable[[], R], subject: Subject = ISSUE) -> R:
+        """Raise our own error instead of the vendor's, whose exception holds the request with its token, so it is not
+        kept as the cause. `doing` and `subject` are what the error says was asked."""
+        try:
+            return ask()
+        except VENDOR_ERRORS as exc:
+            raise self._failure(doing, subject, exc) from None
+
+    def _failure(self, doing: str, _subject: Subject, exc: Exception) -> StepflowError:
+        return write_failed(doing, self._repository, exc, self._redactor, connection=self._connection)
 
 
 class GitHubReader(GitHub):
@@ -220,119 +216,105 @@ class GitHubReader(GitHub):
     Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
     """
 
-    @_reading
-    def issue(self, number: int) -> IssueNow:
-        """The issue, or the pull request of this number, now."""
-        return self._read_issue(number)
-
-    @_reading
     def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:
         """Up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc", "per_page": "100"}
-        headers, data = self._client.ask("GET", "/issues", parameters={**(page or {}), **query})
-        listed, following = IssueNow.many(data), link_to(headers, "next")
-        return IssuesPage(
-            # GitHub lists pull requests as issues too.
-            issues=tuple(issue.as_subject() for issue in listed if not issue.pull_request),
-            listed=len(listed),
-            # A number or a cursor, whichever GitHub uses.
-            next=dict(parse_qsl(split_url(following).query)) if following else None,
-        )
 
-    @_reading
+        def read() -> IssuesPage:
+            headers, data = self._client.ask("GET", "/issues", parameters={**(page or {}), **query})
+            listed, following = IssueNow.many(data), link_to(headers, "next")
+            return IssuesPage(
+                # GitHub lists pull requests as issues too.
+                issues=tuple(issue.as_subject() for issue in listed if not issue.pull_request),
+                listed=len(listed),
+                # A number or a cursor, whichever GitHub uses.
+                next=dict(parse_qsl(split_url(following).query)) if following else None,
+            )
+
+        return self._read("list the issues", read, ISSUE_LIST)
+
     def spent(self, number: int, *, run: str) -> Spent:
         """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
-        return spent_on_issue(self._read_comments(number), self._read_viewer(), issue=number, run=run)
+        return spent_on_issue(self.comments(number), self.viewer(), issue=number, run=run)
 
-    @_reading
     def labels(self) -> tuple[str, ...]:
         """The names of all labels that the repository has."""
-        return tuple(label.name for page in self._client.pages("/labels") for label in Label.many(page))
+        return tuple(label.name for label in self._list("list the labels", Label, "/labels"))
 
-    @_reading
     def demands_signatures(self, branch: str) -> bool:
         """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the
         default branch."""
-        branch = branch or self._read_repository().default_branch
-        pages = self._client.pages(f"/rules/branches/{quote(branch, safe='')}")
-        return any(rule.type == "required_signatures" for page in pages for rule in Rule.many(page))
+        path = f"/rules/branches/{quote(branch or self.default_branch(), safe='')}"
+        return any(rule.type == "required_signatures" for rule in self._list("list the rules of a branch", Rule, path))
 
-    @_reading
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
-        pages = self._client.pages(f"/issues/{number}/comments", newest_first=True)
-        remarks = (remark for page in pages for remark in reversed(Remark.many(page)))
         return tuple(
             remark
-            for remark in itertools.islice(remarks, most)
+            for remark in self._read("read the issue's comments", lambda: self._read_newest(Remark, number, most))
             if remark.author and remark.kind != "Bot" and read_marker(remark.body) is None
         )
 
-    @_reading
     def rendered(self, number: int, *, most: int) -> tuple[str, ...]:
         """The issue and its `most` newest comments as GitHub's page shows them, in HTML. Addresses of attached images
         are signed there: for some minutes they let anybody in."""
-        issue = self._client.ask("GET", f"/issues/{number}", full=True)[1]
-        pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=True)
-        comments = itertools.islice((comment for page in pages for comment in reversed(page)), most)
-        return tuple(text.html for text in RenderedText.many([issue, *comments]))
+
+        def read() -> tuple[RenderedText, ...]:
+            issue = RenderedText.model_validate(self._client.ask("GET", f"/issues/{number}", full=True)[1])
+            return issue, *self._read_newest(RenderedText, number, most, full=True)
+
+        return tuple(text.html for text in self._read("show the issue and its comments", read))
 
     def image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
         """The image at the address of an attachment, read without the token, or why there is none. Raises nothing: a
         run can do without an image."""
         try:
-            return self._read_image(address, hosts)
+            return self._read("give an image", lambda: self._client.stored_image(address, hosts=hosts))
         except (BoundaryError, InputError):
             return ImageProblem.FAILED
 
-    @_reading
-    def _read_image(self, address: str, hosts: frozenset[str]) -> bytes | ImageProblem:
-        return self._client.stored_image(address, hosts=hosts)
-
-    @_reading
     def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:
         """The commits of a pull request, oldest first; GitHub lists 250 at most."""
-        pages = self._client.pages(f"/pulls/{number}/commits")
-        return tuple(commit for page in pages for commit in CommitNow.many(page))
+        doing = "list the commits of the pull request"
+        return self._list(doing, CommitNow, f"/pulls/{number}/commits", PULL_REQUEST)
 
-    @_reading
     def pull_request_files(self, number: int) -> tuple[str, ...]:
         """The paths of the files that a pull request changes, of renamed ones both; GitHub lists 3000 files at most."""
-        files = [file for page in self._client.pages(f"/pulls/{number}/files") for file in ChangedFile.many(page)]
+        doing = "list the files of the pull request"
+        files = self._list(doing, ChangedFile, f"/pulls/{number}/files", PULL_REQUEST)
         return tuple(dict.fromkeys(path for file in files for path in (file.previous, file.path) if path))
 
-    @_reading
     def failed_jobs(self, run_id: int) -> tuple[Job, ...]:
         """The jobs of a workflow run that went wrong the last time it ran."""
-        pages = self._client.pages(f"/actions/runs/{run_id}/jobs", filter="latest")
-        return tuple(job for page in pages for job in Jobs.model_validate(page).jobs if job.has_failed)
 
-    @_reading
+        def read() -> tuple[Job, ...]:
+            pages = self._client.pages(f"/actions/runs/{run_id}/jobs", {"filter": "latest"})
+            return tuple(job for page in pages for job in Jobs.model_validate(page).jobs if job.has_failed)
+
+        return self._read("list the jobs of a workflow run", read, WORKFLOW_RUN)
+
     def job_log(self, job_id: int, *, last_bytes: int) -> str:
         """The end of what a job wrote, at most so many bytes; empty when there is no log (any more), or an endless
         one."""
-        try:
-            return self._client.stored_text(f"/actions/jobs/{job_id}/logs", last_bytes=last_bytes)
-        except github.GithubException as exc:
-            if exc.status not in (NOT_FOUND, GONE):
-                raise
-            return ""
+        path = f"/actions/jobs/{job_id}/logs"
+        return self._read(
+            "give the log of a job", lambda: self._client.stored_text(path, last_bytes=last_bytes), WORKFLOW_RUN
+        )
 
-    @_reading
     def contains(self, branch: str, commit: str) -> bool:
         """Whether a branch has a commit; not when one of the two does not exist."""
-        try:
-            path = f"/compare/{quote(branch, safe='')}...{commit}"
-            _, data = self._client.ask("GET", path, parameters={"per_page": "1"})
-        except github.GithubException as exc:
-            if exc.status != NOT_FOUND:
-                raise
-            return False
-        return Comparison.model_validate(data).status in ("behind", "identical")
+        path = f"/compare/{quote(branch, safe='')}...{commit}"
+        comparison = self._find("compare a branch with a commit", Comparison, path, BRANCH, per_page="1")
+        return comparison is not None and comparison.status in ("behind", "identical")
 
-    def failure(self, action: str, exc: Exception) -> StepflowError:
+    def _read_newest(self, kind: type[A], number: int, most: int, *, full: bool = False) -> tuple[A, ...]:
+        """The newest comments of an issue, newest first."""
+        pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=full)
+        return tuple(itertools.islice((comment for page in pages for comment in reversed(kind.many(page))), most))
+
+    def _failure(self, doing: str, subject: Subject, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or another number can mend is an `InputError`."""
-        return read_failed(action, self._repository, exc, self._redactor, connection=self._connection)
+        return read_failed(doing, subject, self._repository, exc, self._redactor, connection=self._connection)
 
 
 class GitHubWriter(GitHub):
@@ -341,111 +323,75 @@ class GitHubWriter(GitHub):
     seconds_between_writes: float = 0.0
     _last_write = 0.0
 
-    def wait_for_turn(self) -> None:
-        """Wait until the next write may be sent."""
-        clock = self.retry_policy.clock
-        if clock is None or not self.seconds_between_writes:
-            return
-        if (wait := self._last_write + self.seconds_between_writes - clock.now()) > 0:
-            clock.sleep(wait)
-        self._last_write = clock.now()
-
-    @_reading
-    def default_branch(self) -> str:
-        """The repository's default branch."""
-        return self._read_repository().default_branch
-
-    @_reading
-    def issue(self, number: int) -> IssueNow:
-        """The issue now."""
-        return self._read_issue(number)
-
-    @_reading
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """All comments of an issue, oldest first."""
-        return self._read_comments(number)
-
-    @_writing
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
-        return Comment.model_validate(self._send("POST", f"/issues/{number}/comments", body=body))
+        return self._write_as(Comment, "comment on the issue", "POST", f"/issues/{number}/comments", body=body)
 
-    @_writing
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return Comment.model_validate(self._send("PATCH", f"/issues/comments/{comment_id}", body=body))
+        return self._write_as(Comment, "update the comment", "PATCH", f"/issues/comments/{comment_id}", body=body)
 
-    @_writing
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue."""
-        self._send("POST", f"/issues/{number}/labels", labels=list(labels))
+        self._send("put labels on the issue", "POST", f"/issues/{number}/labels", labels=list(labels))
 
-    @_writing
     def remove_label(self, number: int, label: str) -> None:
         """Take one label off an issue."""
-        self._client.ask("DELETE", f"/issues/{number}/labels/{quote(label, safe='')}")
+        self._send("take a label off the issue", "DELETE", f"/issues/{number}/labels/{quote(label, safe='')}")
 
-    @_writing
     def close_issue(self, number: int) -> None:
         """Close an issue as completed."""
-        self._send("PATCH", f"/issues/{number}", state="closed", state_reason="completed")
+        self._send("close the issue", "PATCH", f"/issues/{number}", state="closed", state_reason="completed")
 
-    @_writing
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
-        answer = self._send("POST", "/pulls", base=base, head=branch, title=title, body=body, draft=draft)
-        return PullRequest.model_validate(answer)
+        facts = {"base": base, "head": branch, "title": title, "body": body, "draft": draft}
+        return self._write_as(PullRequest, "open the pull request", "POST", "/pulls", **facts)
 
-    @_writing
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
-        self._send("PATCH", f"/pulls/{number}", title=title, body=body)
+        self._send("update the pull request", "PATCH", f"/pulls/{number}", title=title, body=body)
 
-    @_reading
     def review_thread(self, thread_id: str) -> ReviewThread:
         """A thread of a pull request's review now."""
-        return FoundThread.model_validate(self._client.graphql(REVIEW_THREAD, id=thread_id)).thread
+        found = self._read(
+            "read a review thread",
+            lambda: FoundThread.model_validate(self._client.graphql(graphql.REVIEW_THREAD, id=thread_id)),
+        )
+        return found.thread
 
-    @_writing
     def reply_to_thread(self, thread_id: str, body: str) -> str:
         """A new comment at the end of a thread; its address."""
         reply = {"pullRequestReviewThreadId": thread_id, "body": body}
-        return NewReply.model_validate(self._client.graphql(REPLY, input=reply)).url
+        return self._mutate("reply in a review thread", graphql.REPLY, NewReply, reply).url
 
-    @_writing
     def resolve_thread(self, thread_id: str) -> None:
         """Mark a thread as resolved; it may be already."""
-        self._client.graphql(RESOLVE, input={"threadId": thread_id})
+        self._mutate("resolve a review thread", graphql.RESOLVE, Answer, {"threadId": thread_id})
 
-    @_reading
     def releases(self) -> tuple[Release, ...]:
         """All releases, drafts too, newest first."""
-        return tuple(release for page in self._client.pages("/releases") for release in Release.many(page))
+        return self._list("list the releases", Release, "/releases")
 
-    @_writing
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
         """A new release; its tag is made at `target` if it does not exist."""
-        answer = self._send(
+        facts = {"tag_name": tag, "target_commitish": target, "name": name, "body": body, "draft": draft}
+        return self._write_as(
+            Release,
+            "create the release",
             "POST",
             "/releases",
-            tag_name=tag,
-            name=name,
-            body=body,
-            draft=draft,
-            target_commitish=target,
+            **facts,
             prerelease=False,
             generate_release_notes=False,
             make_latest="true",
         )
-        return Release.model_validate(answer)
 
-    @_reading
     def commit(self, oid: str) -> CommitNow:
         """A commit of the repository."""
         # Of its files, which are listed too, no more than one.
-        return CommitNow.model_validate(self._client.ask("GET", f"/commits/{oid}", parameters={"per_page": "1"})[1])
+        return self._get("read a commit", CommitNow, f"/commits/{oid}", per_page="1")
 
-    @_writing
     def update_refs(self, *updates: tuple[str, str, str]) -> None:
         """Move refs, all or none: the full name of each, the commit that it must have now, and the new one. Empty
         stands for no ref."""
@@ -454,10 +400,9 @@ class GitHubWriter(GitHub):
             {"name": name, "beforeOid": before or nothing, "afterOid": after or nothing, "force": True}
             for name, before, after in updates
         ]
-        repository = self._read_repository()
-        self._client.graphql(UPDATE_REFS, input={"repositoryId": repository.node_id, "refUpdates": changes})
+        update = {"repositoryId": self._read_repository().node_id, "refUpdates": changes}
+        self._mutate("move the branch", graphql.UPDATE_REFS, Answer, update)
 
-    @_writing
     def create_commit(
         self,
         branch: str,
@@ -470,7 +415,7 @@ class GitHubWriter(GitHub):
         """A new commit on a branch that stands at `head`, signed by GitHub; its oid. `message` has `headline` and
         `body`; `additions` are the contents in base64 by path."""
         commit = {
-            "branch": {"repositoryNameWithOwner": self._read_repository().full_name, "branchName": branch},
+            "branch": {"repositoryNameWithOwner": self.full_name(), "branchName": branch},
             "expectedHeadOid": head,
             "message": message,
             "fileChanges": {
@@ -478,7 +423,22 @@ class GitHubWriter(GitHub):
                 "deletions": [{"path": path} for path in deletions],
             },
         }
-        return NewCommit.model_validate(self._client.graphql(CREATE_COMMIT, input=commit)).oid
+        return self._mutate("write a commit", graphql.CREATE_COMMIT, NewCommit, commit).oid
 
-    def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
-        return self._client.ask(verb, path, body=body)[1]
+    def _send(self, doing: str, verb: str, path: str, **body: object) -> None:
+        self._write(doing, lambda: self._client.ask(verb, path, body=body or None))
+
+    def _write_as(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
+        return self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
+
+    def _mutate(self, doing: str, mutation: str, kind: type[A], given: Mapping[str, object]) -> A:
+        return self._write(doing, lambda: kind.model_validate(self._client.graphql(mutation, input=given)))
+
+    def _write(self, doing: str, write: Callable[[], R]) -> R:
+        """Write once, when it is the turn: GitHub asks for a second between two writes."""
+        clock = self.retry_policy.clock
+        if clock is not None and self.seconds_between_writes:
+            if (wait := self._last_write + self.seconds_between_writes - clock.now()) > 0:
+                clock.sleep(wait)
+            self._last_write = clock.now()
+        return self._translate(doing, write)

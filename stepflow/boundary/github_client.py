@@ -1,7 +1,7 @@
-"""The client of GitHub's API: one request per call, no redirect that leads somewhere else, one translation of errors.
+"""Requests to GitHub's API, which PyGithub sends over a connection of ours: left alone, it would follow a transferred
+issue into another repository, take a redirected write for done, and repeat a GET that is answered with 202.
 
-PyGithub would follow a transferred issue into another repository, take a redirected write for done and repeat a GET
-that is answered with 202.
+Its objects are not used: where a field is missing they ask again, at an address that the answer names, or give None.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pydantic
 import requests
 import requests.utils
 from github.Auth import Token
-from github.Consts import DEFAULT_USER_AGENT
-from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
+from github.Consts import headerRateLimit, headerRateRemaining, headerRateReset
+from github.Requester import HTTPSRequestsConnectionClass
 
 from stepflow.boundary.connection import configure_session
 from stepflow.boundary.images import is_at
@@ -27,7 +27,7 @@ from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 
 TIMEOUT_SECONDS = 30
@@ -40,7 +40,9 @@ LONGEST_DETAIL = 300
 #: Bytes. A longer text is not fetched to its end.
 LONGEST_TEXT = 200_000_000
 MOST_REDIRECTS = 5
+PAGE_SIZE = 100
 _CHUNK = 65_536
+_PORTS = {"http": 80, "https": 443}
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
 #: What the status of an answer would be in REST, by the type of GraphQL's error.
@@ -92,11 +94,24 @@ class _GraphQLError(pydantic.BaseModel):
         return _GRAPHQL_STATUS.get(self.type, ERRORS)
 
 
-class _GraphQLErrors(pydantic.BaseModel):
+class _GraphQLAnswer(pydantic.BaseModel):
+    data: Any = None
     errors: list[_GraphQLError] = []
 
 
-class GitHubClient(Requester):
+class _Connection(HTTPSRequestsConnectionClass):
+    """Goes the configured way, and hands on to PyGithub only answers that it is to see."""
+
+    def __init__(self, server: SplitResult, connection: Connection) -> None:
+        port = server.port or _PORTS[server.scheme]
+        super().__init__(server.hostname or "", port, timeout=TIMEOUT_SECONDS)
+        self.protocol = server.scheme
+        configure_session(self.session, connection)
+        # Before requests looks at where an answer leads.
+        self.session.hooks["response"].append(_check_answer)
+
+
+class GitHubClient:
     """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
 
     def __init__(
@@ -108,26 +123,19 @@ class GitHubClient(Requester):
         connection: Connection = DIRECT,
     ) -> None:
         base_url = api_url.rstrip("/")
-        super().__init__(
+        self._github = github.Github(
             auth=Token(token) if token else None,
             base_url=base_url,
-            timeout=TIMEOUT_SECONDS,
-            user_agent=DEFAULT_USER_AGENT,
-            per_page=100,
-            verify=True,
             retry=None,
-            pool_size=None,
-            lazy=True,
+            seconds_between_requests=None,
+            seconds_between_writes=None,
             api_version=API_VERSION,
         )
-        self._base = urlsplit(base_url)
-        is_plain = self._base.scheme == "http"
-        connection_class = HTTPRequestsConnectionClass if is_plain else HTTPSRequestsConnectionClass
-        self._connection = connection_class(self._base.hostname or "", self._base.port, timeout=TIMEOUT_SECONDS)
-        configure_session(self._connection.session, connection)
-        self._way = connection
-        self._connection.session.hooks["response"].append(_check_response)
-        self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
+        self._base, self._way = urlsplit(base_url), connection
+        self._connection = _Connection(self._base, connection)
+        self._repository = f"/repos/{repository}"
+        #: Whether an answer said that the repository has another name, or another owner, now.
+        self.has_moved = False
 
     def ask(
         self,
@@ -140,16 +148,14 @@ class GitHubClient(Requester):
     ) -> tuple[dict[str, Any], Any]:
         """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative;
         `full` asks for texts in every form that GitHub knows, HTML among them (REST, "Media types")."""
-        whole = url if "://" in url else self._old + url
-        if "://" in url and not self._is_own(split_url(url)):
-            raise NotGitHub("the answer leads to another server")
+        accept = {"Accept": "application/vnd.github.full+json"} if full else {}
         try:
-            status, headers, text = self._send(verb, whole, parameters, body, full)
-        except Redirected as redirected:
-            if not self._renamed(redirected):
+            status, headers, text = self._send(verb, url, parameters, accept, body)
+        except Redirected:
+            if not self._find_repository():
                 raise
             # Once more at the new address.
-            status, headers, text = self._send(verb, whole, parameters, body, full)
+            status, headers, text = self._send(verb, url, parameters, accept, body)
         try:
             data = json.loads(text) if text else None
         except (ValueError, RecursionError):
@@ -160,34 +166,48 @@ class GitHubClient(Requester):
             raise self._failure(status, headers, data)
         return headers, data
 
+    def pages(
+        self, url: str, parameters: Mapping[str, str] | None = None, *, newest_first: bool = False, full: bool = False
+    ) -> Iterator[Any]:
+        """The pages of a list; `newest_first` begins with the last one."""
+        page: str | None = url
+        query: dict[str, Any] | None = {**(parameters or {}), "per_page": PAGE_SIZE}
+        if newest_first and (last := link_to(self.ask("GET", url, parameters=query)[0], "last")):
+            page, query = last, None
+        while page:
+            headers, listed = self.ask("GET", page, parameters=query, full=full)
+            yield listed
+            page, query = link_to(headers, "prev" if newest_first else "next") if listed else None, None
+
     def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
         """The data of a GraphQL document's answer."""
         body = {"query": query, "variables": variables}
-        headers, data = self.ask("POST", self.graphql_url, body=body)
-        if not isinstance(data, dict):
-            raise NotGitHub("the answer is not GraphQL")
-        if errors := _GraphQLErrors.model_validate(data).errors:
-            known = (error.status for error in errors if error.status != ERRORS)
+        headers, data = self.ask("POST", self._github.requester.graphql_url, body=body)
+        answer = _GraphQLAnswer.model_validate(data)
+        if answer.errors:
+            known = (error.status for error in answer.errors if error.status != ERRORS)
             status = TOO_MANY if "retry-after" in headers else next(known, ERRORS)
-            raise self._failure(status, headers, {"message": "; ".join(error.message for error in errors)})
-        return data.get("data")
+            raise self._failure(status, headers, {"message": "; ".join(error.message for error in answer.errors)})
+        return answer.data
 
     def stored_text(self, url: str, *, last_bytes: int) -> str:
         """The end of a text that the API keeps elsewhere, at most so many bytes; empty when it is gone or longer than
         `LONGEST_TEXT`."""
         try:
             self.ask("GET", url)
+        except github.GithubException as exc:
+            if exc.status not in (NOT_FOUND, GONE):
+                raise
+            return ""
         except Redirected as found:
-            return self._fetch_end(found.location, last_bytes).decode("utf-8-sig", errors="replace")
+            with self._stored(found.location) as response:
+                if response.status_code in (NOT_FOUND, GONE):
+                    return ""
+                if response.status_code != OK:
+                    raise NotGitHub("the text is not where the answer said") from None
+                end = _read_end(response, last_bytes, longest=LONGEST_TEXT)
+                return end.decode("utf-8-sig", errors="replace")
         raise NotGitHub("the answer does not say where the text is")
-
-    def _fetch_end(self, location: str, last_bytes: int) -> bytes:
-        with self._stored(location) as response:
-            if response.status_code in (NOT_FOUND, GONE):
-                return b""
-            if response.status_code != OK:
-                raise NotGitHub("the text is not where the answer said")
-            return _end(response.iter_content(_CHUNK), last_bytes)
 
     def stored_image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
         """What is at the address of an attachment, as long as it leads to no other hosts than these."""
@@ -197,13 +217,22 @@ class GitHubClient(Requester):
             with self._stored(address) as response:
                 status = response.status_code
                 if status == OK:
-                    return _whole(response.iter_content(_CHUNK)) or ImageProblem.TOO_LARGE
+                    return _read_end(response, LARGEST_IMAGE, longest=LARGEST_IMAGE) or ImageProblem.TOO_LARGE
                 if status == TOO_MANY or status >= SERVER_ERRORS:
-                    raise self.createException(status, dict(response.headers), {})
+                    raise self._failure(status, dict(response.headers), {})
                 if status not in REDIRECTS:
                     break
                 address = urljoin(address, response.headers.get("location", ""))
         return ImageProblem.FAILED
+
+    @property
+    def oauth_scopes(self) -> frozenset[str]:
+        """The scopes of the token that the answers so far have named."""
+        return frozenset(filter(None, self._github.oauth_scopes or ()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
 
     @contextmanager
     def _stored(self, location: str) -> Iterator[requests.Response]:
@@ -217,26 +246,36 @@ class GitHubClient(Requester):
             with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
                 yield response
 
-    def pages(self, url: str, *, newest_first: bool = False, full: bool = False, **parameters: str) -> Iterator[Any]:
-        """The pages of a list; `newest_first` begins with the last one."""
-        page: str | None = url
-        query: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
-        if newest_first and (last := link_to(self.ask("GET", url, parameters=query)[0], "last")):
-            page, query = last, None
-        while page:
-            headers, listed = self.ask("GET", page, parameters=query, full=full)
-            yield listed or []
-            page, query = link_to(headers, "prev" if newest_first else "next") if listed else None, None
+    def _send(
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        body: object = None,
+    ) -> tuple[int, dict[str, Any], str]:
+        whole = url if "://" in url else self._repository + url
+        if "://" in url and not self._is_own(split_url(url)):
+            raise NotGitHub("the answer leads to another server")
+        return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
-    @property
-    def has_moved(self) -> bool:
-        """Whether an answer said that the repository has another name, or another owner, now."""
-        return self._new != self._old
+    def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
+        """PyGithub's exception for an answer of GitHub's, which is known by its form."""
+        _ErrorAnswer.model_validate(data or {})
+        return self._github.requester.createException(status, headers, data)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
-        super().close()
+    def _find_repository(self) -> bool:
+        """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
+        if self.has_moved:
+            return False
+        try:
+            self._send("GET", "")
+        except Redirected as moved:
+            parts = split_url(moved.location)
+            path = parts.path.removeprefix(self._base.path)
+            if (not parts.netloc or self._is_own(parts)) and _REPOSITORY.fullmatch(path):
+                self._repository, self.has_moved = path, True
+        return self.has_moved
 
     def _is_own(self, parts: SplitResult) -> bool:
         """Whether an address that the server gave is one of its own API's."""
@@ -246,78 +285,33 @@ class GitHubClient(Requester):
             and parts.path.startswith((self._base.path, "/api/"))
         )
 
-    def _send(
-        self,
-        verb: str,
-        url: str,
-        parameters: dict[str, Any] | None = None,
-        body: object = None,
-        full: bool = False,
-    ) -> tuple[int, dict[str, Any], str]:
-        headers = {"Accept": "application/vnd.github.full+json"} if full else {}
-        return self.requestJson(verb, self._address(url), parameters, headers, body, self._connection)
 
-    def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
-        """PyGithub's exception for an answer of GitHub's, which is known by its form."""
-        _ErrorAnswer.model_validate(data or {})
-        return self.createException(status, headers, data)
-
-    def _address(self, url: str) -> str:
-        """The same at the repository's present address, which a renaming may have changed."""
-        parts = split_url(url)
-        prefix = self._base.path if parts.netloc else ""
-        path = parts.path.removeprefix(prefix)
-        if path != self._old and not path.startswith(f"{self._old}/"):
-            return url
-        return parts._replace(path=prefix + self._new + path.removeprefix(self._old)).geturl()
-
-    def _renamed(self, redirected: Redirected) -> bool:
-        """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
-        if self._new != self._old:
-            return False
-        try:
-            self._send("GET", self._old)
-        except Redirected as moved:
-            parts = split_url(moved.location)
-            path = parts.path.removeprefix(self._base.path)
-            if (not parts.netloc or self._is_own(parts)) and _REPOSITORY.fullmatch(path):
-                self._new = path
-        return self._new != self._old
-
-
-def _check_response(response: requests.Response, **_options: object) -> None:
+def _check_answer(answer: requests.Response, **_options: object) -> None:
     """What PyGithub must not see; it is read to its end, so that its connection can be used again."""
-    status, is_json = response.status_code, "json" in response.headers.get("content-type", "")
-    _ = response.content
+    status, headers, _ = answer.status_code, answer.headers, answer.content
     if status in REDIRECTS:
-        raise Redirected(status, response.headers.get("location", ""))
+        raise Redirected(status, headers.get("location", ""))
     if status == ACCEPTED:
         raise NotReady("the answer is not ready yet")
-    if status < ERRORS and status != NO_CONTENT and not is_json:
+    if status < ERRORS and status != NO_CONTENT and "json" not in headers.get("content-type", ""):
         # A proxy's page with 200 would pass for a write that was done.
         raise NotGitHub("the answer is no JSON")
+    try:
+        _ = [int(float(headers.get(name, 0))) for name in (headerRateLimit, headerRateRemaining, headerRateReset)]
+    except (ValueError, OverflowError):
+        raise NotGitHub("a rate limit in the answer is no number") from None
 
 
-def _end(chunks: Iterable[bytes], last_bytes: int) -> bytes:
-    """No more than the end is held; nothing when there are more than `LONGEST_TEXT`."""
+def _read_end(response: requests.Response, last_bytes: int, *, longest: int) -> bytes:
+    """No more than the end is held; nothing when there are more than `longest` bytes, however many were announced."""
     end, size = bytearray(), 0
-    for chunk in chunks:
+    for chunk in response.iter_content(_CHUNK):
         size += len(chunk)
-        if size > LONGEST_TEXT:
+        if size > longest:
             return b""
         end += chunk
         del end[: max(len(end) - last_bytes, 0)]
     return bytes(end)
-
-
-def _whole(chunks: Iterable[bytes]) -> bytes:
-    """All of an image; nothing when there is more than `LARGEST_IMAGE`, however much was announced."""
-    data = bytearray()
-    for chunk in chunks:
-        data += chunk
-        if len(data) > LARGEST_IMAGE:
-            return b""
-    return bytes(data)
 
 
 def split_url(url: str) -> SplitResult:

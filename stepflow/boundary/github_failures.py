@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import github
@@ -51,36 +52,6 @@ _MESSAGE_HINTS = {
     (GONE, "Issues has been disabled in this repository."): "Issues are turned off in the repository: turn them on "
     "(Settings → General → Features), then start the run again; commits that were pushed are on their branch.",
 }
-#: What the calls of the API do, in words.
-_DOING = {
-    "add_labels": "put labels on the issue",
-    "close_issue": "close the issue",
-    "comments": "read the issue's comments",
-    "create_comment": "comment on the issue",
-    "create_commit": "write a commit",
-    "create_pull_request": "open the pull request",
-    "create_release": "create the release",
-    "contains": "compare a branch with a commit",
-    "failed_jobs": "list the jobs of a workflow run",
-    "issue": "read the issue",
-    "issues_page": "list the issues",
-    "job_log": "give the log of a job",
-    "open_pull_requests": "list the open pull requests",
-    "permission": "say what permission somebody has",
-    "pull_request": "read the pull request",
-    "pull_request_commits": "list the commits of the pull request",
-    "pull_request_files": "list the files of the pull request",
-    "releases": "list the releases",
-    "remove_label": "take a label off the issue",
-    "reply_to_thread": "reply in a review thread",
-    "resolve_thread": "resolve a review thread",
-    "review_thread": "read a review thread",
-    "review_threads": "read the review threads",
-    "update_comment": "update the comment",
-    "update_pull_request": "update the pull request",
-    "update_refs": "move the branch",
-    "viewer": "say whose the token is",
-}
 _MOVED = (
     "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
     "issue where it is now."
@@ -92,32 +63,33 @@ _READ_HINTS = {
     403: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
     NOT_FOUND: "There is no such {subject}, or it cannot be seen with this token: check the number and `read-token`.",
 }
-#: What a method reads, where it is not an issue, and the permission that it takes.
-_ISSUE, _PULL_REQUEST, _RUN = ("issue", "issues"), ("pull request", "pull-requests"), ("run or job", "actions")
-_SUBJECTS = {
-    "open_pull_requests": _PULL_REQUEST,
-    "pull_request": _PULL_REQUEST,
-    "pull_request_commits": _PULL_REQUEST,
-    "pull_request_files": _PULL_REQUEST,
-    "review_threads": _PULL_REQUEST,
-    "failed_jobs": _RUN,
-    "job_log": _RUN,
-    "contains": ("branch", "contents"),
-}
 _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
     "permission `issues: read`."
 )
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What is read, the permission that it takes, and what to do where it is not found, if that is something else."""
+
+    name: str
+    permission: str
+    missing: str = ""
+
+
+ISSUE, ISSUE_LIST = Subject("issue", "issues"), Subject("issue", "issues", missing=_NO_LIST)
+PULL_REQUEST = Subject("pull request", "pull-requests")
+WORKFLOW_RUN = Subject("run or job", "actions")
+BRANCH = Subject("branch", "contents")
 _PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
 
 
 def write_failed(
-    method: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
+    doing: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
 ) -> WriteFailed:
-    """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
-    failure = f"GitHub did not {_DOING.get(method, 'answer ' + method.replace('_', ' '))} in {repository}"
+    """The failure of what GitHub was asked to do; `status` 429 stands for every rate limit."""
+    failure = f"GitHub did not {doing} in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
@@ -191,13 +163,19 @@ def _said(exc: github.GithubException) -> str:
 
 
 def read_failed(
-    action: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
+    doing: str,
+    subject: Subject,
+    repository: str,
+    exc: Exception,
+    redactor: Redactor,
+    *,
+    connection: Connection = DIRECT,
 ) -> WriteFailed | InputError:
     """The same before a run, where what `read-token` or another number can mend is an `InputError`."""
-    failed = write_failed(action, repository, exc, redactor, connection=connection)
+    failed = write_failed(doing, repository, exc, redactor, connection=connection)
     if failed.status not in _READ_HINTS:
         return failed
-    wrong_list = action == "issues_page" and failed.status == NOT_FOUND
-    subject, permission = _SUBJECTS.get(action, _ISSUE)
-    hint = _READ_HINTS[failed.status].format(subject=subject, permission=permission)
-    return InputError(failed.message, hint=_NO_LIST if wrong_list else lacking_permission(exc) or hint)
+    hint = _READ_HINTS[failed.status].format(subject=subject.name, permission=subject.permission)
+    if failed.status == NOT_FOUND and subject.missing:
+        hint = subject.missing
+    return InputError(failed.message, hint=lacking_permission(exc) or hint)

@@ -13,6 +13,12 @@ from stepflow.domain.run import Issue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
+def _inner(name: str) -> BeforeValidator:
+    """What stands in an object under this name, where there is an object."""
+    return BeforeValidator(lambda value: value.get(name) if isinstance(value, dict) else value)
+
+
 #: The author of what a deleted account wrote.
 NOBODY = 0
 #: The account that GitHub itself commits with.
@@ -22,10 +28,13 @@ _FAILED = frozenset({"failure", "timed_out"})
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
 #: The number of an account that has none is null at times.
 _AccountId = Annotated[int, BeforeValidator(lambda number: number or NOBODY)]
-_LabelName = Annotated[str, BeforeValidator(lambda label: label.get("name") if isinstance(label, dict) else label)]
+_LabelName = Annotated[str, _inner("name")]
+_Oid = Annotated[str, _inner("sha")]
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """A part of an answer."""
+
     model_config = ConfigDict(frozen=True, validate_by_name=True)
 
     @classmethod
@@ -34,14 +43,14 @@ class _Answer(BaseModel):
         return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
 
 
-class Account(_Answer):
+class Account(Answer):
     """Whom the token belongs to."""
 
     id: int = Field(validation_alias=AliasPath("viewer", "databaseId"))
     login: str = Field(validation_alias=AliasPath("viewer", "login"))
 
 
-class Repository(_Answer):
+class Repository(Answer):
     """A repository under its present name."""
 
     node_id: str
@@ -49,7 +58,7 @@ class Repository(_Answer):
     default_branch: str
 
 
-class CommitNow(_Answer):
+class CommitNow(Answer):
     """A commit as GitHub has it; `signature` is empty when nobody signed it."""
 
     oid: str = Field(validation_alias="sha")
@@ -58,7 +67,7 @@ class CommitNow(_Answer):
     author_id: int = Field(NOBODY, validation_alias=AliasPath("author", "id"))
     committer_login: str = Field("", validation_alias=AliasPath("committer", "login"))
     signature: _Text = Field("", validation_alias=AliasPath("commit", "verification", "signature"))
-    parents: tuple[Annotated[str, BeforeValidator(lambda parent: parent.get("sha"))], ...]
+    parents: tuple[_Oid, ...]
 
     def is_by(self, account: Account) -> bool:
         """Whether the account made it and nobody has changed it since: who changes a commit elsewhere becomes its
@@ -66,32 +75,32 @@ class CommitNow(_Answer):
         return self.author_id == account.id and self.committer_login in (account.login, _WEB_FLOW)
 
 
-class NewCommit(_Answer):
+class NewCommit(Answer):
     """What is said of a commit that was made."""
 
     oid: str = Field(validation_alias=AliasPath("createCommitOnBranch", "commit", "oid"))
 
 
-class Rule(_Answer):
+class Rule(Answer):
     """A rule that holds for a branch."""
 
     type: str
 
 
-class Role(_Answer):
+class Role(Answer):
     """What an account may do: a role, which may be the repository's own, and the permission that it stands for."""
 
     role_name: str = ""
     permission: str
 
 
-class Label(_Answer):
+class Label(Answer):
     """A label that the repository has."""
 
     name: str
 
 
-class IssueNow(_Answer):
+class IssueNow(Answer):
     """An issue, or a pull request, as it is at this moment; `state` is `open` or `closed`."""
 
     number: int
@@ -118,7 +127,7 @@ class IssuesPage:
     next: Mapping[str, str] | None
 
 
-class Comment(_Answer):
+class Comment(Answer):
     """A comment on an issue."""
 
     id: int
@@ -127,13 +136,13 @@ class Comment(_Answer):
     url: str = Field(validation_alias="html_url")
 
 
-class RenderedText(_Answer):
+class RenderedText(Answer):
     """An issue or a comment as GitHub's page shows it, in HTML, where that was asked for."""
 
     html: _Text = Field("", validation_alias="body_html")
 
 
-class Remark(_Answer):
+class Remark(Answer):
     """A comment as something that somebody said; `author` is empty when the account is gone."""
 
     author: str = Field("", validation_alias=AliasPath("user", "login"))
@@ -142,7 +151,7 @@ class Remark(_Answer):
     body: _Text = ""
 
 
-class PullRequest(_Answer):
+class PullRequest(Answer):
     """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`, and `merged_at` empty
     unless it was merged. `head_commit` is the newest commit, and `head_repository` the full name of where it is, empty
     when that was deleted; `base_repository` is this one, by its present name."""
@@ -161,14 +170,14 @@ class PullRequest(_Answer):
     url: str = Field(validation_alias="html_url")
 
 
-class ChangedFile(_Answer):
+class ChangedFile(Answer):
     """A file that a pull request changes; `previous` is its path before it was renamed, empty when it was not."""
 
     path: str = Field(validation_alias="filename")
     previous: str = Field("", validation_alias="previous_filename")
 
 
-class ThreadComment(_Answer):
+class ThreadComment(Answer):
     """A comment on a line, out of GraphQL. `author` is the login as REST writes it, empty when the account is gone."""
 
     login: str = Field("", validation_alias=AliasPath("author", "login"))
@@ -188,7 +197,7 @@ class ThreadComment(_Answer):
         return f"{self.login}[bot]" if self.is_bot else self.login
 
 
-class ReviewThread(_Answer):
+class ReviewThread(Answer):
     """A conversation about a line of a pull request's changes; `hunk` is the part of the diff that it began at. Of the
     `total` of its comments the newest are here."""
 
@@ -208,7 +217,7 @@ class ReviewThread(_Answer):
         return self.line_then if self.line_now is None else self.line_now
 
 
-class ReviewThreads(_Answer):
+class ReviewThreads(Answer):
     """One page of a pull request's threads; `after` asks for the page after it when there are more."""
 
     threads: tuple[ReviewThread, ...] = Field(
@@ -222,26 +231,26 @@ class ReviewThreads(_Answer):
     )
 
 
-class FoundThread(_Answer):
+class FoundThread(Answer):
     """The thread that was asked for by its id."""
 
     thread: ReviewThread = Field(validation_alias="node")
 
 
-class NewReply(_Answer):
+class NewReply(Answer):
     """What is said of a reply that was made."""
 
     url: str = Field(validation_alias=AliasPath("addPullRequestReviewThreadReply", "comment", "url"))
 
 
-class Step(_Answer):
+class Step(Answer):
     """A step of a job; `conclusion` is empty until it ends."""
 
     name: str
     conclusion: _Text = ""
 
 
-class Job(_Answer):
+class Job(Answer):
     """A job of a workflow run; `conclusion` is empty until it ends."""
 
     id: int
@@ -261,19 +270,19 @@ class Job(_Answer):
         return tuple(step.name for step in self.steps if step.conclusion in _FAILED)
 
 
-class Jobs(_Answer):
+class Jobs(Answer):
     """One page of a run's jobs."""
 
     jobs: tuple[Job, ...]
 
 
-class Comparison(_Answer):
+class Comparison(Answer):
     """How a commit stands to a branch: `ahead`, `behind`, `identical` or `diverged`."""
 
     status: str
 
 
-class Release(_Answer):
+class Release(Answer):
     """A release, by its tag."""
 
     tag: str = Field(validation_alias="tag_name")

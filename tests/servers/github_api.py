@@ -183,6 +183,8 @@ class GitHubServer(LoopbackServer):
         self.log_store = LogStore()
         #: What every answer says of the token, as it does of a classic one.
         self.scopes: str | None = None
+        #: What becomes of an answer's JSON on its way.
+        self.rewrite: Callable[[Any], Any] | None = None
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression, and fits a mutation by its name too."""
@@ -249,6 +251,8 @@ class _Handler(Handler):
             described = path.startswith(f"/repos/{github.state.repository}") and not api.headers
             if github.contract and described and api.is_described:
                 github.violations += github.contract.violations(self.command, path, query, raw, status, content)
+            if github.rewrite and data is not None:
+                content = json.dumps(github.rewrite(data)).encode()
         base = f"http://{self.headers['Host']}{parts.path.removesuffix(path)}"
         whole = {name: to if "://" in to else f"{base}{to}" for name, to in api.headers.items()}
         self._answer(status, content, {**self._links(parts.path, dict(query), api.listed), **whole})
