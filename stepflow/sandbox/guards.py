@@ -52,10 +52,12 @@ class CheckoutGuards:
         was green."""
         changed = self._changed(validator.guards)
         if self._unwatched:
+            return GuardDiagnostics(changed=changed, notes=(f"git could not be asked: {self._unwatched}",))
+        if self._unseen:
             return GuardDiagnostics(
-                changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",)
+                changed=changed, problem=f"git could not be asked before the checks: {self._unseen}"
             )
-        answer = {"problem": self._unseen} if self._unseen else self._look("look_again")
+        answer = self._look("look_again")
         if "problem" in answer:
             problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
             return GuardDiagnostics(changed=changed, problem=problem)

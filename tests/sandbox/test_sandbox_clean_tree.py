@@ -83,6 +83,30 @@ CHEATS = {
         "echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm ident;"
         "sed -i 's/.Id./$Id: evil $/' hello.txt; git add hello.txt", (" M hello.txt",),
     ),
+    "attributes that no commit holds and that hide themselves": (
+        "echo '*.txt ident' > .gitattributes; git update-index --assume-unchanged .gitattributes;"
+        "echo '$Id$' >> hello.txt; git add hello.txt; git commit -qm id; sed -i 's/.Id./$Id: evil $/' hello.txt;"
+        "git add hello.txt",
+        (" M .gitattributes", " M hello.txt"),
+    ),
+    "attributes of a folder that no commit holds": (
+        "printf '* ident\\n' > src/.gitattributes; printf '.gitattributes\\n' > .git/info/exclude;"
+        "echo '# $Id$' >> src/a.py; git add src/a.py; git commit -qm id; sed -i 's/.Id./$Id: evil $/' src/a.py;"
+        "git add src/a.py",
+        (" M src/a.py", "?? src/.gitattributes"),
+    ),
+    "attributes that a committed rule ignores": (
+        "echo .gitattributes > src/.gitignore; git commit -qam i; echo '* text eol=crlf' > src/.gitattributes;"
+        "sed -i 's/$/\\r/' src/a.py; git add src/a.py", (" M src/a.py",),
+    ),
+    "an ignored ignore file": (
+        "echo .gitignore > src/.gitignore; mkdir src/b; touch src/b/a; git add --all; git commit -qm b;"
+        "echo new.py > src/b/.gitignore; touch src/b/new.py", ("?? src/b/new.py",),
+    ),
+    "an encoding": (
+        "echo '*.txt working-tree-encoding=UTF-16' > .git/info/attributes; iconv -t UTF-16 hello.txt > h;"
+        "mv h hello.txt; git add hello.txt", (" M hello.txt",),
+    ),
     "core.fsmonitor that says nothing changed": (
         "printf '#!/bin/sh\\nprintf \"t\\\\0\"\\n' > ~/mon; chmod +x ~/mon; git config core.fsmonitor ~/mon;"
         "touch -d '1 hour ago' hello.txt; git status; git update-index --fsmonitor; git status;"
@@ -159,12 +183,22 @@ def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared,
         ("printf 'a/**\\n!a/keep/\\n' > .gitignore; mkdir -p a/b/c; git commit -qam deep; touch a/b/c/d", 0),
         ("echo '* text=auto eol=crlf' > .gitattributes; git add -A; git commit -qm eol;"
          "printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add hello.txt", 0),
+        ("echo '* text=auto' > .gitattributes; git add -A; git commit -qm auto; "
+         "sed -i 's/$/\\r/' hello.txt; git add .", 0),
+        ("echo '*.u working-tree-encoding=UTF-16' >> .gitattributes; echo x | iconv -t UTF-16 > a.u; git add -A;"
+         "git commit -qm u", 0),
+        ("echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm id;"
+         "rm hello.txt; git checkout -q hello.txt; echo more >> hello.txt; git commit -qam more", 0),
+        ("echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm id", 0),
+        ("mkdir -p n/m; echo '*' > n/m/.gitignore; touch n/m/a n/b.py; git add n/b.py; git commit -qm n", 1),
     ],
     ids=[
         "ignored before", "committed", "touched", "a tool's cache", "put back", "a new folder's ignore file",
         "a new rule", "a rule of an earlier commit", "a rule for what is there", "a rule of a folder",
         "all but tracked",
         "exceptions", "a moved ignore file", "removed ignore files", "a rule with a folder", "line endings",
+        "ends of lines that git lets be", "an encoding", "an object's name that is out of date",
+        "an object's name that is not written", "a cache in a new folder with a commit",
     ],
 )  # fmt: skip
 def test_what_only_committed_rules_or_new_folders_ignore_files_hide_is_no_fault(prepared, work, notes):
@@ -203,7 +237,7 @@ def test_a_replaced_repository_cannot_vouch_for_the_tree(prepared, replace):
 def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, harm):
     looked = prepared()
     looked.box.sh(harm)
-    assert "could not be asked a second time" in looked.look().problem
+    assert "git could not be asked before the checks: " in looked.look().problem
     assert looked.box.sh("echo fine").stdout == "fine\n"
 
 
@@ -215,6 +249,33 @@ def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
 
 
 class TestAStartThatIsNotClean:
+    def test_an_object_s_name_of_the_start_is_no_place_for_code(self, checkout, prepared):
+        (checkout / ".gitattributes").write_text("*.py ident\n")
+        (checkout / "id.py").write_text("# $Id$\n")
+        git(checkout, "add", "--all")
+        git(checkout, "commit", "--quiet", "--message", "ident")
+        (checkout / "id.py").unlink()
+        git(checkout, "checkout", "--quiet", "id.py")
+        looked = prepared()
+        assert looked.look().hidden == ()
+        looked.box.sh("sed -i 's/.Id:.*/$Id: code $/' id.py; git add id.py")
+        assert looked.seen_by_the_checkouts_git() == ""
+        assert looked.look().hidden == (" M id.py",)
+
+    def test_an_ignore_file_that_no_commit_held_counts_as_it_was(self, checkout, prepared):
+        looked_at = checkout / "src" / "b"
+        looked_at.mkdir(exist_ok=True, parents=True)
+        (looked_at / "b.py").write_text("b = 1\n")
+        git(checkout, "add", "--all")
+        git(checkout, "commit", "--quiet", "--message", "b")
+        (looked_at / ".gitignore").write_text(".gitignore\n*.pyi\n")
+        looked = prepared()
+        looked.box.sh("touch src/b/b.pyi")
+        assert looked.look().hidden == ()
+        looked.box.sh("echo new.py >> src/b/.gitignore; touch src/b/new.py")
+        assert looked.seen_by_the_checkouts_git() == ""
+        assert looked.look().hidden == ("?? src/b/new.py",)
+
     def test_files_that_a_sparse_checkout_leaves_out_are_not_missing(self, checkout, prepared):
         git(checkout, "status")
         git(checkout, "sparse-checkout", "set", "--no-cone", "/src/")
@@ -310,13 +371,21 @@ class TestSubmodules:
         ("cheat", "hidden"),
         [
             ("git -C lib update-index --assume-unchanged a.txt; echo x > lib/a.txt", (" M lib/a.txt",)),
+            ("echo x > lib/a.txt; mv lib/.git ~/lib", (" M lib/a.txt",)),
+            (
+                "echo x > lib/a.txt; cd lib; git read-tree --empty; git add .; forged=$(git write-tree);"
+                "tree=$(git rev-parse HEAD^{tree}); git read-tree HEAD; objects=$(git rev-parse --git-path objects);"
+                "rm -f $objects/${tree%${tree#??}}/${tree#??}; cp $objects/${forged%${forged#??}}/${forged#??} "
+                "$objects/${tree%${tree#??}}/${tree#??}; git reset -q",
+                (" M lib/a.txt",),
+            ),
             (
                 f"{NEWER}; git add lib; git commit -qm newer;"
                 "git -C lib update-index --assume-unchanged a.txt; echo x > lib/a.txt",
                 (" M lib/a.txt",),
             ),
         ],
-        ids=["at the start's commit", "at a newer commit"],
+        ids=["at the start's commit", "without its repository", "with a forged tree", "at a newer commit"],
     )
     def test_what_is_hidden_in_it_is_found(self, with_submodule, cheat, hidden):
         looked = with_submodule()

@@ -116,4 +116,13 @@ def test_the_closing_is_heads_commit_and_says_when_there_is_none(project):
     box.sh("rm .git/HEAD")
     assert guards.closing().problem == "there is no commit yet"
     second = guards.look_again(validator, passed=True)
-    assert second.problem == "git could not be asked a second time: there is no commit yet"
+    assert second.problem == "git could not be asked before the checks: there is no commit yet"
+
+
+def test_a_git_that_a_check_broke_could_not_be_asked_a_second_time(project):
+    box, _ = project()
+    guards = box.toolbox.guards((TYPES,))
+    assert guards.closing().problem == ""
+    box.sh("rm .git/HEAD")
+    problem = guards.look_again(TYPES, passed=True).problem
+    assert problem == "git could not be asked a second time: there is no commit yet"

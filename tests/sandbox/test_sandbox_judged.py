@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,56 @@ def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work) -
     closing = begun.close()
     assert closing.changed == ("lib/code.py",)
     assert begun.says("git show HEAD:lib/code.py; git status --porcelain") == ["broken", " M lib/code.py"]
+
+
+ATTRIBUTES = (
+    "printf '*.bat eol=crlf\\n*.txt text\\n*.u working-tree-encoding=UTF-16\\n*.id ident\\n' > .gitattributes; "
+)
+#: What tools leave in a file that they commit, and what a clone has there.
+AS_A_CLONE_HAS = {
+    "a line's end that tools left out": ("printf 'a\\n' > a.bat", "a.bat", b"a\r\n"),
+    "a line's end that tools put in": ("printf 'a\\r\\n' > a.txt", "a.txt", b"a\n"),
+    "an encoding": ("printf '\\376\\377\\0a' > a.u", "a.u", "a".encode("utf-16")),
+    "an object's name": ("printf '$Id$' > a.id", "a.id", b"$Id: b3f5ebfb5843bc43ceecff6d4f26bb37c615beb1 $"),
+    "a program": ("printf '#!/bin/sh\\r\\n' > a.txt; chmod 700 a.txt", "a.txt", b"#!/bin/sh\n"),
+}
+
+
+@pytest.mark.parametrize("case", AS_A_CLONE_HAS)
+@pytest.mark.parametrize("rules", ["in the commit", "at the start"])
+def test_a_check_meets_files_as_a_clone_of_the_commit_has_them(work, case: str, rules: str) -> None:
+    write, name, expected = AS_A_CLONE_HAS[case]
+    begun = work(f"{ATTRIBUTES}git add .; git commit -qm rules" if rules == "at the start" else "true")
+    begun.tools(f"{ATTRIBUTES}{write}; {COMMIT}")
+    assert begun.close() == replace(begun.close(), changed=(), untracked=(), problem="")
+    file = begun.box.checkout / name
+    assert file.read_bytes() == expected
+    assert file.stat().st_mode & 0o111 == (0o111 if case == "a program" else 0)
+    clone = f"git clone -q . $TMPDIR/clone; cmp $TMPDIR/clone/{name} {name}"
+    assert begun.says(f"git diff-index HEAD; git status --porcelain; {clone}; wc -c < {name}") == [str(len(expected))]
+    assert begun.guards.look_again(VALIDATOR, passed=True).moved == ()
+
+
+def test_files_that_cannot_be_written_hold_no_closing_up(work) -> None:
+    begun = work("echo '*.txt eol=crlf' > .gitattributes; git add .; git commit -qm rules")
+    begun.tools(
+        "mkdir closed; echo a > closed/a.txt; printf a > \"$(printf 'n\\377.py')\"; " + COMMIT + "chmod 555 closed"
+    )
+    closing = begun.close()
+    assert (closing.changed, closing.untracked, closing.problem) == ((), (), "")
+    assert begun.says("git status --porcelain; git ls-files | wc -l") == ["6"]
+
+
+def test_nothing_that_is_not_committed_is_written_over(work) -> None:
+    begun = work("echo '*.txt text' > .gitattributes; git add .; git commit -qm rules")
+    begun.tools(
+        "printf 'a\r\n' | tee a.txt b.txt c.txt > d.txt; git add .; git commit -qm work; "
+        "echo more >> a.txt; rm b.txt; git rm -q --cached c.txt; git commit -qm c; ln -sf a.txt d.txt; touch e.txt"
+    )
+    closing = begun.close()
+    assert (closing.changed, closing.untracked) == (("a.txt", "b.txt", "d.txt"), ("c.txt", "e.txt"))
+    seen = begun.says("cat a.txt c.txt e.txt | tr '\\r' R; readlink d.txt; ls b.txt")
+    assert seen == ["aR", "more", "aR", "a.txt"]
 
 
 def test_a_commit_whose_objects_are_not_what_their_names_say_cannot_be_checked(work) -> None:

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .commands import HeadTail, run_command
@@ -193,10 +193,10 @@ class EngineGit:
     environment: dict[str, str]
     top: str
 
-    def ask(self, *arguments: str) -> list[str]:
+    def ask(self, *arguments: str, stdin: bytes = b"") -> list[str]:
         """What git prints, cut at its NUL characters. Raises `Refusal`."""
         output = HeadTail(_LISTING_BYTES)
-        self.stream(*arguments, sink=output.feed)
+        self.stream(*arguments, sink=output.feed, stdin=stdin)
         if output.left_out:
             raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
         return [record for record in output.text().split("\0") if record]
@@ -227,6 +227,12 @@ class EngineGit:
         """Run git to its end."""
         return git(self.children, "-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
 
+    def with_work_tree(self, name: str) -> EngineGit:
+        """The same git over an empty folder of the engine's in the place of the work tree."""
+        top = os.path.join(self.folder, name)
+        os.mkdir(top)
+        return replace(self, top=top, environment={**self.environment, "GIT_WORK_TREE": top})
+
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""
         self.run("update-index", "-q", "--refresh")
@@ -256,8 +262,8 @@ def engine_git(
     """Open it for the block. `settings` and `attributes` decide how files of the work tree are compared."""
     folder = tempfile.mkdtemp(prefix="engine-git-")
     try:
-        for name in ("refs", "info", "objects"):
-            os.mkdir(os.path.join(folder, name))
+        for name in ("refs", "info", "objects/info"):
+            os.makedirs(os.path.join(folder, name))
         opened = EngineGit(
             children=children,
             folder=folder,
@@ -267,6 +273,7 @@ def engine_git(
         opened.write("HEAD", f"{commit}\n".encode())
         opened.write("config", _CONFIG[len(commit)])
         opened.write("info/attributes", attributes)
+        opened.write(ALTERNATES, os.fsencode(repository.objects) + b"\n")
         if repository.shallow:
             opened.write("shallow", repository.shallow)
         yield opened
@@ -289,7 +296,6 @@ def _environment(repository: Repository, folder: str, settings: Iterable[tuple[s
         "XDG_CONFIG_HOME": folder,
         "GIT_DIR": folder,
         "GIT_WORK_TREE": repository.top,
-        "GIT_OBJECT_DIRECTORY": repository.objects,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         **config_variables(given),

@@ -79,6 +79,8 @@ class JudgedRepository:
         for path in differing:
             with suppress(OSError):
                 os.utime(os.path.join(self._repository.top, path), follow_symlinks=False)
+        # It fails where a file differs, which is no fault.
+        git(self._children, "update-index", "-q", "--refresh", extra_env=self._environment)
         os.rename(self._dot_git, self._aside)
         os.rename(self._folder, self._dot_git)
         try:
@@ -101,8 +103,6 @@ class JudgedRepository:
             self._take_commits()
             self._set_head()
             self._ask("read-tree", "--reset", self._commit)
-            # It fails where a file differs, which is no fault.
-            git(self._children, "update-index", "-q", "--refresh", extra_env=self._environment)
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise Refusal(f"the repository for the checks cannot be made: {exc}") from exc
         self._is_fresh = True

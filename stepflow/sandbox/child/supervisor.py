@@ -269,10 +269,10 @@ class _Supervisor:
                 return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
     def _look(self, commit: str = "") -> Look:
-        """A look by objects that were read anew."""
+        """A look by objects that were read anew. One at a closing writes committed files as a clone has them."""
         watch = self._watching()
         objects = self._judged.prepare(commit or watch.head()) if self._judged else None
-        return watch.look(commit, objects=objects)
+        return watch.look(commit, objects=objects, writes_anew=not commit)
 
     def _look_again(self) -> dict[str, object]:
         if self._closing is None:
