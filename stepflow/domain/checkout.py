@@ -117,29 +117,31 @@ class SnapshotInfo:
     problem: str = ""
 
 
-LINK = 0o120000
-PROGRAM = 0o100755
-PLAIN = 0o100644
-
-
 @dataclass(frozen=True, kw_only=True)
-class FileSide:
-    """A file at one moment. `mode` is as git names it, `size` in bytes; both are 0 where they are not known. Without
-    `content`, `why` says why it is not there to be shown."""
-
-    mode: int = 0
-    size: int = 0
-    content: bytes | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
-    """`before` is None for a file that was not there, `after` for one that is there no more."""
+class FileDiff:
+    """What became of one file, as text for people. `added` and `removed` count all lines, also those that the text
+    leaves out."""
 
     path: str
-    before: FileSide | None
-    after: FileSide | None
+    text: str
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDiff:
+    """What changed over a stretch of a run. `notes` say what is missing."""
+
+    files: tuple[FileDiff, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotDiffs:
+    """What has changed at a snapshot since its iteration began, and since the first one did."""
+
+    step: StepDiff = StepDiff()
+    run: StepDiff = StepDiff()
 
 
 #: So many paths are named in one sentence.

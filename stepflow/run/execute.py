@@ -46,7 +46,13 @@ from stepflow.run.sandbox import (
     outside_of,
     set_up,
 )
-from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
+from stepflow.run.snapshots import (
+    Snapshots,
+    Snapshotter,
+    SnapshottingCommands,
+    SnapshottingJournal,
+    SnapshottingTools,
+)
 from stepflow.run.subject.issue import removal_event
 
 if TYPE_CHECKING:
@@ -163,7 +169,7 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
     on finds it as it was left."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
-    snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets())
+    snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
     snapshotter = Snapshotter(snapshots, run.journal)
     # Whether the workspace is the tree of the run's start, as in the job that goes on with another's run.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
@@ -219,6 +225,7 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter) -> Ports:
     """The ports, behind which every change is kept; a run that goes on meets its past first."""
     ports = replace(
         ports,
+        journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
         tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
         commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
     )

@@ -46,11 +46,15 @@ JOURNAL = "journal.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSnapshots:
-    """The snapshots of a run: of its start, and of where it stopped, before the call that was at work then. Both empty
-    when there is none; `is_set_up` when the set-up was through; not `is_whole` when the last one failed."""
+    """The snapshots of a run: of its start, of where the flow and its last iteration began, and of where it stopped,
+    before the call that was at work then. Empty when there is none; `names` are all that the latest builds on, with
+    itself; `is_set_up` when the set-up was through; not `is_whole` when the last one failed."""
 
     start: str = ""
+    flow_start: str = ""
+    step_start: str = ""
     latest: str = ""
+    names: tuple[str, ...] = ()
     is_set_up: bool = False
     is_whole: bool = True
 
@@ -155,25 +159,31 @@ class PreviousRun:
     def snapshots(self) -> RunSnapshots:
         """What the run's snapshots are. The first is taken at the start, the second after the set-up. Without one of
         them a run cannot go on: what a tool made of the tree is no start that guards may remember."""
-        snapshots, before_call = RunSnapshots(), None
+        snapshots, before_call, names = RunSnapshots(), None, list[str]()
         for event in self.events:
             match event:
                 case IterationStarted() if not snapshots.start:
                     return RunSnapshots(is_whole=False)
+                case IterationStarted():
+                    flow_start = snapshots.flow_start or snapshots.latest
+                    snapshots = replace(snapshots, flow_start=flow_start, step_start=snapshots.latest)
                 case SnapshotTaken():
+                    names.append(event.name)
                     start, is_set_up = snapshots.start or event.name, bool(snapshots.start)
-                    snapshots = RunSnapshots(start=start, latest=event.name, is_set_up=is_set_up)
+                    snapshots = replace(snapshots, start=start, latest=event.name, is_set_up=is_set_up, is_whole=True)
                 case SnapshotFailed():
                     snapshots = replace(snapshots, is_whole=False)
                 case RunResumed() if event.snapshot:
                     snapshots, before_call = replace(snapshots, latest=event.snapshot, is_whole=True), None
+                    names = _up_to(event.snapshot, names)
                 case ToolStarted():
                     before_call = snapshots
                 case ToolCalled():
                     before_call = None
                 case _:
                     pass
-        return before_call or snapshots
+        last = before_call or snapshots
+        return replace(last, names=tuple(dict.fromkeys(_up_to(last.latest, names))))
 
     def receipts(self, iterations: int) -> tuple[Receipt, ...]:
         """What was written for the flow's last end, after a flow that has had so many iterations: none of it counts
@@ -239,6 +249,11 @@ class PreviousRun:
                     verdict.is_finished(iteration, tuple(texts), event.answer or None)
                 case _:
                     pass
+
+
+def _up_to(name: str, names: list[str]) -> list[str]:
+    """The names until this one was there at last."""
+    return names[: len(names) - names[::-1].index(name)] if name in names else []
 
 
 def _is_not_made(event: Event, structured_output: StructuredOutput) -> bool:

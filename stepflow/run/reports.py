@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from stepflow.domain.checkout import StepDiff
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import (
     EffectApplied,
@@ -22,14 +23,13 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.report import AgentResult
-from stepflow.domain.secrets import mask_secrets
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.reader import iter_journal
-from stepflow.journal.snapshot_history import SnapshotHistory
+from stepflow.journal.snapshots import SnapshotStore
 from stepflow.journal.writer import JournalFile
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff
+from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, size_of
 from stepflow.report.document import report_json
 from stepflow.report.log import log_entries, log_line
 from stepflow.report.summary import comment_summary, failure_summary
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.report import RunReport
     from stepflow.errors import RunCancelled
-    from stepflow.journal.snapshot_history import Entry as SnapshotEntry
     from stepflow.ports import Clock
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
@@ -179,7 +178,7 @@ def write_page(request: RunRequest, report: RunReport, agent: AgentDefinition | 
         if report.outcome is Outcome.CANCELLED and _lines_of(journal) > EVENTS_WHEN_CANCELLED:
             yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
             return
-        page_of_journal(journal, report, agent, request.folder / PAGE, redact=request.redactor)
+        page_of_journal(journal, report, agent, request.folder / PAGE)
     except Exception as bug:  # noqa: BLE001 - see above: the run is over, its outcome is written down
         yield f"[Report] report.html could not be written: {type(bug).__name__}: {bug}"
 
@@ -189,11 +188,8 @@ def page_of_journal(
     report: RunReport,
     agent: AgentDefinition | None,
     path: Path,
-    *,
-    redact: Callable[[str], str] = str,
 ) -> None:
-    """The page of a journal at this place, instead of what was there. `redact` is for what the snapshots beside the
-    journal hold: that was written down as it was."""
+    """The page of a journal at this place, instead of what was there."""
     from stepflow.report.html.page import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
     stretches = Stretches()
@@ -202,7 +198,7 @@ def page_of_journal(
         report,
         agent,
         count=_lines_of(journal),
-        diffs=lambda: diffs_of(stretches, journal.parent, redact),
+        diffs=lambda: diffs_of(stretches, journal.parent),
     )
     write_whole(path, page)
 
@@ -307,7 +303,7 @@ UNKNOWN_START = "what changed before the first snapshot is not known"
 
 @dataclass(kw_only=True)
 class Stretch:
-    """One iteration: the snapshots that the run had in it, in order, and whether one could not be taken."""
+    """One iteration: the snapshots that were taken in it, in order, and whether one could not be."""
 
     iteration: int
     names: list[str] = field(default_factory=list)
@@ -323,92 +319,56 @@ class Stretches:
     def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The same entries, looked at as they pass."""
         for entry in entries:
+            last = self.all[-1]
             match entry.event:
                 case IterationStarted(iteration=iteration):
                     self.all.append(Stretch(iteration=iteration))
                 case SnapshotTaken(name=name):
-                    self.all[-1].names.append(name)
+                    last.names.append(name)
                 case RunResumed(snapshot=name) if name:
-                    self.all[-1].names.append(name)
+                    # What came after it was taken back.
+                    last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
                 case SnapshotFailed():
-                    self.all[-1].failed = True
+                    last.failed = True
                 case _:
                     pass
             yield entry
 
 
-def diffs_of(stretches: Stretches, folder: Path, redact: Callable[[str], str]) -> Diffs:
-    """The diffs of a run folder's iterations, or why there are none. A folder that is damaged or was forged takes
-    nothing but the diffs from the page."""
-    names = [name for stretch in stretches.all for name in stretch.names]
-    if not names:
-        return Diffs()
+def diffs_of(stretches: Stretches, folder: Path) -> Diffs:
+    """The diffs of a run folder's iterations, or why there are none. A folder that is damaged takes nothing but the
+    diffs from the page."""
     try:
-        with SnapshotHistory(folder / FOLDER, names) as history:
-            return _shown(_changed_steps(stretches, history), _whole_run(stretches, history), history, redact)
-    except StepflowError as error:
-        return Diffs(note=f"The steps are shown without what they changed. {redact(str(error))}")
+        return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
+    except InputError as error:
+        return Diffs(note=f"The steps are shown without what they changed. {error}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Step:
-    """What each path was before and after one iteration, or before and after all of them: `iteration` is 0 then."""
-
-    iteration: int
-    paths: dict[str, tuple[SnapshotEntry, SnapshotEntry]]
-    notes: tuple[str, ...] = ()
-
-
-def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step]:
-    steps: list[_Step] = []
-    before = ""
-    for stretch in stretches.all:
-        after = stretch.names[-1] if stretch.names else before
-        start = before or next(iter(stretch.names), "")
-        notes = (FAILED,) if stretch.failed else ()
-        if stretch.iteration and stretch.names and not before:
-            notes = (*notes, UNKNOWN_START)
-        paths = history.changes(start, after) if start != after else {}
-        if stretch.iteration and (paths or notes):
-            steps.append(_Step(iteration=stretch.iteration, paths=paths, notes=notes))
-        before = after
-    return steps
-
-
-def _whole_run(stretches: Stretches, history: SnapshotHistory) -> _Step:
-    """What each path was before the first iteration and after the last one."""
-    start, *work = stretches.all
-    names = [name for stretch in work for name in stretch.names]
-    before = start.names[-1] if start.names else next(iter(names), "")
-    after = names[-1] if names else before
-    paths = history.changes(before, after) if before != after else {}
-    return _Step(iteration=0, paths=paths, notes=() if start.names or not names else (UNKNOWN_START,))
-
-
-def _shown(steps: list[_Step], whole: _Step, history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:
+def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
     """The whole run, then the last step and the first one have their diffs first, those in the middle when there is
     room for them."""
-
-    def diff_of(step: _Step) -> StepDiff:
-        diff = step_diff(step.paths, lambda path: history.change(path, *step.paths[path]), budget, redact)
-        # What looks like a credential keeps the commits from being pushed, so the page does not show it either.
-        return replace(diff, files=tuple(replace(file, text=mask_secrets(file.text)) for file in diff.files))
-
-    budget, shown, left_out = Budget(), dict[int, StepDiff](), 0
-    run = diff_of(whole)
-    waiting = deque(steps)
+    start, *work = stretches
+    taken = [stretch for stretch in work if stretch.names]
+    if not taken:
+        return Diffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
+    run = store.diffs(taken[-1].names[-1]).run
+    unknown = () if start.names else (UNKNOWN_START,)
+    room, shown, left_out = PAGE_LIMIT - size_of(run), dict[int, StepDiff](), 0
+    waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
     while waiting:
-        step = waiting.popleft() if len(shown) % 2 else waiting.pop()
-        if budget.is_left:
-            diff = diff_of(step)
-        else:
-            diff = StepDiff(notes=(TOO_MUCH,) if step.paths else ())
-            left_out += bool(step.paths)
-        notes = (*diff.notes, *step.notes)
-        shown[step.iteration] = StepDiff(files=diff.files, notes=notes)
-    note = f"What {left_out:,} of {len(steps):,} steps changed is {TOO_MUCH}." if left_out else ""
+        stretch = waiting.popleft() if len(shown) % 2 else waiting.pop()
+        diff = StepDiff()
+        if stretch.names and room <= 0:
+            diff = StepDiff(notes=(TOO_MUCH,))
+            left_out += 1
+        elif stretch.names:
+            diff = store.diffs(stretch.names[-1]).step
+            room -= size_of(diff)
+        notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
+        shown[stretch.iteration] = replace(diff, notes=notes)
+    note = f"What {left_out:,} of {len(shown):,} steps changed is {TOO_MUCH}." if left_out else ""
     return Diffs(
         steps={number: diff for number, diff in shown.items() if diff.files or diff.notes},
-        run=replace(run, notes=(*run.notes, *whole.notes)),
+        run=replace(run, notes=(*run.notes, *unknown)),
         note=note,
     )

@@ -282,8 +282,7 @@ def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
     if not snapshots.is_whole:
         return "the last snapshot of its working tree failed"
     try:
-        for name in {snapshots.start, snapshots.latest} - {""}:
-            store.resolve(name)
+        store.check(snapshots.names)
     except InputError as error:
         return error.message.rstrip(".")
     return ""

@@ -1,91 +1,159 @@
-"""The working tree of a run, kept and put back, so that a run which is stopped can go on (action.md "Resume")."""
+"""The working tree of a run, kept and put back, so that a run which is stopped can go on."""
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from stepflow.domain.checkout import SnapshotInfo
-from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken, ToolStarted
+from stepflow.domain.checkout import SnapshotDiffs, SnapshotInfo, StepDiff
+from stepflow.domain.event import IterationStarted, Noted, SnapshotFailed, SnapshotTaken, ToolStarted
 from stepflow.domain.mcp import MCP_PREFIX
-from stepflow.domain.secrets import secrets_to_find
-from stepflow.errors import StepflowError
+from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
+from stepflow.errors import IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
+from stepflow.report.diff import read_diff
+from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from typing import IO
 
     from stepflow.domain.checkout import CommandRequest, CommandResult
     from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+    from stepflow.domain.event import Event
     from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.recorded import RunSnapshots
     from stepflow.sandbox.box import Toolbox
+    from stepflow.sandbox.snapshots import TakenSnapshot
 
-#: Where in the run folder they are (action.md "Run folder").
+#: Where in the run folder they are.
 FOLDER = "snapshots"
+_HOLDERS = {"blob": "A file of the working tree", "tree": "A name in the working tree"}
 
 
 class Snapshots:
-    """Takes snapshots of the workspace into the run folder. `base` is the commit that a fresh clone has: of a
-    run that is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of
-    the `secrets`.
-    """
+    """Takes snapshots of the workspace into the run folder. `base` is the commit that a fresh clone has: of a run that
+    is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of the
+    `secrets`, and what is said of it was masked by `redact`."""
 
-    def __init__(self, toolbox: Toolbox, run_folder: Path, *, base: str = "", secrets: Iterable[str] = ()) -> None:
-        self._port = toolbox.snapshots
-        self._store = SnapshotStore(run_folder / FOLDER, secrets=secrets_to_find(secrets))
-        self._base = base
-        self._exclude = _inside(toolbox.checkout, run_folder)
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        run_folder: Path,
+        *,
+        base: str = "",
+        secrets: Iterable[str] = (),
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._store = SnapshotStore(run_folder / FOLDER)
+        self._repository = SnapshotRepository(toolbox, base, self._store.packs)
+        self._secrets, self._redact = secrets_to_find(secrets), redact
+        self._last, self._has_failed = "", False
+        #: What was left out of each snapshot, and why.
+        self._left_out: dict[str, Mapping[bytes, str]] = {}
 
-    def take(self) -> SnapshotInfo:
-        """Keep the tree as it is now. What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
+    def take(self, *, step: str = "", run: str = "") -> SnapshotInfo:
+        """Keep the tree as it is now, with what changed since the snapshots at which the `step` and the `run` began.
+        What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
         begun = time.monotonic()
         try:
-            info = self._take()
-            if isinstance(info, tuple):
-                # What a file held before is only ever shown: without that, the tree can be kept all the same.
-                info = self._take(withhold=info)
-            assert not isinstance(info, tuple)  # noqa: S101 - nothing is withheld twice
+            info = self._take(step, run)
+            self._has_failed = False
+        except IsolationError:
+            raise
         except StepflowError as error:
-            if not self._port.alive:
-                raise
-            info = SnapshotInfo(name=self._store.last, problem=str(error))
+            self._has_failed = True
+            info = SnapshotInfo(name=self._last, problem=str(error))
         return replace(info, seconds=time.monotonic() - begun)
 
-    def _take(self, withhold: tuple[str, ...] = ()) -> SnapshotInfo | tuple[str, ...]:
-        last = self._store.manifest
-        with self._store.incoming() as coming:
-            answer = self._port.take(
-                coming.feed,
-                base=self._base,
-                previous=last.place if last else None,
-                withhold=withhold,
-                free_bytes=self._store.free_bytes,
-                exclude=self._exclude,
+    def _take(self, step: str, run: str) -> SnapshotInfo:
+        limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
+        taken = self._repository.take(self._last, anew=self._has_failed, limit=limit)
+        if taken is None:
+            return SnapshotInfo(name=self._last, left_out=_described(self._left_out[self._last]))
+        with _spooled(partial(self._repository.pack, taken.name, self._last, limit=limit)) as pack:
+            self._demand_no_secret(taken, pack)
+            diffs = SnapshotDiffs()
+            if run:
+                changed = self._diff(run, taken)
+                diffs = SnapshotDiffs(step=changed if step == run else self._diff(step, taken), run=changed)
+            size = self._store.add(taken.name, pack, diffs)
+        self._last, self._left_out[taken.name] = taken.name, taken.left_out
+        return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_described(taken.left_out))
+
+    def _demand_no_secret(self, taken: TakenSnapshot, pack: IO[bytes]) -> None:
+        try:
+            found = [one.kind for one in search_pack(pack, self._secrets) if one.has_secret]
+        except UnsearchablePack as exc:
+            raise StepflowError(f"The pack of a snapshot cannot be read: {exc}.") from exc
+        if any(secret in taken.texts for secret in self._secrets):
+            found.append("tree")
+        if found:
+            raise StepflowError(
+                f"{_HOLDERS.get(found[0], 'A commit')} holds a secret of this run, so no snapshot of it is kept.",
+                hint="Keep secrets out of the checkout, or name such files in .gitignore; "
+                "else the run cannot be resumed.",
             )
-            return self._store.store(coming, answer, withheld=withhold)
+
+    def _diff(self, start: str, taken: TakenSnapshot) -> StepDiff:
+        """What changed since a snapshot, for people."""
+        try:
+            output, is_whole = self._repository.diff(start, taken.name, without=taken.left_out)
+        except StepflowError as error:
+            return StepDiff(notes=(f"what changed cannot be shown: {self._redact(error.message)}",))
+        known = self._left_out.get(start, {})
+        unseen = {_printable(path): why for path, why in taken.left_out.items() if path not in known}
+        return read_diff(output, is_whole=is_whole, left_out=unseen, redact=self._redact)
 
     def restore(self, name: str) -> None:
         """Bring the workspace to what it was; the next snapshot builds on this one.
 
         Raises `InputError` for a store that is damaged, `StepflowError` for a workspace that it does not fit.
         """
-        resolved = self._store.resolve(name)
-        manifest = resolved.manifests[name]
-        self._port.restore(
-            manifest.place, left_out=manifest.left_out, size=resolved.size, pack=resolved.pack(), exclude=self._exclude
-        )
-        self._base = manifest.base
-        self._store.build_on(name, manifest)
+        self._store.check([name])
+        try:
+            self._left_out[name] = self._repository.restore(name)
+        except IsolationError:
+            raise
+        except StepflowError as error:
+            raise StepflowError(
+                f"The snapshot of the working tree could not be put back: {error.message}",
+                hint="Check out the commit that the run began with, or start a new run.",
+            ) from error
+        self._last, self._has_failed = name, False
 
 
-def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
-    """A run folder inside the workspace is no part of it, or each snapshot would hold all those before."""
-    folder = run_folder.resolve()
-    return (os.fsencode(folder.relative_to(checkout)),) if folder.is_relative_to(checkout) else ()
+def _spooled(fill: Callable[[Callable[[bytes], None]], None]) -> IO[bytes]:
+    """What `fill` writes, in a file without a name: what holds a secret never stands in the folder. A full disk is told
+    at the end, since the sandbox's answer is to be read whole."""
+    file, problems = tempfile.TemporaryFile(), list[OSError]()  # noqa: SIM115 - closed by the caller
+
+    def write(data: bytes) -> None:
+        try:
+            if not problems:
+                file.write(data)
+        except OSError as exc:
+            problems.append(exc)
+
+    fill(write)
+    if problems:
+        raise StepflowError(f"A snapshot cannot be written: {problems[0].strerror}.", hint="Free space on the disk.")
+    file.seek(0)
+    return file
+
+
+def _described(left_out: Mapping[bytes, str]) -> tuple[str, ...]:
+    return tuple(f"{_printable(path)}: {why}" for path, why in sorted(left_out.items()))
+
+
+def _printable(path: bytes) -> str:
+    """Names are the tools' own: no line break and no control character gets further."""
+    text = path.decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 #: The tools that change files, beside those of MCP servers.
@@ -105,6 +173,11 @@ class Snapshotter:
     def __init__(self, snapshots: Snapshots, journal: Journal) -> None:
         self._snapshots, self._journal = snapshots, journal
         self._latest = self._problem = ""
+        #: Whether the tree can be put back to what it was at last.
+        self.holds = False
+        #: The snapshots at which the flow and its iteration began.
+        self._flow_start = self._step_start = ""
+        self._is_in_flow = False
         self._left_out: tuple[str, ...] = ()
         #: Whether something that changes files has run in this step.
         self._is_step_changing = False
@@ -114,13 +187,15 @@ class Snapshotter:
 
         A snapshot that cannot be taken ends no run: it only cannot go on from here until the next one.
         """
-        info = self._snapshots.take()
+        info = self._snapshots.take(step=self._step_start, run=self._flow_start)
         if info.problem:
-            self._latest = ""
+            self.holds = False
             if info.problem != self._problem:
                 self._journal.append(SnapshotFailed(reason=info.problem))
         elif mark or info.name != self._latest:
-            self._latest = info.name
+            self._latest, self.holds = info.name, True
+            if self._is_in_flow and not self._flow_start:
+                self._flow_start = self._step_start = info.name
             self._journal.append(
                 SnapshotTaken(
                     name=info.name,
@@ -152,11 +227,14 @@ class Snapshotter:
             self._restore(snapshots.latest)
         else:
             self.keep(mark=True)
+        self._flow_start, self._step_start = snapshots.flow_start, snapshots.step_start
+        self._is_in_flow = bool(snapshots.flow_start)
 
-    @property
-    def holds(self) -> bool:
-        """Whether the tree can be put back to what it was at last."""
-        return bool(self._latest)
+    def begin_iteration(self) -> None:
+        """What changes from now on is another step's."""
+        self._step_start = self._latest
+        self._flow_start = self._flow_start or self._step_start
+        self._is_in_flow = True
 
     def put_back(self) -> None:
         """Put the tree back to what it was when it was last kept."""
@@ -180,7 +258,21 @@ class Snapshotter:
 
     def _restore(self, name: str) -> None:
         self._snapshots.restore(name)
-        self._latest = name
+        self._latest, self.holds = name, True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshottingJournal:
+    """A journal that says when an iteration begins."""
+
+    journal: Journal
+    snapshotter: Snapshotter
+
+    def append(self, event: Event) -> None:
+        """Write the event down."""
+        if isinstance(event, IterationStarted):
+            self.snapshotter.begin_iteration()
+        self.journal.append(event)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
 from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
-from stepflow.errors import BoundaryError, IsolationError
+from stepflow.errors import BoundaryError, IsolationError, StepflowError
 from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
 from stepflow.sandbox.environment import build_environment
@@ -23,11 +23,10 @@ from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_confi
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.server_process import ServerProcess
-from stepflow.sandbox.snapshots import SnapshotPort
 from stepflow.sandbox.workspace import give_to, remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from stepflow.domain.checkout import CommandRequest
@@ -43,8 +42,13 @@ _START_TIMEOUT = 30.0
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
+_PIECE = 1024 * 1024
 _REACH_HINT = "Set TMPDIR to a folder that the tools' user may enter."
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
+
+
+class OutputTooLarge(StepflowError):
+    """A program prints more than is read of it."""
 
 
 class BundleTooLarge(BoundaryError):
@@ -54,7 +58,9 @@ class BundleTooLarge(BoundaryError):
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(self, *, channel: ChildChannel, sandbox: SandboxState, layers: tuple[Layer, ...], root: Path) -> None:
+    def __init__(
+        self, *, channel: ChildChannel, sandbox: SandboxState, layers: tuple[Layer, ...], root: Path, private: Path
+    ) -> None:
         self._channel = channel
         self._ending = contextlib.ExitStack()
         self.checkout, self.layers, self.options = root, layers, sandbox.options
@@ -62,8 +68,8 @@ class Toolbox:
         self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
         #: By what the tools reach hosts, None where nothing of theirs is asked.
         self.egress: EgressProxy | None = None
-        #: The workspace's snapshots, taken and put back.
-        self.snapshots = SnapshotPort(channel, sandbox.options.grace)
+        #: A folder of the tools' user beside the workspace, for what the engine keeps in the sandbox.
+        self.private = private
 
     @classmethod
     def start(cls, workspace: Path, *, options: ToolboxOptions | None = None) -> Toolbox:
@@ -107,7 +113,7 @@ class Toolbox:
                 options=chosen,
                 path=programs.state,
             )
-            box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root)
+            box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root, private=private)
             if egress:
                 egress.start()
             box.egress = egress
@@ -254,6 +260,48 @@ class Toolbox:
             raise BoundaryError(f"The commits cannot be read from the workspace: {answer['problem']}.")
         return None if answer.get("too_large") or len(output) > limit else bytes(output)
 
+    def run_program(
+        self,
+        argv: tuple[str, ...],
+        *,
+        environment: Mapping[str, str],
+        timeout: float,
+        stdin: IO[bytes],
+        sink: Callable[[bytes], object],
+        limit: int,
+    ) -> CommandResult:
+        """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
+        `OutputTooLarge` for more than `limit` bytes, after the first ones."""
+        came = 0
+
+        def hand_on(data: bytes) -> None:
+            nonlocal came
+            came += len(data)
+            if came > limit:
+                raise IsolationError("The sandbox sent more than was asked for.", hint="Start the run again.")
+            sink(data)
+
+        request: JsonObject = {
+            "op": "program",
+            "argv": list(argv),
+            "env": dict(environment),
+            "timeout": timeout,
+            "limit": limit,
+            "bytes": stdin.seek(0, os.SEEK_END),
+        }
+        stdin.seek(0)
+        pieces = iter(lambda: stdin.read(_PIECE), b"")
+        answer = self._ask(request, timeout=timeout, sink=hand_on, payload=pieces)
+        if answer.get("too_large"):
+            raise OutputTooLarge(f"{argv[0]} prints more than {limit} bytes.")
+        return CommandResult(**answer)
+
+    def sizes(self, paths: Sequence[bytes]) -> list[tuple[int, str]]:
+        """Of each path in the workspace the bytes of its file, none of a link or a folder, and why it cannot be read,
+        empty if it can."""
+        request: JsonObject = {"op": "sizes", "paths": [path.decode("latin-1") for path in paths]}
+        return [(size, why) for size, why in self._ask(request, timeout=_GIT_TIMEOUT)["sizes"]]
+
     @property
     def isolation(self) -> Mapping[str, str]:
         """Each layer's state, for the report."""
@@ -282,9 +330,14 @@ class Toolbox:
         self.close()
 
     def _ask(
-        self, request: JsonObject, *, timeout: float, sink: Callable[[bytes], object] | None = None
+        self,
+        request: JsonObject,
+        *,
+        timeout: float,
+        sink: Callable[[bytes], object] | None = None,
+        payload: Iterable[bytes] = (),
     ) -> dict[str, Any]:
-        return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink)
+        return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink, payload=payload)
 
 
 def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:

@@ -1,101 +1,507 @@
-"""The parent's side of snapshots: asks for one, takes its pack, and sends one back."""
+"""Snapshots of the workspace as commits of a private git repository in the sandbox.
+
+A snapshot's tree has the files, its message says where HEAD stood and what was left out, and its parents are HEAD's
+commit, what is staged, and the snapshot before. Every step is a git command in the sandbox.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+import json
+import os
+import re
+import time
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING
 
-from stepflow.errors import IsolationError, StepflowError
+from pydantic import TypeAdapter, ValidationError
+
+from stepflow.errors import StepflowError
+from stepflow.sandbox.box import OutputTooLarge
+from stepflow.sandbox.child.enter_sandbox import config_variables
+from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
 
-    from stepflow.domain.json import JsonObject
-    from stepflow.sandbox.channel import ChildChannel
+    from stepflow.domain.checkout import CommandResult
+    from stepflow.sandbox.box import Toolbox
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
 FILE_LIMIT = 100 * _MIB
-#: What one snapshot may send: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
+#: What one snapshot may have: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
 SNAPSHOT_LIMIT = 1024 * _MIB
-_SECONDS = 120.0
-_RESTORE_SECONDS = 600.0
+_TAKE_SECONDS, _RESTORE_SECONDS = 120.0, 600.0
+_OUTPUT_LIMIT = 64 * _MIB
+#: Bytes of a difference that are read; far fewer are shown.
+_DIFF_LIMIT = 8 * _MIB
+#: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
+_MOST_EXCLUDED = 50
+_MOST_UNREADABLE = 20
+#: An ignore file that is put back or goes lets other files show.
+_ROUNDS = 5
+_BRANCHES = "refs/heads/"
+_NESTED = "is a repository of its own"
+_EMPTY_TREES = {
+    "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+#: Stronger than any attribute of the tree: files are kept as they are, byte for byte.
+_ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding !diff\n"
+_RENEW = """
+rm -rf "$1" && git init --quiet --bare --template= --object-format="$2" "$1" &&
+mkdir "$1/info" && cat > "$1/info/attributes"
+"""
+#: Folders without these rights keep git from putting files back.
+_OPEN_FOLDERS = ("find", ".", "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
+_ENVIRONMENT = {
+    **PLAIN_ENVIRONMENT,
+    "LC_ALL": "C",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    **{f"GIT_{who}_{what}": "stepflow" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    # Later than any commit of the repository, so that git goes through its history no further than to the base.
+    "GIT_AUTHOR_DATE": "@4102444800 +0000",
+    "GIT_COMMITTER_DATE": "@4102444800 +0000",
+    # Whatever the workspace configures: nothing is started, no content is converted, and nothing goes on afterwards.
+    **config_variables(
+        (
+            ("safe.directory", "*"),
+            ("advice.graftFileDeprecated", "false"),
+            ("core.hooksPath", os.devnull),
+            ("core.fsmonitor", "false"),
+            ("core.untrackedCache", "false"),
+            ("core.splitIndex", "false"),
+            ("core.logAllRefUpdates", "false"),
+            ("core.attributesFile", os.devnull),
+            ("core.autocrlf", "false"),
+            ("core.safecrlf", "false"),
+            ("core.fileMode", "true"),
+            ("core.symlinks", "true"),
+            ("core.sparseCheckout", "false"),
+            # Any name that the tools can give a file is one; `.git` itself never is.
+            ("core.protectNTFS", "false"),
+            ("core.quotePath", "false"),
+            # Larger files are shown as binary ones are, and not unpacked in memory: a pack of a few kilobytes may hold
+            # one of a gigabyte.
+            ("core.bigFileThreshold", "256k"),
+            ("core.looseCompression", "1"),
+            ("core.fsync", "none"),
+            ("pack.compression", "1"),
+            ("pack.threads", "1"),
+            ("gc.auto", "0"),
+            ("submodule.recurse", "false"),
+        )
+    ),
+}
+_CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)/?': (.*)$", re.MULTILINE)
+_UNREADABLE = re.compile(r"^fatal: Unable to process path (.*)$", re.MULTILINE)
 
 
-class SnapshotPort:
-    """Takes and restores snapshots over a channel. `exclude` are paths of the workspace that are no part of it."""
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """HEAD's branch (empty when it is detached) and commit (empty when there is none), the tree of what is staged
+    (empty when that is as HEAD, or none can be made of it), and why which paths were left out, as Latin-1."""
 
-    def __init__(self, channel: ChildChannel, grace: float) -> None:
-        self._channel, self._grace = channel, grace
+    branch: str = ""
+    commit: str = ""
+    staged: str = ""
+    left_out: dict[str, str] = field(default_factory=dict)
 
-    def take(
-        self,
-        sink: Callable[[bytes], object],
-        *,
-        base: str,
-        previous: Mapping[str, str] | None,
-        withhold: Collection[str],
-        free_bytes: int,
-        exclude: Sequence[bytes],
-    ) -> dict[str, object]:
-        """What the toolbox says of the snapshot; its pack went to the sink. `previous` is the snapshot that is stored,
-        by its tree, commit and index. `withhold` are old contents that the pack shall not have. Raises
+
+_STATE = TypeAdapter(_State)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenSnapshot:
+    """`name` is the commit; so many `files` differ from the snapshot before. `texts` are what people have named."""
+
+    name: str
+    files: int
+    left_out: Mapping[bytes, str]
+    texts: bytes
+
+
+class _GitFailed(StepflowError):
+    """git did not do what it was asked for."""
+
+
+class SnapshotRepository:
+    """The private repository. `base` is the commit that a fresh clone has, HEAD's at the beginning where it is empty.
+    `packs` are those of all snapshots that were kept so far."""
+
+    def __init__(self, toolbox: Toolbox, base: str, packs: Callable[[], Iterable[Path]]) -> None:
+        self._toolbox, self._base, self._packs = toolbox, base, packs
+        self._checkout, self._folder = str(toolbox.checkout), str(toolbox.private / "snapshots/tree.git")
+        self._is_open = self._has_repository = False
+        self._objects = self._shallow = ""
+        self._format = "sha1"
+        self._programs = _Programs(toolbox)
+        #: git in the private repository, and in the workspace's own, with its configuration and the personal one.
+        self._own = self._own_git()
+        self._theirs = _Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})
+        #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
+        self._staged: tuple[str, bytes, str] | None = None
+        #: The last snapshot's tree and state.
+        self._taken: tuple[str, _State] | None = None
+
+    def take(self, last: str, *, anew: bool, limit: int) -> TakenSnapshot | None:
+        """Commit what is there, on top of the `last` snapshot; None where nothing has changed since, unless it shall be
+        made `anew`. At most `limit` bytes of files are taken in. Raises `StepflowError`."""
+        self._programs.begin(_TAKE_SECONDS)
+        if not self._is_open:
+            self._open(last)
+        self._is_open = False
+        branch, commit = self._head() if self._has_repository else ("", "")
+        staged, forced = self._look_at_index(commit) if self._has_repository else ("", [])
+        left_out = self._take_in(forced, limit)
+        tree = self._line("write-tree", "--missing-ok")
+        named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
+        state = _State(branch=branch, commit=commit, staged=staged, left_out=named)
+        name = ""
+        if anew or not last or (tree, state) != self._taken:
+            parents = [commit] if commit else []
+            parents += [self._line("commit-tree", staged, stdin=b"What was staged\n")] if staged else []
+            parents += [last] if last else []
+            words = [word for parent in parents for word in ("-p", parent)]
+            name = self._line("commit-tree", tree, *words, stdin=json.dumps(asdict(state)).encode())
+        self._is_open, self._taken = True, (tree, state)
+        if not name:
+            return None
+        before = last or self._base or _EMPTY_TREES[self._format]
+        files = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, name).count(b"\0")
+        texts = b"\0".join((os.fsencode(branch), *left_out))
+        return TakenSnapshot(name=name, files=files, left_out=left_out, texts=texts)
+
+    def pack(self, name: str, last: str, sink: Callable[[bytes], object], *, limit: int) -> None:
+        """Give the pack of what the snapshot has beyond the base and the last one. Raises `StepflowError`."""
+        wanted = "".join(f"{one}\n" for one in (name, last and f"^{last}", self._base and f"^{self._base}") if one)
+        # Without deltas: what it holds is searched for secrets.
+        plain = ("-q", "--window=0", "--depth=0", "--no-reuse-delta")
+        self._own("pack-objects", "--revs", "--stdout", *plain, stdin=wanted.encode(), feed=sink, limit=limit)
+
+    def diff(self, before: str, name: str, *, without: Collection[bytes]) -> tuple[bytes, bool]:
+        """How the files went from one snapshot to the other, as git shows it, and whether that is all of it. Raises
         `StepflowError`."""
-        total = min(SNAPSHOT_LIMIT, free_bytes)
-        request: JsonObject = {
-            "op": "take_snapshot",
-            "base": base,
-            "previous": dict(previous) if previous else None,
-            "withhold": [*withhold],
-            "exclude": [path.decode("latin-1") for path in exclude],
-            "file_limit": FILE_LIMIT,
-            "total": total,
-            "timeout": _SECONDS,
-        }
-        came = 0
-
-        def count(data: bytes) -> None:
-            nonlocal came
-            came += len(data)
-            if came > total:
-                raise IsolationError("The toolbox sent more of a snapshot than was asked for.", hint=_HINT)
-            sink(data)
-
-        answer = self._channel.ask(request, timeout=_SECONDS + self._grace, sink=count)
-        if "problem" in answer:
-            raise StepflowError(str(answer["problem"]))
-        return answer
-
-    @property
-    def alive(self) -> bool:
-        """False when the toolbox cannot be asked any more."""
-        return self._channel.usable
-
-    def restore(
-        self,
-        snapshot: Mapping[str, object],
-        *,
-        left_out: Mapping[str, str],
-        size: int,
-        pack: Iterable[bytes],
-        exclude: Sequence[bytes],
-    ) -> None:
-        """Send a snapshot back, with a pack of so many bytes; everything that still runs is killed first. Raises
-        `StepflowError`."""
-        request: JsonObject = {
-            "op": "restore_snapshot",
-            "snapshot": {name: str(value) for name, value in snapshot.items()},
-            "left_out": dict(left_out),
-            "exclude": [path.decode("latin-1") for path in exclude],
-            "file_limit": FILE_LIMIT,
-            "bytes": size,
-            "timeout": _RESTORE_SECONDS,
-        }
-        answer = self._channel.ask(request, timeout=_RESTORE_SECONDS + self._grace, payload=pack)
-        if "problem" in answer:
-            raise StepflowError(
-                f"The snapshot of the working tree could not be put back: {answer['problem']}.",
-                hint="Check out the commit that the run began with, or start a new run.",
+        excluded = [f":(top,exclude,literal){os.fsdecode(path)}" for path in sorted(without)[:_MOST_EXCLUDED]]
+        words = ("diff-tree", "-r", "--raw", "--patch", "--no-renames", before, name, "--")
+        output = bytearray()
+        try:
+            self._own(
+                *(*words, *(excluded and [":/", *excluded])),
+                feed=output.extend,
+                limit=_DIFF_LIMIT,
+                env={"GIT_LITERAL_PATHSPECS": "0"},
             )
+        except OutputTooLarge:
+            return bytes(output), False
+        return bytes(output), True
+
+    def restore(self, name: str) -> Mapping[bytes, str]:
+        """Bring files, HEAD and index to what they were, with nothing of the tools alive; gives why which paths were
+        left out. What can be refused is refused before anything is changed. Raises `StepflowError`."""
+        self._toolbox.end_step()
+        self._programs.begin(_RESTORE_SECONDS)
+        if not self._is_open:
+            self._open("")
+        self._is_open = False
+        state = self._read(name)
+        # Paths that lead elsewhere are refused by this.
+        self._own("read-tree", name, env={"GIT_INDEX_FILE": f"{self._folder}/index.checked"})
+        if self._has_repository:
+            self._bring_objects(state)
+            self._move_head(state)
+        left_out = {path.encode("latin-1"): why for path, why in state.left_out.items()}
+        self._restore_files(name, left_out)
+        if self._has_repository:
+            self._restore_index(state)
+        self._is_open = True
+        self._taken = self._line("rev-parse", f"{name}^{{tree}}"), state
+        return left_out
+
+    def _open(self, last: str) -> None:
+        """Make the repository anew, with everything that was kept so far and an index of the last snapshot, or of the
+        base."""
+        places = ("--path-format=absolute", "--git-path", "objects", "--git-path", "shallow")
+        complaints = list[str]()
+        answer = self._theirs("rev-parse", "--show-object-format", *places, fine=(0, 128), complaints=complaints)
+        said = answer.decode("utf-8", "surrogateescape").splitlines()
+        self._has_repository, self._staged, self._taken = bool(said), None, None
+        if said:
+            self._format, self._objects, self._shallow = said
+            self._base = self._base or self._head()[1]
+        elif self._base or "not a git repository" not in complaints[0]:
+            raise _GitFailed(f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}")
+        self._own = self._own_git()
+        self._run(("sh", "-e", "-c", _RENEW, "sh", self._folder, self._format), _ATTRIBUTES)
+        for path in self._packs():
+            with path.open("rb") as pack:
+                self._own("index-pack", "--stdin", stdin=pack)
+        start = last or self._base
+        self._own("read-tree", start or "--empty")
+        # From now on git knows files that did not change by their times.
+        self._own("update-index", "-q", "--refresh", fine=(0, 1))
+
+    def _head(self) -> tuple[str, str]:
+        """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""
+        branch = os.fsdecode(self._theirs("symbolic-ref", "--quiet", "HEAD", fine=(0, 1))).strip()
+        if branch and not branch.startswith(_BRANCHES):
+            raise StepflowError(f"HEAD stands on {branch!r}, which is no branch.")
+        commit = self._theirs("rev-parse", "--verify", "--quiet", "HEAD^{commit}", fine=(0, 1))
+        return branch, commit.decode().strip()
+
+    def _look_at_index(self, commit: str) -> tuple[str, list[bytes]]:
+        """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
+        where HEAD or what is staged has moved."""
+        against = commit or _EMPTY_TREES[self._format]
+        words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
+        try:
+            changes = self._theirs(*words)
+        except _GitFailed:
+            # It is damaged: what was staged is not kept then.
+            return "", []
+        if self._staged and self._staged[:2] == (commit, changes):
+            return self._staged[2], []
+        self._staged = commit, changes, self._tree_of_index(against, changes)
+        forced = self._theirs("ls-files", "-z", "--ignored", "--cached", "--exclude-standard")
+        return self._staged[2], [path for path in forced.split(b"\0") if path]
+
+    def _tree_of_index(self, against: str, changes: bytes) -> str:
+        """The tree of a commit with changes to it; empty without any, and for one that is half merged."""
+        records = changes.split(b"\0")
+        gone, new = list[bytes](), list[bytes]()
+        for facts, path in zip(records[:-1:2], records[1::2], strict=True):
+            _, mode, _, name, status = facts.split(b" ")
+            if status == b"U":
+                return ""
+            # A folder may have come where a file was.
+            (gone if status == b"D" else new).append(b"%s %s\t%s\0" % (mode.lstrip(b"0") or b"0", name, path))
+        if not changes:
+            return ""
+        env = {"GIT_INDEX_FILE": f"{self._folder}/index.staged"}
+        self._own("read-tree", against, env=env)
+        self._own("update-index", "-z", "--index-info", stdin=b"".join((*gone, *new)), env=env)
+        return self._line("write-tree", "--missing-ok", env=env)
+
+    def _take_in(self, forced: list[bytes], limit: int) -> dict[bytes, str]:
+        """Let the private index know what is there. Gives why which paths are left out: those that are too large or
+        cannot be read, or for which there is no room in so many bytes."""
+        paths, left = self._changed()
+        left |= self._add([*paths, *forced], FILE_LIMIT, limit)
+        known = self._taken[1].left_out if self._taken else {}
+        if dropped := [path for path in left if path.decode("latin-1") not in known]:
+            self._drop(dropped)
+        return left
+
+    def _changed(self) -> tuple[list[bytes], dict[bytes, str]]:
+        """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
+        be looked into, and repositories in the repository, are left out."""
+        complaints = list[str]()
+        words = ("ls-files", "-z", "--others", "--exclude-standard")
+        if self._has_repository:
+            others = self._theirs(*words, env={"GIT_INDEX_FILE": f"{self._folder}/index"}, complaints=complaints)
+        else:
+            others = self._own(*words, complaints=complaints)
+        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall("".join(complaints))}
+        changed = self._own("ls-files", "-z", "--modified", "--deleted")
+        paths = {*others.split(b"\0"), *changed.split(b"\0")} - {b""}
+        if len(paths) > MOST_CHANGED:
+            raise StepflowError(f"There are more than {MOST_CHANGED} changed files that git does not ignore.")
+        nested = {path for path in paths if path.endswith(b"/")}
+        return sorted(paths - nested), {**left, **{path.rstrip(b"/"): _NESTED for path in nested}}
+
+    def _add(self, paths: list[bytes], file_limit: int, limit: int) -> dict[bytes, str]:
+        """Let the private index say of these paths what is there. Gives why others are left out."""
+        left, sizes = dict[bytes, str](), dict[bytes, int]()
+        for path, (size, why) in zip(paths, self._toolbox.sizes(paths) if paths else (), strict=True):
+            sizes[path] = size
+            if why or size > file_limit:
+                left[path] = why or f"has more than {file_limit} bytes"
+        # The small ones first: when there is no room for all, one large file is left out, not many small ones.
+        room = limit
+        for path in sorted(sizes.keys() - left.keys(), key=lambda path: sizes[path]):
+            room -= sizes[path]
+            if room < 0 and sizes[path]:
+                left[path] = f"the snapshot would have more than {limit} bytes"
+        wanted = [path for path in paths if path not in left]
+        words = ("update-index", "-q", "--refresh", "--add", "--remove", "--replace", "-z", "--stdin")
+        while wanted:
+            complaints = list[str]()
+            self._own(*words, stdin=_joined(wanted), fine=(0, 1, 128), complaints=complaints)
+            # A file may change while it is read.
+            failed = {os.fsencode(path) for path in _UNREADABLE.findall("".join(complaints))} & set(wanted)
+            if not failed and "fatal: " not in "".join(complaints):
+                break
+            if not failed or len(left) > _MOST_UNREADABLE + len(sizes):
+                raise _GitFailed(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
+            left |= dict.fromkeys(failed, "could not be read")
+            wanted = [path for path in wanted if path not in failed]
+        return left
+
+    def _drop(self, paths: Iterable[bytes]) -> None:
+        self._own("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(paths))
+
+    def _read(self, name: str) -> _State:
+        """What a snapshot says, whose objects are all there."""
+        if not COMMIT.fullmatch(name):
+            raise StepflowError(f"There is no snapshot {name!r}.")
+        _, _, message = self._own("cat-file", "commit", name).partition(b"\n\n")
+        try:
+            state = _STATE.validate_json(message)
+        except ValidationError as exc:
+            raise StepflowError(f"The commit {name} is no snapshot.") from exc
+        objects = [one for one in (state.commit, state.staged) if one]
+        if not all(COMMIT.fullmatch(one) for one in objects):
+            raise StepflowError(f"The snapshot {name} names what is no object.")
+        if state.branch and not state.branch.startswith(_BRANCHES):
+            raise StepflowError("HEAD of the snapshot stands on no branch.")
+        if self._has_repository and not (state.branch or state.commit):
+            raise StepflowError("HEAD of the snapshot stands nowhere.")
+        if state.branch:
+            self._own("check-ref-format", state.branch)
+        self._own("rev-list", "--objects", "--quiet", name, *objects, *(["--not", self._base] if self._base else []))
+        return state
+
+    def _bring_objects(self, state: _State) -> None:
+        """Bring what HEAD and the index stand on to where the workspace's own git finds it."""
+        names = [name for name in (state.commit, state.staged) if name]
+        names += [f"^{self._base}", f"^{self._base}^{{tree}}"] if self._base else []
+        with io.BytesIO() as pack:
+            wanted = "".join(f"{name}\n" for name in names).encode()
+            self._own("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, feed=pack.write, limit=SNAPSHOT_LIMIT)
+            self._own("index-pack", "--stdin", stdin=pack, env={"GIT_OBJECT_DIRECTORY": self._objects})
+
+    def _move_head(self, state: _State) -> None:
+        if not state.branch:
+            self._theirs("update-ref", "--no-deref", "HEAD", state.commit)
+            return
+        moved = (state.branch, state.commit) if state.commit else ("-d", state.branch)
+        self._theirs("update-ref", "--no-deref", *moved)
+        self._theirs("symbolic-ref", "HEAD", state.branch)
+
+    def _restore_files(self, name: str, left_out: Collection[bytes]) -> None:
+        """First the private index learns of everything that is there; then git makes of it what the snapshot says. What
+        was left out of it, what git ignores and what cannot be read stay as they are."""
+        if left_out:
+            self._drop(left_out)
+        self._run(_OPEN_FOLDERS)
+        for number in range(_ROUNDS):
+            paths, left = self._changed()
+            paths = [path for path in paths if not _is_in(path, left_out)]
+            left |= self._add(paths, SNAPSHOT_LIMIT, SNAPSHOT_LIMIT)
+            waiting = [path for path in paths if path not in left]
+            if number and not waiting:
+                return
+            self._own("read-tree", "--reset", "-u", name)
+        raise StepflowError(f"{os.fsdecode(waiting[0])!r} cannot be put back.")
+
+    def _restore_index(self, state: _State) -> None:
+        tree = state.staged or state.commit
+        lock = self._theirs("rev-parse", "--path-format=absolute", "--git-path", "index.lock").removesuffix(b"\n")
+        # Of a program that was ended at work.
+        self._run(("rm", "-f", os.fsdecode(lock)))
+        if not tree:
+            self._theirs("read-tree", "--empty")
+            return
+        try:
+            self._theirs("read-tree", "--reset", tree)
+        except _GitFailed:
+            self._theirs("read-tree", tree)
+
+    def _run(self, argv: tuple[str, ...], stdin: bytes = b"") -> None:
+        """Run a program for what it does; whether it did that is seen by what comes after it."""
+        self._programs.run(argv, {}, stdin, feed=bytearray().extend)
+
+    def _line(self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+        return self._own(*words, stdin=stdin, env=env).decode().strip()
+
+    def _own_git(self) -> _Git:
+        """git in the private repository, which borrows the objects of the workspace's."""
+        own = {"GIT_DIR": self._folder, "GIT_WORK_TREE": self._checkout}
+        own |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        if self._objects:
+            own |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self._objects), "GIT_SHALLOW_FILE": self._shallow}
+        return _Git(self._programs, own)
 
 
-_HINT = "Nothing more is run. Start the run again."
+class _Programs:
+    """Runs programs in the sandbox, all of them together within so many seconds from `begin`."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self._seconds = self._deadline = 0.0
+
+    def begin(self, seconds: float) -> None:
+        """Count from now."""
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+
+    def run(
+        self,
+        argv: tuple[str, ...],
+        environment: Mapping[str, str],
+        stdin: bytes | IO[bytes],
+        *,
+        feed: Callable[[bytes], object],
+        limit: int = _OUTPUT_LIMIT,
+    ) -> CommandResult:
+        """How it ended. Raises `StepflowError` when there is no time left."""
+        result = self._toolbox.run_program(
+            argv,
+            environment={**_ENVIRONMENT, **environment},
+            timeout=max(self._deadline - time.monotonic(), 0.0),
+            stdin=io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin,
+            sink=feed,
+            limit=limit,
+        )
+        if result.timed_out:
+            raise StepflowError(f"It took longer than {self._seconds:g} s.")
+        return result
+
+
+class _Git:
+    """git in one repository."""
+
+    def __init__(self, programs: _Programs, environment: Mapping[str, str]) -> None:
+        self._programs, self._environment = programs, environment
+
+    def __call__(
+        self,
+        *words: str,
+        stdin: bytes | IO[bytes] = b"",
+        env: Mapping[str, str] | None = None,
+        fine: tuple[int, ...] = (0,),
+        feed: Callable[[bytes], object] | None = None,
+        limit: int = _OUTPUT_LIMIT,
+        complaints: list[str] | None = None,
+    ) -> bytes:
+        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises `_GitFailed` for
+        an exit code that is not `fine`."""
+        output = bytearray()
+        environment = {**self._environment, **(env or {})}
+        result = self._programs.run(("git", *words), environment, stdin, feed=feed or output.extend, limit=limit)
+        if result.exit_code not in fine:
+            why = (result.stderr or result.error).strip()[-500:] or f"exit code {result.exit_code}"
+            raise _GitFailed(f"git {words[0]} failed: {why}")
+        if complaints is not None:
+            complaints.append(result.stderr)
+        return bytes(output)
+
+
+def _is_in(path: bytes, places: Collection[bytes]) -> bool:
+    while path and path not in places:
+        path = path.rpartition(b"/")[0]
+    return bool(path)
+
+
+def _joined(paths: Iterable[bytes]) -> bytes:
+    """Paths as git reads them."""
+    return b"".join(path + b"\0" for path in paths)
+
+
+def _quoted(path: str) -> str:
+    """A path in a list that colons part."""
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

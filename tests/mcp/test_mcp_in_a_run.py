@@ -62,7 +62,7 @@ class Snapshots:
 
     numbers: count[int] = field(default_factory=lambda: count(1))
 
-    def take(self) -> SnapshotInfo:
+    def take(self, **_: str) -> SnapshotInfo:
         return SnapshotInfo(name=str(next(self.numbers)))
 
 

@@ -7,18 +7,19 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from stepflow.cli import main
+from stepflow.domain.checkout import FileDiff, SnapshotDiffs, StepDiff
 from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff
+from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
 from stepflow.run import reports
 from stepflow.run.reports import Stretches, diffs_of, write_page
-from tests.journal.sent_snapshots import SentSnapshots
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
 
@@ -76,7 +77,7 @@ def test_the_page_shows_what_each_step_changed_committed_or_not(tmp_path: Path) 
     assert page["i2"]["facts"] == "2 files · +2 −1"
     assert page["i2"]["hello.txt (+1 −1)"] == GREETED
     assert page["i2"]["notes/today.txt (+1 −0)"].endswith(
-        "new file\n--- /dev/null\n+++ b/notes/today.txt\n@@ -0,0 +1 @@\n+greet"
+        "new file mode 100644\n--- /dev/null\n+++ b/notes/today.txt\n@@ -0,0 +1 @@\n+greet"
     )
 
 
@@ -94,20 +95,19 @@ def test_every_sort_of_change_is_shown_as_it_is(tmp_path: Path) -> None:
     run.play()
     page = shown(run.folder / "report.html")
     assert list(page) == ["i2", "i3", "i4", "changes"]
-    assert page["i2"]["data.bin"].endswith("binary file added (3 bytes)")
+    assert page["i2"]["data.bin"].endswith("new file mode 100644\nnot shown: binary, or larger than 256 KiB")
     assert page["i2"]["latin.txt (+1 −0)"].endswith("+caf\\xe9")
     assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", page["i2"]["long.txt (+9,000 −0)"])
-    assert page["i3"]["data.bin"].endswith("binary file changed (3 → 4 bytes)")
+    assert page["i3"]["data.bin"] == "diff --git a/data.bin b/data.bin\nnot shown: binary, or larger than 256 KiB"
     assert page["i3"]["hello.txt (+0 −1)"].endswith("@@ -1 +0,0 @@\n-hello")
     assert "new mode 100755" in page["i3"]["latin.txt (+1 −1)"]
-    assert "line endings LF → CRLF" in page["i3"]["latin.txt (+1 −1)"]
-    assert page["i3"]["latin.txt (+1 −1)"].endswith("-caf\\xe9\n+café")
-    assert page["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
+    assert page["i3"]["latin.txt (+1 −1)"].endswith("-caf\\xe9\n+café<U+000D>")
+    assert page["i4"]["long.txt"].endswith("not shown: binary, or larger than 256 KiB")
     whole = page["changes"]
-    assert whole["data.bin"].endswith("binary file added (4 bytes)")
+    assert "new file" in whole["data.bin"]
     assert whole["hello.txt (+0 −1)"].endswith("@@ -1 +0,0 @@\n-hello")
     assert whole["latin.txt (+1 −0)"].endswith("+café")
-    assert whole["long.txt"].endswith("added (300,000 bytes), not shown: too large to be shown")
+    assert "new file" in whole["long.txt"]
 
 
 def test_what_a_step_made_and_a_later_one_took_back_is_no_change_of_the_whole_run(tmp_path: Path) -> None:
@@ -162,25 +162,22 @@ def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tm
     page = tmp_path / "page.html"
     assert main(["show", str(played.folder), "--html", str(page)]) == 0
     assert shown(page) == shown(played.folder / "report.html")
-    for pack in (played.folder / "snapshots").glob("*.pack"):
-        pack.write_bytes(pack.read_bytes()[::-1])
+    for text in (played.folder / "snapshots").glob("*.json"):
+        text.write_bytes(text.read_bytes()[::-1])
     assert main(["show", str(played.folder), "--html", str(page)]) == 0
     assert shown(page) == {}
-    assert "The steps are shown without what they changed. The snapshot" in page.read_text("utf-8")
+    assert "The steps are shown without what they changed." in page.read_text("utf-8")
     shutil.rmtree(played.folder / "snapshots")
     assert main(["show", str(played.folder), "--html", str(page)]) == 0
     assert "cannot be read: No such file or directory" in page.read_text("utf-8")
 
 
 def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_room_for_all(tmp_path: Path) -> None:
-    sent, numbers = SentSnapshots(SnapshotStore(tmp_path / "snapshots"), tmp_path / "sent"), range(1, 401)
-    entries = [
-        snapshot_taken(sent, 0),
-        *(one for number in numbers for one in (began(number), snapshot_taken(sent, number))),
-    ]
+    store, numbers = SnapshotStore(tmp_path / "snapshots"), range(1, 401)
+    entries = [taken(store, 0), *(one for number in numbers for one in (began(number), taken(store, number)))]
     stretches = Stretches()
     assert list(stretches.watch(entries)) == entries
-    diffs = diffs_of(stretches, tmp_path, str)
+    diffs = diffs_of(stretches, tmp_path)
     whole = [number for number, step in diffs.steps.items() if step.files]
     assert list(diffs.steps.keys() - set(whole)), "some had no room"
     assert {1, 2, 3, 398, 399, 400} <= set(whole)
@@ -188,9 +185,9 @@ def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_r
     assert 200 not in whole
     assert diffs.steps[200] == StepDiff(notes=("left out to keep this page small",))
     assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out to keep this page small."
-    assert [(file.path, file.added, file.removed) for file in diffs.run.files] == [("a", 5000, 5000)]
-    size = sum(len(file.text) for step in (diffs.run, *diffs.steps.values()) for file in step.files)
-    assert PAGE_LIMIT < size < PAGE_LIMIT + STEP_LIMIT
+    assert [file.path for file in diffs.run.files] == ["r400"]
+    size = sum(size_of(step) for step in (diffs.run, *diffs.steps.values()))
+    assert PAGE_LIMIT <= size < PAGE_LIMIT + STEP_LIMIT
 
 
 def began(number: int) -> Entry:
@@ -198,9 +195,11 @@ def began(number: int) -> Entry:
     return Entry(seq=2 * number, time=0.0, event=event)
 
 
-def snapshot_taken(sent: SentSnapshots, number: int) -> Entry:
-    """A snapshot with another long file than the one before."""
-    name = sent.add({"a": f"{number}\n".encode() * 5000})
+def taken(store: SnapshotStore, number: int) -> Entry:
+    """A snapshot by which much has changed."""
+    name, texts = f"{number:040x}", {"step": f"s{number}", "run": f"r{number}"}
+    diffs = {part: StepDiff(files=(FileDiff(path=path, text="x" * 10_000),)) for part, path in texts.items()}
+    store.add(name, BytesIO(), SnapshotDiffs(**diffs))
     return Entry(seq=2 * number + 1, time=0.0, event=SnapshotTaken(name=name, files=1, bytes=1, seconds=0.0))
 
 

@@ -53,7 +53,12 @@ def snapshot(name: str) -> SnapshotTaken:
     return SnapshotTaken(name=name, files=1, bytes=1, seconds=0.0)
 
 
-A, B, C = (snapshot(name) for name in "abc")
+A, B, C, D = (snapshot(name) for name in "abcd")
+
+
+def kept(names: str, **fields: object) -> RunSnapshots:
+    """The first of these one-letter names is the start, the last one where the run stopped."""
+    return RunSnapshots(start=names[0], latest=names[-1], names=tuple(names), **fields)
 
 
 def resumed(snapshot: str) -> RunResumed:
@@ -73,14 +78,17 @@ def turned(text: str = "x") -> ModelTurned:
     ("events", "expected"),
     [
         ([], RunSnapshots()),
-        ([A], RunSnapshots(start="a", latest="a")),
-        ([A, A], RunSnapshots(start="a", latest="a", is_set_up=True)),
-        ([A, B, BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([A, B, BEGUN, C], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([A, B, BEGUN, C, CALLED], RunSnapshots(start="a", latest="c", is_set_up=True)),
-        ([A, B, BEGUN, C, resumed("b")], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([A, B, FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
-        ([A, B, FAILED, C], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        ([A], kept("a")),
+        ([A, A], kept("a", is_set_up=True)),
+        ([A, B, BEGUN], kept("ab", is_set_up=True)),
+        ([A, B, BEGUN, C], kept("ab", is_set_up=True)),
+        ([A, B, BEGUN, C, CALLED], kept("abc", is_set_up=True)),
+        ([A, B, BEGUN, C, resumed("b")], kept("ab", is_set_up=True)),
+        ([A, B, BEGUN, C, resumed("b"), D], kept("abd", is_set_up=True)),
+        ([A, B, FAILED], kept("ab", is_set_up=True, is_whole=False)),
+        ([A, B, FAILED, C], kept("abc", is_set_up=True)),
+        ([A, B, begins("a"), C], kept("abc", is_set_up=True, flow_start="b", step_start="b")),
+        ([A, B, begins("a"), C, begins("b", 2), D], kept("abcd", is_set_up=True, flow_start="b", step_start="c")),
     ],
 )
 def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, expected) -> None:

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from snapshot_world import copy_of, listing, worked
+from snapshot_world import Worked, copy_of, listing, worked
 from toolbox_world import git
 
-from stepflow.domain.checkout import PLAIN, PROGRAM, FileSide
-from stepflow.journal.snapshot_history import SnapshotHistory
+from stepflow.domain.secrets import Redactor
+from stepflow.journal.snapshots import SnapshotStore
+from stepflow.report.diff import FILE_LIMIT, STEP_LIMIT
 from stepflow.run.snapshots import Snapshots
 
 EVERYTHING = """
@@ -183,15 +184,13 @@ printf '\0' >> binary; printf x >> huge
 """
 
 
-def sides(folder: Path, before: str, after: str) -> dict[str, tuple[FileSide | None, FileSide | None]]:
-    """What each path was and is, where two snapshots differ."""
-    with SnapshotHistory(folder / "run/snapshots", [before, after]) as history:
-        changes = {path: history.change(path, *both) for path, both in history.changes(before, after).items()}
-    return {path: (change.before, change.after) for path, change in changes.items()}
+def shown(one: Worked, name: str) -> dict[str, str]:
+    """What the text of a snapshot says of each file that its step changed."""
+    return {file.path: file.text for file in SnapshotStore(one.run_folder / "snapshots").diffs(name).step.files}
 
 
 @pytest.mark.whole
-class TestWhatTheBaseHolds:
+class TestWhatChanged:
     @pytest.fixture
     def known(self, base):
         """The base with a binary file and one that is too large to be shown."""
@@ -202,90 +201,112 @@ class TestWhatTheBaseHolds:
         return base
 
     @pytest.mark.parametrize("committed", [False, True])
-    def test_a_snapshot_tells_what_every_changed_file_was(self, known, open_folder, committed):
+    def test_a_snapshot_tells_what_became_of_every_file(self, known, open_folder, committed):
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
             one.sh(CHANGES + ("git add -A; git commit -qm work" if committed else ""))
-            second = one.snapshots.take().name
-            one.sh(
-                "git checkout -q HEAD -- . ; git reset -q --hard HEAD~1"
-                if committed
-                else "git checkout -q . ; rm new link"
-            )
-            third = one.snapshots.take().name
-        there = sides(open_folder, first, second)
-        contents = {path: tuple(side and side.content for side in both) for path, both in there.items()}
-        assert contents == {
-            "hello.txt": (b"hello\nworld\n", b"changed\n"),
-            "new": (None, b"new\n"),
-            "gone": (b"g\n", None),
-            "link": (None, b"hello.txt"),
-            "crlf": (b"one\r\ntwo\r\n", b"three\n"),
-            ".gitattributes": (b"* text=auto\n", b"* text=auto\n"),
-            "binary": (b"a\0b", b"a\0b\0"),
-            "huge": (None, None),
-        }
-        assert [side.mode for side in there[".gitattributes"]] == [PLAIN, PROGRAM]
-        assert [(side.size, side.why) for side in there["huge"]] == [
-            (300_000, "too large to be shown"),
-            (300_001, "too large to be shown"),
-        ]
-        back = sides(open_folder, second, third)
-        assert back.pop("crlf")[1].content == b"one\ntwo\n", "as git stores it, which is how it comes back"
-        assert there.pop("crlf")
-        assert {path: both[::-1] for path, both in back.items()} == there
+            second = one.snapshots.take(step=first, run=first).name
+            there = shown(one, second)
+        assert set(there) == {"hello.txt", "new", "gone", "link", "crlf", ".gitattributes", "binary", "huge"}
+        assert there["hello.txt"].endswith("@@ -1,2 +1 @@\n-hello\n-world\n+changed")
+        assert "new file mode 100755" in there["new"]
+        assert there["gone"].endswith("+++ /dev/null\n@@ -1 +0,0 @@\n-g")
+        assert "new file mode 120000" in there["link"]
+        assert there["crlf"].endswith("-one<U+000D>\n-two<U+000D>\n+three")
+        assert there[".gitattributes"].endswith("old mode 100644\nnew mode 100755")
+        assert there["binary"].endswith("not shown: binary, or larger than 256 KiB")
+        assert there["huge"].endswith("not shown: binary, or larger than 256 KiB")
 
-    def test_a_toolbox_that_was_started_anew_tells_it_too(self, known, open_folder):
+    def test_a_step_and_the_run_have_each_their_own(self, known, open_folder):
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
+            one.sh("echo one > a")
+            second = one.snapshots.take(step=first, run=first).name
+            one.sh("echo two > b; rm a")
+            third = one.snapshots.take(step=second, run=first).name
+            diffs = SnapshotStore(open_folder / "run/snapshots").diffs(third)
+        assert {file.path for file in diffs.step.files} == {"a", "b"}
+        assert {file.path for file in diffs.run.files} == {"b"}
+
+    def test_a_sandbox_that_was_started_anew_tells_it_too(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh("echo one > a")
+            second = one.snapshots.take(step=first, run=first).name
         with worked(known, open_folder / "run", base=git(known, "rev-parse", "HEAD").strip()) as two:
-            two.snapshots.restore(first)
+            two.snapshots.restore(second)
             two.sh("printf 'changed\n' > hello.txt")
-            second = two.snapshots.take().name
-        before, after = sides(open_folder, first, second)["hello.txt"]
-        assert (before.content, after.content) == (b"hello\nworld\n", b"changed\n")
+            assert set(shown(two, two.snapshots.take(step=first, run=first).name)) == {"a", "hello.txt"}
 
     def test_a_repository_whose_objects_are_gone_still_has_snapshots(self, known, open_folder):
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
             oid = git(known, "rev-parse", "HEAD:hello.txt").strip()
-            one.sh(f"rm -f .git/objects/{oid[:2]}/{oid[2:]}; printf x > hello.txt; printf y > crlf")
-            second = one.snapshots.take()
-        assert second.problem == ""
-        there = sides(open_folder, first, second.name)
-        assert there["hello.txt"][0].why == "the repository does not have it"
-        assert there["crlf"][0].content.startswith(b"one")
+            one.sh(f"rm -f .git/objects/{oid[:2]}/{oid[2:]}; printf x > hello.txt")
+            second = one.snapshots.take(step=first, run=first)
+            assert second.problem == ""
+            diff = SnapshotStore(open_folder / "run/snapshots").diffs(second.name).step
+        assert "what changed cannot be shown: git diff-tree failed" in diff.notes[0]
 
-    def test_an_old_content_with_a_secret_is_not_kept_and_the_snapshot_is(self, known, open_folder):
+    def test_a_secret_that_was_there_is_masked_and_a_new_one_is_not_kept(self, known, open_folder):
         secret = "ghs_0123456789"
         (known / "token").write_text(f"token = {secret}\n")
         git(known, "add", "-A")
         git(known, "commit", "--quiet", "--message", "four")
         with worked(known, open_folder / "run") as one:
-            snapshots = Snapshots(one.box.toolbox, open_folder / "run", secrets=[secret])
+            snapshots = Snapshots(one.box.toolbox, open_folder / "run", secrets=[secret], redact=Redactor([secret]))
             first = snapshots.take()
-            one.sh("echo none > token; echo two > hello.txt")
-            second = snapshots.take()
-            one.sh(f"echo {secret} > token")
-            third = snapshots.take()
-        assert (first.problem, second.problem) == ("", "")
-        there = sides(open_folder, first.name, second.name)
-        assert there["token"][0] == FileSide(mode=PLAIN, size=23, why="a secret of the run is in it")
-        assert [side.content for side in there["hello.txt"]] == [b"hello\nworld\n", b"two\n"]
-        assert "A file of the working tree holds a secret" in third.problem
-        assert third.name == second.name
+            one.sh("echo none > token")
+            second = snapshots.take(step=first.name, run=first.name)
+            text = shown(one, second.name)["token"]
+            problems = []
+            for put in (
+                f"echo {secret} > new",
+                f"rm new; echo x > {secret}",
+                f"rm {secret}; git checkout -qb {secret}",
+            ):
+                one.sh(put)
+                problems.append(snapshots.take().problem)
+            one.sh("git checkout -qb clean")
+            last = snapshots.take(step=first.name, run=first.name)
+            assert set(shown(one, last.name)) == {"token"}
+        assert (first.problem, second.problem, last.problem) == ("", "", "")
+        assert text.endswith("-token = ***\n+none")
+        assert [problem.partition(" holds a secret")[0] for problem in problems] == [
+            "A file of the working tree",
+            "A name in the working tree",
+            "A commit",
+        ]
+        assert not any(secret.encode() in path.read_bytes() for path in (open_folder / "run/snapshots").iterdir())
 
-    def test_very_many_changed_files_bring_no_more_than_the_limit(self, base, open_folder):
-        for number in range(30):
-            (base / f"big{number}").write_bytes(os.urandom(100_000).hex().encode())
-        git(base, "add", "-A")
-        git(base, "commit", "--quiet", "--message", "big")
+    def test_attributes_hide_nothing_and_start_nothing(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh("git config diff.d.command 'touch ran'; git config diff.d.textconv 'touch ran'")
+            one.sh("echo '* -diff' > .gitattributes; echo '*.txt diff=d' >> .gitattributes; echo x > hello.txt")
+            assert shown(one, one.snapshots.take(step=first, run=first).name)["hello.txt"].endswith("\n+x")
+        assert not (known / "ran").exists()
+
+    def test_what_is_left_out_is_no_file_that_is_gone(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh("truncate -s 101M huge; echo n > n")
+            second = one.snapshots.take(step=first, run=first).name
+            there = shown(one, second)
+            assert set(there) == {"huge", "n"}
+            assert there["huge"].endswith(f"not shown: has more than {100 * 1024 * 1024} bytes")
+            one.sh("echo m > m")
+            assert set(shown(one, one.snapshots.take(step=second, run=first).name)) == {"m"}
+
+    def test_very_many_changed_files_end_soon_with_a_text_of_bounded_size(self, base, open_folder):
         with worked(base, open_folder / "run") as one:
-            one.snapshots.take()
-            one.sh("for file in big*; do echo > $file; done")
-            second = one.snapshots.take()
-        assert second.files == 30
-        assert 1_500_000 < second.bytes < 2_300_000 * 1.2, "4 MiB of hexadecimal digits, which shrink to half"
+            first = one.snapshots.take().name
+            one.sh("i=0; while [ $i -lt 300 ]; do seq 9000 > f$i; i=$((i+1)); done")
+            second = one.snapshots.take(step=first, run=first)
+            diff = SnapshotStore(open_folder / "run/snapshots").diffs(second.name).step
+        assert second.files == 300
+        assert sum(len(file.text) for file in diff.files) < STEP_LIMIT + FILE_LIMIT + 200
+        assert diff.notes == (f"… {300 - len(diff.files)} more files left out",)
 
 
 class TestCost:

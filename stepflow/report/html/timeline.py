@@ -20,9 +20,10 @@ from stepflow.report.wording import describe_way
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stepflow.domain.checkout import StepDiff
     from stepflow.domain.report import HistoryEntry
     from stepflow.domain.run import Issue, IssueImage
-    from stepflow.report.diff import Diffs, StepDiff
+    from stepflow.report.diff import Diffs
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
 LIMITS = (20_000, 8_000, 3_000, 1_000, 300)

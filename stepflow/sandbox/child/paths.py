@@ -210,6 +210,22 @@ def read_regular(tree: Below, path: bytes, limit: int) -> tuple[bytes, os.stat_r
     return (data, info) if len(data) <= limit else None
 
 
+def size_of(path: bytes) -> tuple[int, str]:
+    """The bytes of a file, none of a link, a folder or nothing at all; and why it cannot be read, empty if it can."""
+    try:
+        info = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, ""
+    except OSError as exc:
+        return 0, reason(exc)
+    if stat.S_ISLNK(info.st_mode) or stat.S_ISDIR(info.st_mode):
+        return 0, ""
+    if not stat.S_ISREG(info.st_mode):
+        return 0, "is no regular file"
+    is_readable = os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+    return info.st_size, "" if is_readable else "permission denied"
+
+
 def key_of(info: os.stat_result, now_ns: int) -> Key:
     """What tells later that the file is as it was when `now_ns` was read off the clock, before it was looked at."""
     # The time of change alone: any program may set the other one, and setting it counts as a change.

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -20,10 +21,18 @@ from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox
 from .file_tools import value_of
-from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, read_objects, repository_fingerprint
+from .git import (
+    FILES_LIMIT,
+    LimitedSink,
+    Repository,
+    TooLarge,
+    bundle,
+    check_repository_fingerprint,
+    read_objects,
+    repository_fingerprint,
+)
 from .judged_repository import JudgedRepository
-from .paths import Refusal, digests
-from .snapshots import Snapshots
+from .paths import Refusal, digests, size_of
 from .workers import run_worker
 
 if TYPE_CHECKING:
@@ -110,7 +119,6 @@ class _Supervisor:
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
         self._shared_memory: SharedMemory | None = None
-        self._snapshots = Snapshots(self._children, settings.checkout, private)
         #: What the engine asks, beside tools; each may raise `Refusal` or `OSError` with the reason.
         self._operations: Mapping[str, Callable[[dict[str, Any]], dict[str, object]]] = {
             "command": self._command,
@@ -120,8 +128,8 @@ class _Supervisor:
             "guard": self._guard,
             "bundle": self._bundle,
             "read_objects": self._read_objects,
-            "take_snapshot": self._take_snapshot,
-            "restore_snapshot": self._restore_snapshot,
+            "program": self._program,
+            "sizes": self._sizes,
         }
 
     def serve(self) -> int:
@@ -301,12 +309,33 @@ class _Supervisor:
             self._drop_shell()
         return {"text": text, "is_error": code != 0, "exit_code": code}
 
-    def _take_snapshot(self, request: dict[str, Any]) -> dict[str, object]:
-        return self._snapshots.take(request, partial(wire.send_raw, _ANSWERS))
+    def _program(self, request: dict[str, Any]) -> dict[str, object]:
+        """A program of the engine's, which leaves alone whatever else runs. Its input comes after the request, and its
+        output is handed on as it comes."""
+        with tempfile.TemporaryFile() as spool:
+            while spool.tell() < request["bytes"]:
+                spool.write(self._requests.wait_raw())
+            spool.seek(0)
+            sink = LimitedSink(partial(wire.send_raw, _ANSWERS), request["limit"])
+            try:
+                ended = run_command(
+                    self._children,
+                    request["argv"],
+                    request["timeout"],
+                    alone=False,
+                    stdin=spool.fileno(),
+                    stdout=sink.feed,
+                    extra_env=request["env"],
+                )
+            except TooLarge:
+                # Nobody reads on, which ends the program.
+                return {"too_large": True}
+        known = ("exit_code", "stderr", "timed_out", "error")
+        return {name: value for name, value in asdict(ended).items() if name in known}
 
-    def _restore_snapshot(self, request: dict[str, Any]) -> dict[str, object]:
-        self._drop_shell()
-        return self._snapshots.restore(request, self._requests.wait_raw)
+    def _sizes(self, request: dict[str, Any]) -> dict[str, object]:
+        paths = (os.fsencode(self._settings.checkout) + b"/" + path.encode("latin-1") for path in request["paths"])
+        return {"sizes": [size_of(path) for path in paths]}
 
     def _drop_shell(self) -> None:
         if self._shell:
