@@ -158,8 +158,8 @@ class SnapshotRepository:
         self._is_open = False
         branch, commit = self._head() if self._has_repository else ("", "")
         staged, forced = self._look_at_index(commit) if self._has_repository else ("", [])
-        left_out = self._take_in(forced, limit)
-        tree = self._line("write-tree", "--missing-ok")
+        left_out, files = self._take_in(forced, limit)
+        tree = self._taken[0] if self._taken and not files else self._line("write-tree", "--missing-ok")
         named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
         state = _State(branch=branch, commit=commit, staged=staged, left_out=named)
         name = ""
@@ -172,8 +172,9 @@ class SnapshotRepository:
         self._is_open, self._taken = True, (tree, state)
         if not name:
             return None
-        before = last or self._base or _EMPTY_TREES[self._format]
-        files = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, name).count(b"\0")
+        if anew or forced or left_out:
+            before = last or self._base or _EMPTY_TREES[self._format]
+            files = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, name).count(b"\0")
         texts = b"\0".join((os.fsencode(branch), *left_out))
         return TakenSnapshot(name=name, files=files, left_out=left_out, texts=texts)
 
@@ -248,11 +249,11 @@ class SnapshotRepository:
 
     def _head(self) -> tuple[str, str]:
         """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""
-        branch = os.fsdecode(self._theirs("symbolic-ref", "--quiet", "HEAD", fine=(0, 1))).strip()
-        if branch and not branch.startswith(_BRANCHES):
+        said = os.fsdecode(self._theirs("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))).split()
+        commit, branch = said if len(said) == 2 else ("", os.fsdecode(self._theirs("symbolic-ref", "HEAD")).strip())
+        if branch != "HEAD" and not branch.startswith(_BRANCHES):
             raise StepflowError(f"HEAD stands on {branch!r}, which is no branch.")
-        commit = self._theirs("rev-parse", "--verify", "--quiet", "HEAD^{commit}", fine=(0, 1))
-        return branch, commit.decode().strip()
+        return branch.removeprefix("HEAD"), commit
 
     def _look_at_index(self, commit: str) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
@@ -287,15 +288,15 @@ class SnapshotRepository:
         self._own("update-index", "-z", "--index-info", stdin=b"".join((*gone, *new)), env=env)
         return self._line("write-tree", "--missing-ok", env=env)
 
-    def _take_in(self, forced: list[bytes], limit: int) -> dict[bytes, str]:
+    def _take_in(self, forced: list[bytes], limit: int) -> tuple[dict[bytes, str], int]:
         """Let the private index know what is there. Gives why which paths are left out: those that are too large or
-        cannot be read, or for which there is no room in so many bytes."""
+        cannot be read, or for which there is no room in so many bytes; and how many others have changed."""
         paths, left = self._changed()
         left |= self._add([*paths, *forced], FILE_LIMIT, limit)
         known = self._taken[1].left_out if self._taken else {}
         if dropped := [path for path in left if path.decode("latin-1") not in known]:
             self._drop(dropped)
-        return left
+        return left, len(dropped) + len({*paths, *forced} - left.keys())
 
     def _changed(self) -> tuple[list[bytes], dict[bytes, str]]:
         """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
