@@ -10,9 +10,8 @@ import io
 import json
 import os
 import re
-import time
 from dataclasses import asdict, dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,12 +19,12 @@ from stepflow.errors import StepflowError
 from stepflow.sandbox.box import OutputTooLarge
 from stepflow.sandbox.child.enter_sandbox import config_variables
 from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
+from stepflow.sandbox.engine_programs import Git, GitFailed, Programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from stepflow.domain.checkout import CommandResult
     from stepflow.sandbox.box import Toolbox
 
 _MIB = 1024 * 1024
@@ -34,7 +33,6 @@ FILE_LIMIT = 100 * _MIB
 #: What one snapshot may have: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
 SNAPSHOT_LIMIT = 1024 * _MIB
 _TAKE_SECONDS, _RESTORE_SECONDS = 120.0, 600.0
-_OUTPUT_LIMIT = 64 * _MIB
 #: Bytes of a difference that are read; far fewer are shown.
 _DIFF_LIMIT = 8 * _MIB
 #: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
@@ -126,10 +124,6 @@ class TakenSnapshot:
     texts: bytes
 
 
-class _GitFailed(StepflowError):
-    """git did not do what it was asked for."""
-
-
 class SnapshotRepository:
     """The private repository. `base` is the commit that a fresh clone has, HEAD's at the beginning where it is empty.
     `packs` are those of all snapshots that were kept so far."""
@@ -140,10 +134,10 @@ class SnapshotRepository:
         self._is_open = self._has_repository = False
         self._objects = self._shallow = ""
         self._format = "sha1"
-        self._programs = _Programs(toolbox)
+        self._programs = Programs(toolbox, _ENVIRONMENT)
         #: git in the private repository, and in the workspace's own, with its configuration and the personal one.
         self._own = self._own_git()
-        self._theirs = _Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})
+        self._theirs = Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})
         #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
         self._staged: tuple[str, bytes, str] | None = None
         #: The last snapshot's tree and state.
@@ -236,7 +230,7 @@ class SnapshotRepository:
             self._format, self._objects, self._shallow = said
             self._base = self._base or self._head()[1]
         elif self._base or "not a git repository" not in complaints[0]:
-            raise _GitFailed(f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}")
+            raise GitFailed(f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}")
         self._own = self._own_git()
         self._run(("sh", "-e", "-c", _RENEW, "sh", self._folder, self._format), _ATTRIBUTES)
         for path in self._packs():
@@ -262,7 +256,7 @@ class SnapshotRepository:
         words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
         try:
             changes = self._theirs(*words)
-        except _GitFailed:
+        except GitFailed:
             # It is damaged: what was staged is not kept then.
             return "", []
         if self._staged and self._staged[:2] == (commit, changes):
@@ -338,7 +332,7 @@ class SnapshotRepository:
             if not failed and "fatal: " not in "".join(complaints):
                 break
             if not failed or len(left) > _MOST_UNREADABLE + len(sizes):
-                raise _GitFailed(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
+                raise GitFailed(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
             left |= dict.fromkeys(failed, "could not be read")
             wanted = [path for path in wanted if path not in failed]
         return left
@@ -410,7 +404,7 @@ class SnapshotRepository:
             return
         try:
             self._theirs("read-tree", "--reset", tree)
-        except _GitFailed:
+        except GitFailed:
             self._theirs("read-tree", tree)
 
     def _run(self, argv: tuple[str, ...], stdin: bytes = b"") -> None:
@@ -420,76 +414,13 @@ class SnapshotRepository:
     def _line(self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
         return self._own(*words, stdin=stdin, env=env).decode().strip()
 
-    def _own_git(self) -> _Git:
+    def _own_git(self) -> Git:
         """git in the private repository, which borrows the objects of the workspace's."""
         own = {"GIT_DIR": self._folder, "GIT_WORK_TREE": self._checkout}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         if self._objects:
             own |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self._objects), "GIT_SHALLOW_FILE": self._shallow}
-        return _Git(self._programs, own)
-
-
-class _Programs:
-    """Runs programs in the sandbox, all of them together within so many seconds from `begin`."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-        self._seconds = self._deadline = 0.0
-
-    def begin(self, seconds: float) -> None:
-        """Count from now."""
-        self._seconds, self._deadline = seconds, time.monotonic() + seconds
-
-    def run(
-        self,
-        argv: tuple[str, ...],
-        environment: Mapping[str, str],
-        stdin: bytes | IO[bytes],
-        *,
-        feed: Callable[[bytes], object],
-        limit: int = _OUTPUT_LIMIT,
-    ) -> CommandResult:
-        """How it ended. Raises `StepflowError` when there is no time left."""
-        result = self._toolbox.run_program(
-            argv,
-            environment={**_ENVIRONMENT, **environment},
-            timeout=max(self._deadline - time.monotonic(), 0.0),
-            stdin=io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin,
-            sink=feed,
-            limit=limit,
-        )
-        if result.timed_out:
-            raise StepflowError(f"It took longer than {self._seconds:g} s.")
-        return result
-
-
-class _Git:
-    """git in one repository."""
-
-    def __init__(self, programs: _Programs, environment: Mapping[str, str]) -> None:
-        self._programs, self._environment = programs, environment
-
-    def __call__(
-        self,
-        *words: str,
-        stdin: bytes | IO[bytes] = b"",
-        env: Mapping[str, str] | None = None,
-        fine: tuple[int, ...] = (0,),
-        feed: Callable[[bytes], object] | None = None,
-        limit: int = _OUTPUT_LIMIT,
-        complaints: list[str] | None = None,
-    ) -> bytes:
-        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises `_GitFailed` for
-        an exit code that is not `fine`."""
-        output = bytearray()
-        environment = {**self._environment, **(env or {})}
-        result = self._programs.run(("git", *words), environment, stdin, feed=feed or output.extend, limit=limit)
-        if result.exit_code not in fine:
-            why = (result.stderr or result.error).strip()[-500:] or f"exit code {result.exit_code}"
-            raise _GitFailed(f"git {words[0]} failed: {why}")
-        if complaints is not None:
-            complaints.append(result.stderr)
-        return bytes(output)
+        return Git(self._programs, own)
 
 
 def _is_in(path: bytes, places: Collection[bytes]) -> bool:
