@@ -364,6 +364,8 @@ class _Ignores:
         return self._own.ask(*self._words, *words, "--", *pathspecs)
 
     def _put(self, objects: Mapping[str, str]) -> None:
+        if not objects:
+            return
         named = {os.path.join(os.path.dirname(path), self._name): name for path, name in objects.items()}
         records = "".join(f"100644 {name}\t{path}\0" for path, name in named.items())
         self._own.ask("update-index", "-z", "--index-info", stdin=records.encode())

@@ -50,13 +50,29 @@ class JudgedRepository:
         """Keep git's own files as they are, in a file without a name, which no tool can reach."""
         if not self._repository.alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
             return
-        self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
         try:
-            with tarfile.open(fileobj=self._kept, mode="w") as archive:
-                for name in sorted(set(os.listdir(self._dot_git)) - _LEFT_OUT):
-                    archive.add(os.path.join(self._dot_git, name), arcname=name, filter=_unlocked)
+            with self._archive(self._dot_git) as kept:
+                self._extract(kept)
+            self._leave_out_settings()
+            self._kept = self._archive(self._folder)
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise Refusal(f"git's own files cannot be kept as they are: {exc}") from exc
+
+    def _archive(self, folder: str) -> IO[bytes]:
+        kept = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
+        with tarfile.open(fileobj=kept, mode="w") as archive:
+            for name in sorted(set(os.listdir(folder)) - _LEFT_OUT):
+                archive.add(os.path.join(folder, name), arcname=name, filter=_unlocked)
+        return kept
+
+    def _extract(self, kept: IO[bytes]) -> None:
+        remove(self._folder)
+        kept.seek(0)
+        with tarfile.open(fileobj=kept, mode="r:") as archive:
+            archive.extraction_filter = lambda member, _: member
+            archive.extractall(self._folder)  # noqa: S202 - written by this process
+        for name in ("objects/info", "objects/pack", "refs"):
+            os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
     def prepare(self, commit: str) -> Repository:
         """Make it for this commit; the repository with objects that were read anew. Raises `Refusal`."""
@@ -91,15 +107,8 @@ class JudgedRepository:
 
     def _make(self, kept: IO[bytes]) -> None:
         try:
-            remove(self._folder)
-            kept.seek(0)
-            with tarfile.open(fileobj=kept, mode="r:") as archive:
-                archive.extraction_filter = lambda member, _: member
-                archive.extractall(self._folder)  # noqa: S202 - written by this process
-            for name in ("objects/info", "objects/pack", "refs"):
-                os.makedirs(os.path.join(self._folder, name), exist_ok=True)
+            self._extract(kept)
             self._write(ALTERNATES, self._repository.alternates)
-            self._leave_out_settings()
             self._take_commits()
             self._set_head()
             self._ask("read-tree", "--reset", self._commit)
