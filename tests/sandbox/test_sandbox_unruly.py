@@ -85,7 +85,7 @@ def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) ->
     came: list[bytes] = []
     with program(tmp_path, SENDS_TWO_MIB) as channel:
         sandbox = SandboxState(facts=granted(), choice=Choice(identity=None), options=ToolboxOptions(), path="")
-        toolbox = Toolbox(channel=channel, sandbox=sandbox, layers=(), root=tmp_path)
+        toolbox = Toolbox(channel=channel, sandbox=sandbox, layers=(), root=tmp_path, private=tmp_path)
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
     assert sum(map(len, came)) == 1024 * 1024

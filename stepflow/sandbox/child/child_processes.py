@@ -234,10 +234,6 @@ class ChildProcesses:
         finally:
             os._exit(0)
 
-    def has(self, worker: int) -> bool:
-        """Whether the worker lives, as far as `reap` has seen."""
-        return worker in self._workers
-
     def kill(self, worker: int) -> None:
         """End a worker, if it still lives; its id is nobody else's until it is reaped."""
         _signal({worker} & self._workers, signal.SIGKILL)
