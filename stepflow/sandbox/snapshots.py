@@ -52,6 +52,8 @@ _RENEW = """
 rm -rf "$1" && git init --quiet --bare --template= --object-format="$2" "$1" &&
 mkdir "$1/info" && cat > "$1/info/attributes"
 """
+#: What git would wait at, as if it were a file of its own.
+_NO_FILES = ("find", "-L", ".git", "-maxdepth", "3", "(", "-type", "p", "-o", "-type", "s", "-o", "-type", "c", ")")
 #: Folders without these rights keep git from putting files back.
 _OPEN_FOLDERS = ("find", ".", "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
 _ENVIRONMENT = {
@@ -147,6 +149,7 @@ class SnapshotRepository:
         """Commit what is there, on top of the `last` snapshot; None where nothing has changed since, unless it shall be
         made `anew`. At most `limit` bytes of files are taken in. Raises `StepflowError`."""
         self._programs.begin(_TAKE_SECONDS)
+        self._refuse_to_wait()
         if not self._is_open:
             self._open(last)
         self._is_open = False
@@ -240,6 +243,13 @@ class SnapshotRepository:
         self._own("read-tree", start or "--empty")
         # From now on git knows files that did not change by their times.
         self._own("update-index", "-q", "--refresh", fine=(0, 1))
+
+    def _refuse_to_wait(self) -> None:
+        """Raises `StepflowError` where git's own folder holds pipes, sockets or devices."""
+        found = bytearray()
+        self._programs.run((*_NO_FILES, "-print", "-quit"), {}, b"", feed=found.extend)
+        if found:
+            raise StepflowError(f"{os.fsdecode(bytes(found)).strip()!r} is no file, and git would wait there.")
 
     def _head(self) -> tuple[str, str]:
         """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""

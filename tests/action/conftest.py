@@ -21,3 +21,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 def opened(world: World) -> World:
     """A world with a pull request of ours."""
     return open_pull_request(world)
+
+
+@pytest.fixture
+def unchecked_base(world: World) -> None:
+    """Runs check nothing before their first step: for tests of something else, which take a third less time so."""
+    world.runner.inputs["base-checks"] = "skip"

@@ -13,7 +13,7 @@ from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import World, answer, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 READ_TOKEN = "github_pat_readonly0123456789"
 GIVES_UP: list[Reply] = [understood(), answer("continuation.issue", "abort", reason="no")]

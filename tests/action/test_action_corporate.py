@@ -21,7 +21,7 @@ GHES, MODEL = "ghes.corp.example", "claude.corp.example"
 LOGIN = "ann:open-sesame-42"
 PASSWORD = LOGIN.partition(":")[2]
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 
 @dataclass

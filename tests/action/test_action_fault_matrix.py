@@ -21,7 +21,7 @@ from tests.covering import covering
 from tests.servers.messages_api import Answer, Drop, Failure, Reply, says
 from tests.world import BRANCH, World, answer, bash, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 #: How many turns of `solve()` are answered before the fault: the step's first call, between two calls of the work
 #: step (its commit is made), the closure's call.

@@ -13,7 +13,7 @@ from tests.action.test_action_read_token import DISPATCH
 from tests.checkout import Invocation
 from tests.world import BRANCH, TOKEN, World, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 WRONG = "Something went wrong while executing your query. Please include `1A2B` when reporting it."
 MOMENTS = {

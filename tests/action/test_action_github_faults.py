@@ -22,7 +22,7 @@ from tests.covering import covering
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, World, answer, open_world, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 #: Threads are answered by follow-ups alone.
 KINDS = tuple(str(kind) for kind in EffectKind if kind is not EffectKind.ANSWER_THREADS)

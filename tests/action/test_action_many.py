@@ -15,7 +15,7 @@ from stepflow.cli import main
 from tests.checkout import Invocation
 from tests.world import World, label_event, open_world, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 READ_TOKEN = "github_pat_readonly0123456789"
 #: What GitHub documents: jobs of a matrix, and bytes of a job's outputs, by UTF-16.

@@ -11,7 +11,7 @@ from tests.readable import stumbles
 from tests.servers.messages_api import Drop, Failure, Reply, answers, calls, says
 from tests.world import World, answer, bash, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 CLAIM = answer("closure.issue", "closing", comment="done")
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")

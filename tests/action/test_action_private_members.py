@@ -15,7 +15,7 @@ from tests.action.test_action_read_token import asked_by_bob
 from tests.checkout import Invocation
 from tests.world import BRANCH, TOKEN, World, label_event, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 UNKNOWN = ("CONTRIBUTOR", "NONE", "FIRST_TIME_CONTRIBUTOR")
 

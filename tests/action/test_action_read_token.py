@@ -12,7 +12,7 @@ from tests.checkout import git
 from tests.docs.page import USE_PAGE, named_block
 from tests.world import TOKEN, World, label_event, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 READ_TOKEN = "github_pat_readonly0123456789"
 DISPATCH = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}

@@ -11,7 +11,7 @@ import pytest
 from tests.servers.messages_api import Reply
 from tests.world import COMMIT, MODEL_KEY, TOKEN, World, answer, bash, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
 AS_MODEL = "git -c user.name=Model -c user.email=model@example.invalid"

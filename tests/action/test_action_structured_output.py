@@ -16,7 +16,7 @@ import pytest
 from tests.servers.messages_api import Answer, Failure, Reply, calls, says
 from tests.world import CLOSING, COMMIT, World, answer, label_event
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 Body = dict[str, Any]
 STEPS = [
