@@ -27,7 +27,7 @@ from tests.action.follow_up_world import (
 from tests.checkout import git
 from tests.world import BRANCH, ISSUE, World, answer, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 LOG = b"2026-11-25T10:00:00.1234567Z \x1b[31mE  AssertionError: too quiet\x1b[0m\n"
 

@@ -19,7 +19,7 @@ from tests.covering import covering
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, World, answer, open_world
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 COMMITTED = re.compile(r"\b[0-9a-f]{40}\b")
 REPLY = "/graphql addPullRequestReviewThreadReply$"

@@ -16,7 +16,7 @@ from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, World, answer, label_event
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 OTHER = f"{BRANCH}-2"
 REPLY = "/graphql addPullRequestReviewThreadReply$"

@@ -22,7 +22,7 @@ from tests.covering import covering
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, World, answer, open_world, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 #: Threads are answered by follow-ups alone.
 KINDS = tuple(str(kind) for kind in EffectKind if kind is not EffectKind.ANSWER_THREADS)
@@ -292,6 +292,7 @@ def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = Non
         github["closeBy"] = "now"
 
     world.edit("agent.json", change)
+    world.runner.inputs["base-checks"] = "skip"
     if monkeypatch:
         monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 1.5)
     return world

@@ -14,7 +14,7 @@ from tests.servers.bare_repository import BareRepository
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, CLOSING, COMMIT, World, answer, bash, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 OUR_NAME, OUR_ADDRESS = "github-actions[bot]", "41898282+github-actions[bot]@users.noreply.127.0.0.1"
 COMMITS = pytest.mark.parametrize("commits", ["git", "verified"])
