@@ -17,7 +17,7 @@ from tests.servers.messages_api import Failure, MessagesApi
 from tests.servers.providers import PROVIDERS, ProviderAccess, open_access
 from tests.world import World, answer, bash, open_world, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 #: Keys of the report that are each run's or provider's own: times, prices, the digest of a commit's surroundings.
 OWN = {"seconds", "cost_usd", "run_id", "duration_seconds"}
