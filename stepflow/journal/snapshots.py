@@ -1,7 +1,7 @@
-"""The snapshots of a run folder: a git pack each, and what had changed by then as text.
+"""The snapshots of a run folder: a git pack for each, and what had changed by then as text.
 
-No git is ever started in the run folder, which may have come from anywhere. What is in a pack is what its name says:
-git looks at that when it is put back.
+No git is ever started in the run folder, which may have come from anywhere. Whether a pack holds what its name says is
+checked by git when the snapshot is restored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DIFFS = TypeAdapter(SnapshotDiffs)
 
 
 class SnapshotStore:
-    """The store."""
+    """The snapshots of one run folder, which together take at most `limit` bytes."""
 
     def __init__(self, folder: Path, *, limit: int = STORE_LIMIT) -> None:
         self._folder = folder

@@ -38,7 +38,7 @@ _HOLDERS = {"blob": "A file of the working tree", "tree": "A name in the working
 class Snapshots:
     """Takes snapshots of the workspace into the run folder. `base` is the commit that a fresh clone has: of a run that
     is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of the
-    `secrets`, and what is said of it was masked by `redact`."""
+    `secrets`, and texts about it are masked by `redact`."""
 
     def __init__(
         self,

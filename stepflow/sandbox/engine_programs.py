@@ -1,4 +1,4 @@
-"""Runs programs of the engine's in the sandbox, git above all, beside whatever runs there."""
+"""Runs the engine's own programs, mostly git, in the sandbox beside whatever runs there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import CommandResult
     from stepflow.sandbox.box import Toolbox
 
-#: Bytes that are read of a program where nothing else is said.
+#: Bytes of a program's output that are read by default.
 OUTPUT_LIMIT = 64 * 1024 * 1024
 
 

@@ -249,7 +249,9 @@ class SnapshotRepository:
         found = bytearray()
         self._programs.run((*_NO_FILES, "-print", "-quit"), {}, b"", feed=found.extend)
         if found:
-            raise StepflowError(f"{os.fsdecode(bytes(found)).strip()!r} is no file, and git would wait there.")
+            raise StepflowError(
+                f"{os.fsdecode(bytes(found)).strip()!r} is not a regular file, so git would wait there."
+            )
 
     def _head(self) -> tuple[str, str]:
         """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""

@@ -132,7 +132,9 @@ EXPLAINED = {
     "google/auth/crypt/_python_rsa.py": "the first line of a key file, by which such files are told",
     "google/oauth2/gdch_credentials.py": "the first line of a key file, in documentation",
 }
-PACKAGES = ("PyGithub", "google-auth", "hypothesis", "jsonschema", "pydantic", "pytest", "rich")
+PACKAGES = (
+    "PyGithub", "anthropic", "google-auth", "hypothesis", "jsonschema", "mypy", "pip", "pydantic", "pytest", "rich",
+)  # fmt: skip
 
 
 @pytest.mark.whole

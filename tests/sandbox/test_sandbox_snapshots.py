@@ -13,6 +13,7 @@ from stepflow.domain.secrets import Redactor
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import FILE_LIMIT, STEP_LIMIT
 from stepflow.run.snapshots import Snapshots
+from stepflow.sandbox.box import Toolbox
 
 EVERYTHING = """
 mkdir -p empty/inner deep/a/b build
@@ -187,6 +188,27 @@ printf '\0' >> binary; printf x >> huge
 def shown(one: Worked, name: str) -> dict[str, str]:
     """What the text of a snapshot says of each file that its step changed."""
     return {file.path: file.text for file in SnapshotStore(one.run_folder / "snapshots").diffs(name).step.files}
+
+
+def test_an_unchanged_tree_takes_four_gits_and_a_changed_file_nine(base, open_folder, monkeypatch):
+    """As bench/README.md says."""
+    started: list[str] = []
+    run = Toolbox.run_program
+
+    def counted(toolbox, argv, **options):
+        started.append(argv[0])
+        return run(toolbox, argv, **options)
+
+    monkeypatch.setattr(Toolbox, "run_program", counted)
+    with worked(base, open_folder / "run") as one:
+        start = one.snapshots.take().name
+        counts = []
+        for script in ("true", "echo n > n"):
+            one.sh(script)
+            started.clear()
+            assert one.snapshots.take(step=start, run=start).problem == ""
+            counts.append(started.count("git"))
+    assert counts == [4, 9]
 
 
 @pytest.mark.whole

@@ -1,5 +1,5 @@
 """Finds what differs from a commit in the work tree, by git with an index of that commit, the commit's own rule files,
-and configuration as it was when the run began (security.md cases 14 and 34)."""
+and configuration as it was when the run began (docs/threat-model.md, rows 14 and 34)."""
 
 from __future__ import annotations
 
