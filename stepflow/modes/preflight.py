@@ -324,7 +324,7 @@ def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:
 
 
 def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
-    name = f"canary: {canary.location.value}"
+    name = f"self-test: {canary.location.value}"
     if canary.state is not CanaryState.REACHED:
         return ok(name, canary.description)
     refuses = required or canary.refuses

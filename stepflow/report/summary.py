@@ -358,7 +358,7 @@ def _layers(report: RunReport) -> Iterator[tuple[str, str]]:
     """What kept the tools apart from the rest, layer by layer."""
     yield from report.isolation.items()
     if report.canaries:
-        yield "canaries", count_canaries(report.canaries)
+        yield "self-test", count_canaries(report.canaries)
         for location in reached_places(report.canaries):
             yield location, report.canaries[location]
 

@@ -51,7 +51,7 @@ def test_with_best_effort_what_is_open_is_told_and_the_run_goes_on(world):
     done = world.run([understood()], isolation="best-effort")
     assert "[Isolation] self-test: " in done.log
     assert len(world.model.requests) > 1
-    assert "| canaries | " in done.summary
+    assert "| self-test | " in done.summary
     tried = next(event for event in world.events(done) if event["event"] == "canaries_tried")
     assert tried["canaries"]["the parent in /proc"] == "kept"
     for location, state in tried["canaries"].items():

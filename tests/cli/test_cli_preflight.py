@@ -41,7 +41,7 @@ def test_what_is_fine_is_one_line_below_what_people_must_know(checkout: Path, ca
     assert all(line.startswith("! warning") for line in first), first
     assert any("NOT_SET is not set" in line for line in first)
     assert fine.startswith("✓ ok: network, definition, ")
-    assert "canary (" in fine
+    assert "self-test (" in fine
     assert re.fullmatch(r"fixer: \d+ ok, \d+ warnings?", counted)
 
 
@@ -69,9 +69,9 @@ def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
     assert table["price"] == ("ok", "scripted turns cost nothing")
     assert table["boundary"] == ("ok", "a dry run, which writes nothing to GitHub")
     assert table["sandbox: environment"] == ("ok", "built from nothing")
-    assert table["canary: a tool's environment"] == ("ok", "kept")
-    assert table["canary: the parent in /proc"] == ("ok", "kept")
-    assert table["canary: /github/home"] == ("ok", "not here")
+    assert table["self-test: a tool's environment"] == ("ok", "kept")
+    assert table["self-test: the parent in /proc"] == ("ok", "kept")
+    assert table["self-test: /github/home"] == ("ok", "not here")
     assert "actor" not in table
 
 
@@ -184,18 +184,18 @@ def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(
     assert rows(capsys)["sandbox: uid"][0] == "warning"
 
 
-def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, capsys) -> None:
+def test_a_place_that_is_reached_in_spite_of_everything_fails(checkout: Path, capsys) -> None:
     """A key in a setting that tools see; a credential of the checkout stays there."""
     config = checkout / ".git" / "config"
     before = f"{config.read_text()}[http]\n\textraheader = AUTHORIZATION: bearer ghs_ofthecheckout0123456789\n"
     config.write_text(before)
     assert scripted(checkout, "--issue", "7") == 0
     table = rows(capsys)
-    assert table["canary: git's configuration"] == ("ok", "kept")
+    assert table["self-test: git's configuration"] == ("ok", "kept")
     assert config.read_text() == before
     config.write_text(f"{before}[user]\n\tname = a-key-of-no-known-form\n")
     assert scripted(checkout, "--issue", "7", "--anthropic-api-key", "a-key-of-no-known-form") == 1
-    state, detail = rows(capsys)["canary: git's configuration"]
+    state, detail = rows(capsys)["self-test: git's configuration"]
     assert state == "failed"
     assert detail == "reached by shell: git config --list (git-config), .git/config (bytes)"
 

@@ -130,7 +130,7 @@ def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
         yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
     if report.canaries:
         reached = "".join(f"; {canary}: {report.canaries[canary]}" for canary in reached_places(report.canaries))
-        yield "Sandbox, canaries", one_line(count_canaries(report.canaries) + reached, 400)
+        yield "Sandbox, self-test", one_line(count_canaries(report.canaries) + reached, 400)
     if report.hosts:
         yield "Sandbox, hosts", one_line(describe_hosts(report.hosts), HOSTS_SHOWN)
 
