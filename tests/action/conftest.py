@@ -25,5 +25,5 @@ def opened(world: World) -> World:
 
 @pytest.fixture
 def unchecked_base(world: World) -> None:
-    """Runs check nothing before their first step: for tests of something else, which take a third less time so."""
+    """Runs check nothing before their first step: for tests of something else, which take less time this way."""
     world.runner.inputs["base-checks"] = "skip"
