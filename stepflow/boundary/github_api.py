@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 import github
 
 from stepflow.boundary import github_graphql as graphql
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, split_url
+from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, query_of_link
 from stepflow.boundary.github_failures import (
     BRANCH,
     ISSUE,
@@ -222,13 +222,12 @@ class GitHubReader(GitHub):
 
         def read() -> IssuesPage:
             headers, data = self._client.ask("GET", "/issues", parameters={**(page or {}), **query})
-            listed, following = IssueNow.many(data), link_to(headers, "next")
+            listed = IssueNow.many(data)
             return IssuesPage(
                 # GitHub lists pull requests as issues too.
                 issues=tuple(issue.as_subject() for issue in listed if not issue.pull_request),
                 listed=len(listed),
-                # A number or a cursor, whichever GitHub uses.
-                next=dict(parse_qsl(split_url(following).query)) if following else None,
+                next=query_of_link(headers, "next") or None,
             )
 
         return self._read("list the issues", read, ISSUE_LIST)

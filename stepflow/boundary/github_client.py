@@ -10,7 +10,7 @@ import json
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
 import github
 import pydantic
@@ -170,14 +170,13 @@ class GitHubClient:
         self, url: str, parameters: Mapping[str, str] | None = None, *, newest_first: bool = False, full: bool = False
     ) -> Iterator[Any]:
         """The pages of a list; `newest_first` begins with the last one."""
-        page: str | None = url
-        query: dict[str, Any] | None = {**(parameters or {}), "per_page": PAGE_SIZE}
-        if newest_first and (last := link_to(self.ask("GET", url, parameters=query)[0], "last")):
-            page, query = last, None
+        first = page = {**(parameters or {}), "per_page": str(PAGE_SIZE)}
+        if newest_first:
+            page = query_of_link(self.ask("GET", url, parameters=first)[0], "last") or first
         while page:
-            headers, listed = self.ask("GET", page, parameters=query, full=full)
+            headers, listed = self.ask("GET", url, parameters=page, full=full)
             yield listed
-            page, query = link_to(headers, "prev" if newest_first else "next") if listed else None, None
+            page = query_of_link(headers, "prev" if newest_first else "next") if listed else {}
 
     def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
         """The data of a GraphQL document's answer."""
@@ -255,8 +254,6 @@ class GitHubClient:
         body: object = None,
     ) -> tuple[int, dict[str, Any], str]:
         whole = url if "://" in url else self._repository + url
-        if "://" in url and not self._is_own(split_url(url)):
-            raise NotGitHub("the answer leads to another server")
         return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
     def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
@@ -266,8 +263,6 @@ class GitHubClient:
 
     def _find_repository(self) -> bool:
         """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
-        if self.has_moved:
-            return False
         try:
             self._send("GET", "")
         except Redirected as moved:
@@ -275,15 +270,13 @@ class GitHubClient:
             path = parts.path.removeprefix(self._base.path)
             if (not parts.netloc or self._is_own(parts)) and _REPOSITORY.fullmatch(path):
                 self._repository, self.has_moved = path, True
-        return self.has_moved
+                return True
+        return False
 
     def _is_own(self, parts: SplitResult) -> bool:
         """Whether an address that the server gave is one of its own API's."""
-        return (
-            parts.scheme in (self._base.scheme, "https")
-            and (parts.hostname, parts.port) == (self._base.hostname, self._base.port)
-            and parts.path.startswith((self._base.path, "/api/"))
-        )
+        same_host = (parts.hostname, parts.port) == (self._base.hostname, self._base.port)
+        return same_host and parts.scheme in (self._base.scheme, "https")
 
 
 def _check_answer(answer: requests.Response, **_options: object) -> None:
@@ -324,7 +317,9 @@ def split_url(url: str) -> SplitResult:
     return parts
 
 
-def link_to(headers: Mapping[str, str], relation: str) -> str | None:
-    """The address behind a relation of the `Link` header, such as `next`."""
+def query_of_link(headers: Mapping[str, str], relation: str) -> dict[str, str]:
+    """What to ask a list for to get the page that the `Link` header names, such as its `next`; empty where it names
+    none. A number or a cursor, whichever GitHub uses; the address of the list itself is known."""
     links = requests.utils.parse_header_links(headers.get("link", ""))
-    return next((link["url"] for link in links if link.get("rel") == relation), None)
+    named = (link["url"] for link in links if link.get("rel") == relation)
+    return dict(parse_qsl(split_url(next(named, "")).query))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -124,3 +124,36 @@ def test_a_token_that_may_not_is_told_what_github_itself_says_it_lacks(
     with pytest.raises(InputError) as caught:
         reader.issue(7)
     assert words in caught.value.hint
+
+
+LISTS: dict[str, Callable[[GitHubReader], int]] = {
+    "oldest first": lambda reader: len(reader.comments(7)),
+    "newest first": lambda reader: len(reader.remarks(7, most=250)),
+    "of the repository": lambda reader: len(reader.labels()),
+}
+
+
+@pytest.mark.parametrize("page", [1, 2, 3])
+@pytest.mark.parametrize("count", LISTS.values(), ids=LISTS)
+def test_a_list_goes_on_where_the_repository_is_renamed_between_two_pages(
+    reader: GitHubReader, github: GitHubServer, count: Callable[[GitHubReader], int], page: int
+) -> None:
+    github.state.labels = {str(number) for number in range(248)}
+    for number in range(250):
+        github.state.add_comment(7, str(number), "ann")
+
+    def rename(answer: object) -> object:
+        if len(github.requests) >= page:
+            github.state.renamed_to = "o/new"
+        return answer
+
+    github.rewrite = rename
+    assert count(reader) == 250
+
+
+def test_a_repository_that_is_renamed_twice_is_followed_twice(reader: GitHubReader, github: GitHubServer) -> None:
+    github.state.renamed_to = "o/new"
+    for path, to in (("/repos/o/r", "/repos/o/new"), ("/repos/o/new", "/repositories/1")):
+        github.fail("GET", f"{path}/issues/7$", 301, headers={"Location": f"{github.api_url}{to}/issues/7"})
+        github.fail("GET", f"{path}$", 301, headers={"Location": f"{github.api_url}{to}"})
+        assert reader.issue(7).number == 7
