@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, ResourceLink
 
-#: What besides `text/*` is text (RFC 6838 has `+json` and `+xml` for all that are written in these).
-_TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "application/yaml", "+json", "+xml")
+#: What no text holds.
+_BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _FAILED = "the call failed"
 
 
@@ -58,10 +59,11 @@ class CallAnswer:
 
 
 def read_answer(result: CallToolResult) -> CallAnswer:
-    """What has structured content alone is shown as JSON."""
+    """Structured content is shown as JSON where no text says the same."""
     parts = tuple(part for block in result.content for part in _read(block))
-    if not parts and result.structured_content is not None:
-        parts = (json.dumps(result.structured_content, ensure_ascii=False),)
+    has_text = any(isinstance(part, str) and part.strip() for part in parts)
+    if not has_text and result.structured_content is not None:
+        parts = (*parts, json.dumps(result.structured_content, ensure_ascii=False))
     return CallAnswer(parts=parts, is_error=bool(result.is_error))
 
 
@@ -92,15 +94,27 @@ def _read(block: ContentBlock) -> Iterator[str | FoundImage]:
 
 
 def _read_blob(resource: BlobResourceContents) -> str | FoundImage:
+    """A text or an image by its bytes, whatever its server says that it is."""
     name, type_ = _line(f"resource {resource.uri}"), (resource.mime_type or "").partition(";")[0].strip().lower()
-    if type_.startswith("image/"):
+    left_out = f"[{name}, {_describe(type_ or 'of no type', resource.blob)}, left out]"
+    try:
+        file = _decode(resource.blob)
+    except ValueError:
+        return left_out
+    if (text := _read_text(file)) is not None:
+        return f"[{_line(name, type_)}]\n{text}"
+    if type_.startswith("image/") or not isinstance(inspect_image(file), ImageProblem):
         return _read_image(name, type_, resource.blob)
-    if type_.startswith("text/") or type_.endswith(_TEXT_TYPES):
-        try:
-            return f"[{name}, {type_}]\n{_decode(resource.blob).decode()}"
-        except ValueError:
-            pass
-    return f"[{name}, {_describe(type_ or 'of no type', resource.blob)}, left out]"
+    return left_out
+
+
+def _read_text(file: bytes) -> str | None:
+    """None where the bytes are no text."""
+    try:
+        text = file.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if _BINARY.search(text) else text
 
 
 def _read_image(name: str, type_: str, data: str) -> str | FoundImage:

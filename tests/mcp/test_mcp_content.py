@@ -52,8 +52,11 @@ LINK = {"type": "resource_link", "uri": "file:///a/b.txt", "name": "b"}
         ([resource(blob=coded("grüße\n".encode()), mimeType="text/plain; charset=utf-8")], "text/plain]\ngrüße\n"),
         ([resource(blob=coded(b'{"a": 1}'), mimeType="application/vnd.x+json")], '{"a": 1}'),
         ([resource(blob=coded(b"\xff\xfe"), mimeType="text/plain")], "contents/x, text/plain, 2 bytes, left out]"),
-        ([resource(blob=coded(b"%PDF-1.7"), mimeType="application/pdf")], "x, application/pdf, 8 bytes, left out]"),
-        ([resource(blob=coded(b"1"))], "[resource repo://o/r/contents/x, of no type, 1 byte, left out]"),
+        ([resource(blob=coded(b"[a]\n"), mimeType="application/octet-stream")], "x, application/octet-stream]\n[a]\n"),
+        ([resource(blob=coded(b"<svg/>"), mimeType="image/svg+xml")], "x, image/svg+xml]\n<svg/>"),
+        ([resource(blob=coded(b"1"))], "[resource repo://o/r/contents/x]\n1"),
+        ([resource(blob=coded(b"%PDF-1.7\n%\xe2\xe3"), mimeType="application/pdf")], "/pdf, 12 bytes, left out]"),
+        ([resource(blob=coded(b"\x7fELF\0"))], "[resource repo://o/r/contents/x, of no type, 5 bytes, left out]"),
         ([resource(blob="no base64!", mimeType="text/plain")], "text/plain, 7 bytes, left out]"),
         ([{"type": "audio", "mimeType": "audio/wav", "data": coded(b"RIFF")}], "[audio, audio/wav, 4 bytes, left out]"),
         ([LINK], "[link to the resource file:///a/b.txt, b]"),
@@ -95,8 +98,9 @@ def test_an_image_is_one_whatever_its_server_calls_it(answering, make):
     assert result.text == f"a dot\n[image, {seen.type}, 4 × 3 pixels]"
 
 
-def test_an_image_in_a_resource_is_one_too(answering):
-    result = answering(resource(blob=coded(images.png()), mimeType="image/png")).call("search")
+@pytest.mark.parametrize("type_", ["image/png", "application/octet-stream"])
+def test_an_image_in_a_resource_is_one_too(answering, type_):
+    result = answering(resource(blob=coded(images.png()), mimeType=type_)).call("search")
     assert [base64.b64decode(each.data) for each in result.images] == [images.png()]
     assert result.text == "[resource repo://o/r/contents/x, image/png, 4 × 3 pixels]"
 

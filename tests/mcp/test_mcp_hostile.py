@@ -101,11 +101,12 @@ def test_an_answer_of_another_form_is_an_error_of_the_call(open_step, answer):
     )
 
 
-def test_structured_content_is_shown_where_there_is_no_text_and_its_schema_is_not_believed(open_step):
+@pytest.mark.parametrize("content", ["[]", '[{"type": "text", "text": " "}]'])
+def test_structured_content_is_shown_where_there_is_no_text_and_its_schema_is_not_believed(open_step, content):
     evil = '{"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}, "$ref": "http://127.0.0.1:9/x"}'
     program = f"""
-TOOLS[0]["outputSchema"] = json.loads({evil!r})
-serve(lambda message: send(id=message["id"], result={{"content": [], "structuredContent": {{"a": "a" * 60 + "!"}}}}))"""
+TOOLS[0]["outputSchema"], DATA = json.loads({evil!r}), {{"a": "a" * 60 + "!"}}
+serve(lambda message: send(id=message["id"], result={{"content": {content}, "structuredContent": DATA}}))"""
     step = open_step(speaks(program))
     step.begin()
     assert json.loads(step.call("search").text) == {"a": "a" * 60 + "!"}
