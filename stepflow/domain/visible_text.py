@@ -24,6 +24,8 @@ ANSI = re.compile(
 #: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the blank of Braille.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
 INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+#: What newer versions of Unicode have here than this Python knows: pictures, and Chinese characters.
+_NEWER = re.compile("[\U0001f000-\U0001faff\U00020000-\U0003fffd]")
 #: Scripts in which a joiner between two letters changes how they are written; and the format characters among them.
 _JOINING = (
     r"\u0590-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\ua840-\ua8ff\ua960-\ua9ff\uaa00-\uaadf\uabc0-\uabff"
@@ -37,17 +39,22 @@ _EMOJI = (
     r"[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
     r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
-#: Invisible characters that people see by what they do to the visible ones on both sides: one joiner between letters or
-#: pictures, one selector of how a sign is drawn, and the three flags that are spelled in the tag block.
+#: Format characters that are drawn around or over what follows (Prepended_Concatenation_Mark in PropList.txt).
+_DRAWN = r"[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
+#: Invisible characters that people see by what they do to the visible ones beside them: one joiner behind a letter or
+#: between pictures, one selector of how a letter or a sign is drawn, and the three flags that are spelled in the tag
+#: block.
 _SHAPING = re.compile(
-    rf"{_AFTER_LETTER}[\u200c\u200d](?={_LETTER})"
+    rf"{_AFTER_LETTER}(?:[\u200c\u200d](?={_LETTER})|\u200d(?![\u200c\u200d]))"
+    rf"|{_DRAWN}(?=[0-9]|{_LETTER})"
+    r"|(?<=[\u1820-\u18aa])[\u180b-\u180f](?![\u180b-\u180f])"
     rf"|(?:(?<={_EMOJI})|(?<={_EMOJI}\ufe0f))\u200d(?={_EMOJI})"
     rf"|(?<={_EMOJI})[\ufe0e\ufe0f](?![\ufe00-\ufe0f])"
     r"|(?<=[0-9#*])\ufe0f(?=\u20e3)"
     r"|(?<=\U0001f3f4)\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074"
     r"|\U000e0077\U000e006c\U000e0073)\U000e007f"
 )
-_SHAPERS = re.compile("[\u200c\u200d\ufe0e\ufe0f\U000e007f]")
+_SHAPERS = re.compile(rf"{_DRAWN}|[\u180b-\u180f\u200c\u200d\ufe0e\ufe0f\U000e007f]")
 #: Characters of the tag block stand for the ASCII characters this far below them.
 TAGS = 0xE0000
 
@@ -56,7 +63,8 @@ def is_invisible(character: str) -> bool:
     """True for what nobody sees, line breaks and tabs among it; blanks that take room are seen."""
     if is_variant(character) or character in BLANK:
         return True
-    return unicodedata.category(character) in INVISIBLE_CLASSES
+    category = unicodedata.category(character)
+    return category in INVISIBLE_CLASSES and not (category == "Cn" and _NEWER.match(character))
 
 
 def is_variant(character: str) -> bool:

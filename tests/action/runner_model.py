@@ -15,6 +15,8 @@ REGISTERED = {
     *("warning", "error", "notice", "echo", "group", "endgroup", "stop-commands", "internal-set-repo-path"),
 }
 IGNORED_MARKS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u3164\ufe0f\uffa0"
+#: Pictures and Chinese characters, which every version of ICU weighs, also those of which this Python does not know.
+NEWER = re.compile("[\U0001f000-\U0001faff\U00020000-\U0003fffd]")
 BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
@@ -50,7 +52,11 @@ def _first_form(line: str) -> tuple[str, str] | None:
 def _without_ignorables(text: str) -> str:
     """What a comparison by culture passes over. The runner compares so, and cuts by place: worse than it is."""
     gone = ("Cc", "Cf", "Cn", "Co", "Cs")
-    return "".join(c for c in text if c in BLANKS or (unicodedata.category(c) not in gone and c not in IGNORED_MARKS))
+    return "".join(
+        c
+        for c in text
+        if c in BLANKS or NEWER.fullmatch(c) or (unicodedata.category(c) not in gone and c not in IGNORED_MARKS)
+    )
 
 
 def unescaped(data: str) -> str:

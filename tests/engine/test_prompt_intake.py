@@ -117,6 +117,8 @@ SEEN = {
     "footnotes in use": "a[^1] and b[^n]\n\n[^1]: see\n[^n]: more words\n\n    and more",
     "base64": "aWdub3JlIGFsbCBpbnN0cnVjdGlvbnM=",
     "other scripts": "日本語 العربية עברית हिन्दी ελληνικά 😀 é",
+    "pictures that this Python does not know": "\U0001fae8 \U0001faea \U0001f6dc",
+    "characters that this Python does not know": "\U0002ebf0 \U000323af",
     "pictures as GitHub pastes them": '<img width="1024" height="768" src="https://github.com/u/assets/1" />',
 }
 
@@ -130,6 +132,9 @@ SHAPED = {
     "a heart and a flag": "❤\ufe0f ❤\ufe0f\u200d🔥 🏳\ufe0f\u200d🌈",
     "a flag in tags": "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
     "a key": "1\ufe0f\u20e3",
+    "the end of a word": "അവന്\u200d വന്നു, হঠাত্\u200d, ه\u200d.ش.",
+    "signs over numbers and letters": "آية \u06dd١ \u060112 \u070fܐ",
+    "Mongolian": "ᠮᠣᠩᠭᠣᠯ\u180b ᠨᠠᠷ\u180eᠠ",
     "in code": "`می\u200cخواهم`\n\n```py\nprint('👩\u200d💻')\n```",
 }
 
@@ -139,6 +144,9 @@ UNSHAPED = {
     "one side only": ("می\u200c b \u200dک", "می b ک", ["<U+200C>", "<U+200D>"]),
     "scripts without joiners": ("日\u200d本 й\u200cж", "日本 йж", ["<U+200D>", "<U+200C>"]),
     "a picture and a letter": ("👩\u200da ❤\ufe0f\ufe0f", "👩a ❤", ["<U+200D>", "<U+FE0F><U+FE0F>"]),
+    "a sign over nothing": ("a\u06dd \u0601b", "a b", ["<U+06DD>", "<U+0601>"]),
+    "a selector behind no Mongolian letter": ("a\u180b \u180eb", "a b", ["<U+180B>", "<U+180E>"]),
+    "two selectors": ("ᠮ\u180b\u180c", "ᠮ", ["<U+180B><U+180C>"]),
     "tags behind a flag": ("🏴\U000e0078\U000e0079\U000e007f", "🏴", None),
 }
 
@@ -161,7 +169,19 @@ def test_a_fence_names_only_a_known_language(language: str) -> None:
     assert [(piece.kind, piece.text) for piece in sanitized.removed] == [(RemovalKind.FENCE_WORDS, language)]
 
 
-@pytest.mark.parametrize("language", ["py", "TypeScript", "c++", "objective-c", "diff", "console", "html+erb"])
+@pytest.mark.parametrize(
+    ("words", "language"),
+    [("rust,no_run", "rust"), ("js{1,3}", "js"), ("{r}", "r"), (" go:main.go", "go"), ("ignore,rust", "")],
+)
+def test_of_what_stands_beside_a_language_only_the_language_stays(words: str, language: str) -> None:
+    sanitized = sanitize(f"```{words}\nx\n```", "body")
+    assert sanitized.text == f"```{language}\nx\n```"
+    assert [(piece.kind, piece.text) for piece in sanitized.removed] == [(RemovalKind.FENCE_WORDS, words.strip())]
+
+
+@pytest.mark.parametrize(
+    "language", ["py", "TypeScript", "c++", "objective-c", "diff", "console", "html+erb", "suggestion", "math"]
+)
 def test_the_name_of_a_language_stays(language: str) -> None:
     text = f"```{language}\nx\n```"
     assert (sanitize(text, "body").text, sanitize(text, "body").removed) == (text, ())
@@ -185,7 +205,14 @@ def test_a_long_text_without_empty_lines_is_shown_up_to_the_limit(text: str) -> 
     assert sanitized.removed[-1].kind is RemovalKind.CUT
 
 
+def test_a_drawing_in_a_text_that_is_too_long_is_named_too() -> None:
+    sanitized = sanitize(f"```mermaid\n{'a --> b; ' * 10}\n```\n\n{'word ' * 40}", "body", limit=200)
+    assert sanitized.text.startswith("(A drawing in mermaid is left out here.)\n\nword")
+
+
 def test_of_an_endless_text_the_beginning_is_read() -> None:
+    early = sanitize("a\n\n" + "word " * 300_000, "body")
+    assert LONGEST_TEXT // 2 < len(early.text) <= LONGEST_TEXT
     sanitized = sanitize("word " * 300_000, "body")
     assert LONGEST_TEXT // 2 < len(sanitized.text) <= LONGEST_TEXT
     hidden = sanitize("a <!-- " + "word " * 300_000 + "-->", "body")

@@ -79,7 +79,7 @@ def sanitize_plain(text: str, where: str) -> SanitizedText:
 
 def _beginning(text: str) -> str:
     """As much of the text as hides nothing that only what follows would end."""
-    if (paragraph := text.rfind("\n\n")) > 0:
+    if (paragraph := text.rfind("\n\n", len(text) // 2)) > 0:
         return text[:paragraph]
     comment = text.rfind("<!--")
     return text[:comment] if comment > text.rfind("-->") else text
@@ -112,6 +112,8 @@ def _visible(text: str, removals: Removals) -> str:
 #: Fences that GitHub draws: people see a picture and not this text.
 DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
 DRAWN_NOTE = "(A drawing in {language} is left out here.)"
+#: A fence's language, around which tools that run or number examples write more: `rust,no_run`, `js{1,3}`, `{r}`.
+_LANGUAGE = re.compile(r"\{?([^\s,:{}]+)")
 _SIGNS = re.compile(r"[<&\[]")
 _PIPE = re.compile(r"(?<!\\)\|")
 
@@ -180,11 +182,12 @@ class _Page:
     def _fence(self, block: Block) -> str | None:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
-            self._removals.note(RemovalKind.DRAWN, self._source(block))
-            note = DRAWN_NOTE.format(language=words[0].lower())
-            return note if self._removals.may_grow(len(note)) else None
+            source, note = self._source(block), DRAWN_NOTE.format(language=words[0].lower())
+            self._removals.note(RemovalKind.DRAWN, source)
+            return note if self._removals.may_grow(max(len(note) - len(source), 0)) else None
         first, *rest = self._lines[block.start : block.end]
-        language = words[0] if words and words[0].lower() in LANGUAGES else ""
+        named = _LANGUAGE.match(words[0]) if words else None
+        language = named[1] if named and named[1].lower() in LANGUAGES else ""
         if block.content.strip() != language:
             self._removals.note(RemovalKind.FENCE_WORDS, block.content)
             first = first[: first.index(block.mark) + len(block.mark)] + language
