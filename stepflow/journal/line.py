@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 2
+#: Each costs some six hundred bytes to look at.
+_MOST_ERRORS = 1000
 #: Fields that an event has only where there is something in them.
 _SOMETIMES = (
     *(("IterationStarted", "effort"), ("IterationStarted", "max_output_tokens")),
@@ -63,6 +65,8 @@ def read_line(line: bytes, *, location: str) -> Entry:
     try:
         return Entry(seq=seq, time=float(time), event=_adapter().validate_python(fields))
     except ValidationError as exc:
+        if exc.error_count() > _MOST_ERRORS:
+            raise _no_event(location, f"{exc.error_count():,} of its values do not fit") from None
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "event"
         raise _no_event(location, f"{where}: {first['msg']}") from exc

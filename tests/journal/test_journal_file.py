@@ -388,3 +388,16 @@ def test_a_line_that_no_run_writes_is_refused_before_it_is_read(tmp_path: Path, 
         path.write_text(json.dumps(line) + end)
         with pytest.raises(InputError, match=r"line 1 is longer than any run writes"):
             read_journal(path)
+
+
+def test_a_line_of_many_wrong_values_is_refused_without_looking_at_each(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    line = {"v": 2, "seq": 1, "t": 0, "event": "work_collected", "head_commit": "", "commits": 0, "changes": None}
+    path.write_text(json.dumps({**line, "uncommitted": [0] * 50_000, "created_by_checks": []}) + "\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"line 1 is no event of a journal: 50,000 of its values do not fit\."):
+            read_journal(path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
