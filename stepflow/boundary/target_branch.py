@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 MOST_BRANCHES = 20
 HEADS = "refs/heads/"
 RUN_TRAILER = "Stepflow-Run"
-WORK_IS_KEPT = (
-    "The commits are kept in work.bundle in the run folder, and with `on-failure: push-branch` on a branch as well."
-)
+KEPT_IN_BUNDLE = "The commits are kept in work.bundle in the run folder"
+WORK_IS_KEPT = f"{KEPT_IN_BUNDLE}, and with `on-failure: push-branch` on a branch as well."
 #: How far below its tip a branch is followed. Commits of the base that lie deeper count as the branch's own, so that
 #: the branch is left alone.
 DEPTH = 1000

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
 from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.terminal import make_console, show_lines, watch_run
+from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError, StepflowError
@@ -28,7 +29,8 @@ from stepflow.run.reports import write_files, write_missing
 from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
-from stepflow.run.workspace import bundle_of, open_workspace
+from stepflow.run.workspace import bring_back, bundle_of, open_workspace
+from stepflow.sandbox.local_branch import checked_out, has_commits
 from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.prepare import Prepared
-    from stepflow.run.workspace import Workspace
+    from stepflow.sandbox.local_branch import CheckedOut
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,12 +73,9 @@ def execute(arguments: argparse.Namespace) -> int:
 def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
     """Run what is asked for and say how it ended; of a complete run only the result is shown."""
     console = make_console(sys.stderr if as_json else sys.stdout)
-    report = completed_report(request)
-    if report:
-        console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
-        show_lines(console, [*write_missing(request, report), *final_words(report)])
-    else:
-        report = run_request(replace(request, in_place=in_place, own_branch=not in_place), console)
+    request = replace(request, in_place=in_place, own_branch=not in_place)
+    complete = completed_report(request)
+    report = _finish_complete(request, complete, console) if complete else run_request(request, console)
     if as_json:
         print_json(report_json(report))
     return exit_code(report.outcome)
@@ -135,26 +134,46 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
         show_lines(console, copy_began(request.root, left_behind, in_place=request.in_place))
         report = _drive(prepared, console, clock, cancellation).report
         show_lines(console, final_words(report))
-        return _bring_back(workspace, prepared, report, console)
+        return _bring_back(prepared.request, report, workspace.before, console)
 
 
-def _bring_back(workspace: Workspace, prepared: Prepared, report: RunReport, console: Console) -> RunReport:
+def _finish_complete(request: RunRequest, report: RunReport, console: Console) -> RunReport:
+    """The report of a complete run, whose commits come into the user's repository if they are neither there nor on
+    GitHub."""
+    bundle = bundle_of(request)
+    pushed = any(each.kind is EffectKind.PUSH_BRANCH and each.status is EffectStatus.APPLIED for each in report.effects)
+    missing = bundle is not None and not pushed and not has_commits(request.checkout, bundle)
+    left = f"its commits are not in {request.checkout} yet" if missing else "there is nothing to resume"
+    console.print(f"The run in {request.folder} is complete; {left}.")
+    if missing:
+        # It says of the run before that the commits could not be brought.
+        show_lines(console, write_files(request.folder, report, {}))
+    show_lines(console, [*write_missing(request, report), *final_words(report)])
+    if not missing:
+        return report
+    now = checked_out(request.checkout)
+    before = now if request.in_place and now.commit == report.base_commit else None
+    return _bring_back(request, report, before, console)
+
+
+def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None, console: Console) -> RunReport:
     """The report, after the commits of a complete run have come into the user's repository."""
-    bundle, git = bundle_of(prepared.request), _git_in(prepared.request.checkout)
+    bundle, git = bundle_of(request), _git_in(request.checkout)
     if report.outcome is not Outcome.COMPLETED:
         show_lines(console, commits_saved(bundle, git))
         return report
     try:
-        branch, moved = workspace.bring_back(prepared)
-        if prepared.request.in_place and branch and not moved:
+        branch, moved = bring_back(request, report, before)
+        if request.in_place and branch and not moved:
             show_lines(console, ["", "Your branch was not moved: it has changed since, or files are in the way."])
         show_lines(console, branch_ready(branch, git, moved=moved))
     except StepflowError as error:
-        print(harmless(prepared.request.redactor(f"stepflow: {error}")), file=sys.stderr)
+        print(harmless(request.redactor(f"stepflow: {error}")), file=sys.stderr)
         show_lines(console, commits_saved(bundle, git))
-        reason = prepared.request.redactor(f"Completion loop: {error} The commits are kept in {bundle}.")
+        again = f"The commits are kept in {bundle}; `stepflow resume {request.folder}` tries again."
+        reason = request.redactor(f"Completion loop: {error} {again}")
         report = replace(report, outcome=outcome_of(error), success=False, reason=reason)
-        show_lines(console, write_files(prepared.request.folder, report, {}))
+        show_lines(console, write_files(request.folder, report, {}))
     return report
 
 

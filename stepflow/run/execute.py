@@ -8,8 +8,11 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
 from stepflow.domain.approval import ApprovalAnswered
+from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
+    EffectApplied,
     Entry,
     FlowEnded,
     IterationStarted,
@@ -18,6 +21,7 @@ from stepflow.domain.event import (
     RunFinished,
     RunResumed,
     RunStarted,
+    WorkCollected,
 )
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import advance, fold
@@ -338,9 +342,10 @@ def drive_run(
 
 
 class PhaseTracker:
-    """Tracks where a run is, for the first words of its reason (flow.md §11)."""
+    """Tracks where a run is, for the first words of its reason (flow.md §11), and where its commits are."""
 
     words = "Before the run"
+    in_bundle = False
 
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
@@ -349,8 +354,18 @@ class PhaseTracker:
                 self.words = "Flow loop"
             case FlowEnded(outcome=Outcome.COMPLETED):
                 self.words = "Completion loop"
+            case WorkCollected(commits=commits):
+                self.in_bundle = commits > 0
+            case EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED):
+                self.in_bundle = False
             case _:
                 pass
+
+    def explain(self, problem: str) -> str:
+        """Where the run ended, why, and where its commits are when they went nowhere else."""
+        if self.in_bundle:
+            problem = f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}."
+        return f"{self.words}: {problem}"
 
 
 def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -> Ending:
@@ -358,18 +373,18 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
     try:
         return work()
     except RunCancelled as cancelled:
-        return Ending(outcome=Outcome.CANCELLED, reason=f"{phase.words}: {cancelled}")
+        return Ending(outcome=Outcome.CANCELLED, reason=phase.explain(str(cancelled)))
     except StepflowError as error:
-        reason = f"{phase.words}: {error}"
+        reason = phase.explain(str(error))
         return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             where = f" ({bug.filename})" if bug.filename else ""
             problem = f"this machine cannot write{where}: {bug.strerror}."
-            reason = f"{phase.words}: {problem} Free space on its disks, then start the run again."
+            reason = phase.explain(f"{problem} Free space on its disks, then start the run again.")
             return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
-        reason = f"{phase.words}: {BUG}: {type(bug).__name__}: {bug}"
+        reason = phase.explain(f"{BUG}: {type(bug).__name__}: {bug}")
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from stepflow.domain.report import RunReport
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
@@ -68,17 +69,17 @@ class Workspace:
         # The agents are read where they are.
         return tuple(name for name in left_behind if not name.startswith(f"{AGENTS}/"))
 
-    def bring_back(self, prepared: Prepared) -> tuple[str, bool]:
-        """Bring the commits of the run into the user's repository: to the branch that is checked out for a run
-        `in_place`, where that still stands where it stood, else as a new branch. Gives the branch, empty without
-        commits, and whether it was moved."""
-        bundle = bundle_of(prepared.request)
-        if bundle is None:
-            return "", False
-        request = prepared.request
-        if self.before and (moved := move_branch(request.checkout, bundle, self.before)):
-            return moved, True
-        return bring_branch(request.checkout, bundle, branch_of(prepared)), False
+
+def bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None) -> tuple[str, bool]:
+    """Bring the commits of a complete run into the user's repository: to the branch that is checked out, where it still
+    stands as `before`, else as a new branch. Gives the branch, empty without commits, and whether it was moved."""
+    bundle = bundle_of(request)
+    if bundle is None:
+        return "", False
+    if before and (moved := move_branch(request.checkout, bundle, before)):
+        return moved, True
+    own = local_branch(report.agent, report.issue, report.run_id)
+    return bring_branch(request.checkout, bundle, report.follow_up.branch if report.follow_up else own), False
 
 
 def first_commit(prepared: Prepared) -> str:

@@ -34,6 +34,12 @@ def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     return name
 
 
+def has_commits(repository: Path, bundle: Path) -> bool:
+    """Whether a branch of the repository holds the commits of the bundle."""
+    commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD", may_fail=True).partition(" ")[0]
+    return bool(commit and run_git(repository, "for-each-ref", "--contains", commit, HEADS, may_fail=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckedOut:
     """The branch that is checked out, empty where HEAD is detached, and its commit."""

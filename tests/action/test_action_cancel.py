@@ -103,13 +103,16 @@ def test_while_the_sandbox_closes(world: World) -> None:
     environ, log = world.runner.prepare(label_event()), StrikingLog("commits of this run: 1")
     code = act(environ, log, clock=world.clock)
     done = world.runner.collect(environ, code, log.getvalue())
-    assert_cancelled(world, done, where="Completion loop")
+    kept = ". The commits are kept in work.bundle in the run folder."
+    assert_cancelled(world, done, where="Completion loop", then=kept)
 
 
-def assert_cancelled(world: World, done: Invocation, number: signal.Signals = signal.SIGTERM, *, where: str) -> None:
+def assert_cancelled(
+    world: World, done: Invocation, number: signal.Signals = signal.SIGTERM, *, where: str, then: str = ""
+) -> None:
     """Exit 130, outputs, summary and journal, GitHub as it was, and nobody left."""
     assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
-    assert done.outputs["reason"] == f"{where}: the run received {number.name}"
+    assert done.outputs["reason"] == f"{where}: the run received {number.name}{then}"
     assert "## ⏹️ fixer on issue #7: canceled" in done.summary
     assert "**What to do next:** The run was stopped from outside" in done.summary
     assert "To start over, put the label on again." in done.summary

@@ -11,6 +11,7 @@ import pytest
 
 from stepflow.domain.words import Outcome
 from stepflow.report.wording import OUTCOMES, describe_reason
+from stepflow.sandbox.box import Toolbox
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
@@ -270,6 +271,19 @@ def test_commits_that_cannot_be_taken_out_of_the_checkout_are_refused(world: Wor
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:]])
     assert_ended(world, done, "refused")
     assert "The commits cannot be read from the workspace" in done.outputs["reason"]
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_sandbox_that_cannot_be_closed_ends_the_run_with_the_place_of_its_commits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toolbox, "ended_all", False)
+    done = world.run(solve())
+    assert_ended(world, done, "refused")
+    assert "A process of the tools may have survived the run." in done.outputs["reason"]
+    for text in (done.outputs["reason"], world.comments()[0], done.summary):
+        assert "The commits are kept in work.bundle in the run folder." in text
+    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
     assert world.wrote_nothing(but_comments=1)
 
 

@@ -141,6 +141,48 @@ def test_a_failed_run_changes_no_byte_and_says_where_its_commits_are(checkout: P
     assert git("log", "--format=%s", "HEAD..FETCH_HEAD", cwd=checkout) == "Greet the world"
 
 
+def branch_meanwhile(checkout: Path, name: str) -> Callable[..., Any]:
+    """A run while which somebody makes a branch that git cannot have beside the run's own."""
+    drive = run_command.drive_run
+
+    def drive_and_branch(*parts: Any, **more: Any) -> Any:
+        git("branch", name, cwd=checkout)
+        return drive(*parts, **more)
+
+    return drive_and_branch
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_branch_that_could_not_be_made_is_made_when_the_complete_run_is_resumed(
+    checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
+    folder = checkout.parent / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(run_command, "drive_run", branch_meanwhile(checkout, "stepflow"))
+        if in_place:
+            (checkout / "greeting.txt").write_text("my own words\n")
+        words = ["--in-place", "--allow-dirty"] if in_place else []
+        assert run(checkout, "--run-folder", str(folder), *words) == 1
+    said = " ".join("".join(capsys.readouterr()).split())
+    report = json.loads((folder / "report.json").read_text())
+    assert report["outcome"] == "boundary_failed"
+    for text in (said, report["reason"]):
+        assert str(folder / "work.bundle") in text
+    assert f"`stepflow resume {folder}` tries again" in report["reason"]
+    assert main(["resume", str(folder)]) == 1
+    assert f"its commits are not in {checkout} yet" in " ".join(capsys.readouterr().out.split())
+    git("branch", "--move", "stepflow", "mine", cwd=checkout)
+    git("checkout", "--quiet", "greeting.txt", cwd=checkout)
+    assert main(["resume", str(folder)]) == 0
+    branch = "main" if in_place else BRANCH
+    assert f"branch {branch}:" in capsys.readouterr().out
+    assert git("log", "--format=%s", f"mine..{branch}", cwd=checkout) == "Greet the world"
+    assert json.loads((folder / "report.json").read_text())["outcome"] == "completed"
+    assert main(["resume", str(folder), "--json"]) == 0
+    assert "nothing to resume" in capsys.readouterr().err
+    assert BRANCH + "-2" not in git("branch", "--list", cwd=checkout)
+
+
 def test_packages_are_there_and_stay_out_of_the_commits(checkout: Path) -> None:
     messy(checkout)
     edit_scenario(
