@@ -207,14 +207,14 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
     actor, allowed = request.trigger.actor, request.inputs.allow_bots
     if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):
         said = sanitize(event.remark, "review", limit=LONGEST_THREAD)
-        parts.append(("", quote(f"{sanitize_line(actor, 'review').text}, about all of it", said, mark)))
+        parts.append(("", quote(sanitize_line(f"{actor}, about all of it", "review"), said, mark)))
     threads = reader.review_threads(follow_up.pull_request)
     for thread in (each for each in threads if not each.is_resolved):
         said = _thread_text(thread, writers, viewer, allowed)
         if said.text:
             place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
-            heading = sanitize_line(f"thread {thread.id}, {place}", "thread").text
-            parts.append((thread.id, quote(heading, said, mark)))
+            above = sanitize_line(f"thread {thread.id}, {place}", "thread")
+            parts.append((thread.id, quote(above, said, mark)))
     heading = (
         f"Review of pull request #{follow_up.pull_request}, which is this work; each part begins with a line that "
         f"holds {mark}."
@@ -258,7 +258,7 @@ def _job_text(reader: GitHubReader, job: Job, mark: str) -> SanitizedText:
     steps = f", failed in: {', '.join(job.failed_steps)}" if job.failed_steps else ""
     log = _TIMESTAMP.sub("", ANSI.sub("", reader.job_log(job.id, last_bytes=LOG_BYTES)))
     said = sanitize_plain(log, "log of a failed job")
-    return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job").text, said, mark)
+    return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job"), said, mark)
 
 
 def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out: int = 0) -> Feedback:

@@ -250,9 +250,9 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
     for remark in reader.remarks(number, most=MOST_REMARKS):
         if remark.author not in writers:
             continue
-        author = sanitize_line(remark.author, "comment").text
-        said = sanitize(remark.body.strip(), f"comment by {author}")
-        quoted = quote(f"{author}, {remark.at:%Y-%m-%d %H:%M} UTC", said, mark)
+        author = sanitize_line(remark.author, "comment")
+        said = sanitize(remark.body.strip(), f"comment by {author.text}")
+        quoted = quote(replace(author, text=f"{author.text}, {remark.at:%Y-%m-%d %H:%M} UTC"), said, mark)
         if len(quoted.text) > budget:
             rest = "[the rest of this comment, and older ones, are left out]"
             comments.append(replace(quoted, text=f"{quoted.text[:budget]}\n{rest}"))
@@ -270,10 +270,10 @@ def new_mark() -> str:
     return secrets.token_hex(4)
 
 
-def quote(heading: str, said: SanitizedText, mark: str) -> SanitizedText:
+def quote(heading: SanitizedText, said: SanitizedText, mark: str) -> SanitizedText:
     """What somebody said, without a line that looks like the one above it."""
     text = re.sub(mark, "[mark removed]", said.text, flags=re.IGNORECASE)
-    return replace(said, text=f"--- {mark}: {heading}\n{text}")
+    return replace(said, text=f"--- {mark}: {heading.text}\n{text}", removed=(*heading.removed, *said.removed))
 
 
 def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
