@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 #: `errors.py` or `test_error`, they name no failure.
 _FAILURE = re.compile(
     r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
-    r"|exceptions?|unhandled|undefined|cannot|denied|not found|no such|no rule)(?![\w/-]|\.\w)"
-    r"|(?-i:[a-z](?:Error|Exception|Failure|Failed))\b|\berror\[|^E:? |^\s*[✕✖✗×●] ",
+    r"|exceptions?|unhandled|undefined|cannot|could not|denied|missing|not found|no such|no rule|killed|aborted"
+    r"|core dumped|segmentation fault|data race|timed? ?out|timeout|overflowed)(?![\w/-]|\.\w)|\bFailure/Error:"
+    r"|(?-i:[a-z](?:Error|Exception|Failure|Failed|Rejection)|\bERR_[A-Z_]+)\b|\berror\[|\[E\]$|^E:? "
+    r"|^\s*[✕✖✗✘⨯×●❌] ",
     re.IGNORECASE,
 )
-#: A test that passed, whatever its name; and make, which only repeats that a command failed.
+#: A test that begins or passed, whatever its name; and make, which only repeats that a command failed.
 _NO_FAILURE = re.compile(
-    r"^\s*[✓√✔] |(?-i:\bPASS(?:ED)?\b)|^\s*ok\b|\.\.\. ok$|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error", re.IGNORECASE
+    r"^\s*[✓√✔✅] |(?-i:\bPASS(?:ED)?\b)|^\s*(?:ok|passed)\b|\.\.\. ok$|' passed \(|^=== (?:RUN|PAUSE|CONT|NAME)\b"
+    r"|^\[ +(?:RUN|OK) +\]|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error",
+    re.IGNORECASE,
 )
 _NONE_FAILED = re.compile(
     r"\b(?:0|no|without(?: any)?) (?:failed|failing|failures?|errors?|exceptions?)\b"

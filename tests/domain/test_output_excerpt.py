@@ -36,6 +36,12 @@ def test_of_too_many_failures_the_first_are_shown_and_the_end() -> None:
     assert shown[-1] == "the end"
 
 
+def test_names_of_tests_that_go_well_take_no_room_from_the_one_that_fails() -> None:
+    names = [f"=== RUN   TestParserRefuses{number}Error" for number in range(3_000)]
+    text = "\n".join((*names, "--- FAIL: TestGreet (0.00s)", "    greet_test.go:7: got hi", *noise(3_000)))
+    assert "    greet_test.go:7: got hi" in excerpt(text, 20_000).split("\n")
+
+
 def test_left_out_lines_are_counted() -> None:
     text = "\n".join((*noise(100), "fatal: no", *noise(100)))
     shown = excerpt(text, 10_000, lines=6).split("\n")
@@ -81,6 +87,16 @@ def test_an_endless_line_does_not_take_the_room_of_others() -> None:
         "make: *** No rule to make target 'tset'.  Stop.",
         "cp: cannot stat 'x': No such file or directory",
         "E: Unable to locate package nope",
+        "Segmentation fault (core dumped)",
+        "bash: line 1: 42 Killed                  ./server",
+        "  3/9 Test #3: parser ...........................***Timeout  10.01 sec",
+        "WARNING: DATA RACE",
+        "     Failure/Error: expect(greeting).to eq 'hello'",
+        "ERR_PNPM_NO_SCRIPT  Missing script: tset",
+        "[UnhandledPromiseRejection: This error originated in a promise]",
+        "** (Mix) Could not compile dependency :greet",
+        "00:01 +3 -1: greets the world [E]",
+        "   ✘ greets the world",
     ],
 )
 def test_lines_that_name_a_failure(line: str) -> None:
@@ -102,6 +118,13 @@ def test_lines_that_name_a_failure(line: str) -> None:
         "make[1]: *** [test] Error 2",
         "warning: unused variable",
         "--- PASS: TestError (0.00s)",
+        "=== RUN   TestParseError",
+        "=== CONT  TestParseError/empty",
+        "[ RUN      ] Parser.ThrowsException",
+        "[       OK ] Parser.ThrowsException (0 ms)",
+        "  Passed Greeter.ThrowsException [2 ms]",
+        "Test Case '-[GreetTests testError]' passed (0.001 seconds).",
+        "0 failed, 0 timeouts",
     ],
 )
 def test_lines_that_do_not(line: str) -> None:
