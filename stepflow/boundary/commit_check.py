@@ -16,7 +16,7 @@ from stepflow.boundary.commit_policy import (
     printable,
     rewrite_advice,
 )
-from stepflow.boundary.git import MOST_ENTRIES, REMOVED, TooMuch, compare_trees, lines_of, sizes_of, tree_of
+from stepflow.boundary.git import MOST_ENTRIES, REMOVED, TooMuch, blobs_of, compare_trees, lines_of, sizes_of, tree_of
 from stepflow.boundary.verified_push import judge_for_api
 from stepflow.domain.decision import Violation
 from stepflow.domain.secrets import find_secrets
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from stepflow.boundary.git import GitReader
 
 MOST_COMMITS = 300
+#: How a file begins that stands for one in Git LFS, and how many bytes it has at most.
+LFS_POINTER, LARGEST_POINTER = b"version https://git-lfs.github.com/spec/", 1024
 LONGEST_TARGET = 4_096
 
 
@@ -136,6 +138,24 @@ def _changes(git: GitReader, base_tree: str, commits: tuple[Commit, ...]) -> dic
 
 def _target(git: GitReader, oid: str, size: int) -> str:
     return git.run("cat-file", "blob", oid).decode(errors="surrogateescape") if size <= LONGEST_TARGET else "/"
+
+
+def judge_lfs_pointers(git: GitReader, changes: Mapping[str, Iterable[Change]]) -> Iterator[Violation]:
+    """Pointers of Git LFS that no changed file of the base had. Whether the server has what they point to, only it
+    knows."""
+    every = {change for each in changes.values() for change in each}
+    added = {each for each in every if 0 < each.size <= LARGEST_POINTER and each.mode != SYMLINK}
+    before = {each.before for each in every}
+    contents = blobs_of(git, {each.oid for each in added if each.oid not in before})
+    pointers = {oid for oid, content in contents.items() if content.startswith(LFS_POINTER)}
+    if named := sorted({printable(each.path) for each in added if each.oid in pointers}):
+        yield Violation(
+            message=f"files that Git LFS keeps, whose contents are not pushed: {name_some(named)}",
+            advice="Only git's own objects are pushed, and GitHub refuses pointers to what it does not have: leave "
+            "such files as they are, or out of `.gitattributes`.",
+            hint="Let people add such files.",
+            refuses=False,
+        )
 
 
 def _judge_secrets(git: GitReader, changes: Mapping[str, Iterable[Change]], rules: CommitRules) -> Iterator[Violation]:

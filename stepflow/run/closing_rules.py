@@ -92,7 +92,7 @@ class ClosingRules:
         yield Violation(message=f"{message}{left}", advice=_NO_CHANGES, refuses=False)
 
     def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:
-        from stepflow.boundary.commit_check import check_commits  # noqa: PLC0415 - loads requests, as PyGithub does
+        from stepflow.boundary.commit_check import check_commits, judge_lfs_pointers  # noqa: PLC0415 - loads requests, as PyGithub does
 
         request, git = self._run.request, SandboxGit(self._toolbox, self._run.facts.base_commit)
         checked = check_commits(git, tip, base=git.base, rules=commit_rules(request, self._run.prepared.agent))
@@ -105,6 +105,7 @@ class ClosingRules:
             )
         if self._pushes:
             yield from checked.violations
+            yield from judge_lfs_pointers(git, checked.changes)
 
     def _places_of_secrets(self, checked: CheckedCommits, file: IO[bytes]) -> Iterator[str]:
         """Where the commits hold a secret of this run: never the secret, which a name may be as well."""

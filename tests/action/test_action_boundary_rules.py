@@ -148,6 +148,25 @@ def test_what_the_api_cannot_write_is_judged_where_it_writes(world: World, break
     assert f"GitHub's API cannot write {says}" in retry_prompt(world)
 
 
+#: What Git LFS has git commit in the place of a file.
+POINTER = f"version https://git-lfs.github.com/spec/v1\\noid sha256:{'5' * 64}\\nsize 5\\n"
+
+
+def test_a_file_that_only_git_lfs_could_push_is_named_to_the_agent(world: World) -> None:
+    done = world.run(did(f"printf '{POINTER}' > logo.bin; {GREET}", anew(world, "rm logo.bin")))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert checks(world, done) == [(False, "retry"), (True, None)]
+    assert "files that Git LFS keeps, whose contents are not pushed: logo.bin" in retry_prompt(world)
+
+
+def test_a_file_of_git_lfs_that_is_only_moved_is_pushed(world: World) -> None:
+    (world.checkout / "logo.bin").write_text(POINTER.replace("\\n", "\n"))
+    git("add", "logo.bin", cwd=world.checkout)
+    world.edit("agent.json", lambda _: None)
+    done = world.run(did(f"git mv logo.bin sign.bin; {GREET}"))
+    assert (done.outputs["outcome"], checks(world, done)) == ("completed", []), done.log
+
+
 def test_git_carries_what_the_api_cannot_write(world: World) -> None:
     done = world.run(did(f"ln -s greeting.txt link; {GREET}"))
     assert (done.outputs["outcome"], checks(world, done)) == ("completed", []), done.log
