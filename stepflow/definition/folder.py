@@ -86,16 +86,27 @@ def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Locat
     return _checked(folder, root)
 
 
-#: What to do where no agent is.
-_FIRST = (
-    "Write one with `stepflow init` and commit it, or work in the repository that holds it (`working-directory` in the "
-    "action, `--repo` at a terminal)."
-)
+def where_else(root: Path) -> str:
+    """What to do where there is no agent, by what else is there."""
+    above = next((folder for folder in root.parents if find_folders(folder)), None)
+    if (root / "agent.json").is_file():
+        elsewhere = f"; everything else works in {above}" if above else ""
+        return f"You stand in an agent's folder: `stepflow validate .` checks it{elsewhere}."
+    if AGENTS in (root.name, root.parent.name):
+        return f"Stand in the folder above `{AGENTS}`."
+    if above is not None:
+        return f"There are agents in {above}: stand there."
+    if (root / ".agents").is_dir():
+        return f'Rename the folder ".agents" to "{AGENTS}".'
+    return (
+        "Write one with `stepflow init` and commit it, or work in the repository that holds it (`working-directory` in "
+        "the action, `--repo` at a terminal); an agent is a folder `.agent/<name>/` with an agent.json."
+    )
 
 
 def _named(name: str, root: Path) -> Located:
     known = find_agents(root)
-    fix = f"Use one of the agents that exist: {listed(known)}." if known else _FIRST
+    fix = f"Use one of the agents that exist: {listed(known)}." if known else where_else(root)
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
         there = _real_folder(root / AGENTS / name) is not None
@@ -119,6 +130,11 @@ def _checked(folder: Path, root: Path | None) -> Located:
         message = f'there is no agent folder "{folder.name}"'
         fix = "Name a folder that holds an agent.json, or an agent by its name."
         raise NoAgent("SF101", folder.name, message, fix)
+    above_agents = plain.parent if plain.name == AGENTS else plain
+    if (held := find_agents(above_agents)) and not (plain / "agent.json").exists():
+        message = f'the folder "{plain.name}" is no agent: it holds the agents {listed(held)}'
+        fix = f'Name one of them, such as "{held[0]}"; `stepflow validate` in {above_agents} checks all.'
+        raise NoAgent("SF101", plain.name, message, fix)
     if not _NAME.fullmatch(plain.name):
         message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
         raise NoAgent("SF101", plain.name, message, _renaming(plain.name))

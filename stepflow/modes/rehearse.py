@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.definition.folder import find_agents
+from stepflow.definition.folder import find_agents, where_else
 from stepflow.definition.loading import validate_agent
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, ValidatorRan
@@ -77,6 +77,8 @@ def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
     """The scenarios of these agents in the order of their names; raises `InputError` where there are none."""
     known = find_agents(root)
     listed = tuple(dict.fromkeys(each for name in names or known for each in _of_agent(root, name, known)))
+    if not (known or names):
+        raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
     if not listed:
         raise InputError(
             f"No agent under {root / '.agent'} has a scenario.",
@@ -90,7 +92,7 @@ def _of_agent(root: Path, name: str, known: Sequence[str]) -> tuple[Listed, ...]
     if agent not in known:
         raise InputError(
             f'There is no agent "{agent[:100]}" under {root / ".agent"}.',
-            hint=f"The agents of this repository: {', '.join(known)}." if known else "`stepflow init` writes one.",
+            hint=f"The agents of this repository: {', '.join(known)}." if known else where_else(root),
         )
     files = sorted((root / ".agent" / agent / "scenarios").glob("*.yaml"))
     wanted = tuple(Listed(agent=agent, name=file.stem) for file in files if not slash or file.stem == only)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.definition.folder import find_folders
+from stepflow.definition.folder import find_folders, where_else
 from stepflow.definition.loading import inspect_agent
 from stepflow.domain.problem import Inspection, Severity
 from stepflow.errors import InputError
@@ -49,7 +49,7 @@ def check_agents(
     agents will run; with `strict` a warning is an error. Raises `InputError` when there is no agent."""
     agents = tuple(names) or find_folders(root)
     if not agents:
-        raise InputError(f"There is no agent under {root / '.agent'}.", hint=_where_else(root))
+        raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
     inspections = {
         agent: inspect_agent(
             agent,
@@ -98,20 +98,3 @@ def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Prob
 def repository_above(root: Path) -> Path:
     """The root of the repository that a folder is in; the folder itself when it is in none."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
-
-
-def _where_else(root: Path) -> str:
-    """What to do, by what is there."""
-    if (root / "agent.json").is_file():
-        return "You stand in an agent's folder: `stepflow validate .` checks it."
-    if root.name == ".agent" or root.parent.name == ".agent":
-        return "Stand in the folder above `.agent`."
-    above = next((folder for folder in root.parents if find_folders(folder)), None)
-    if above is not None:
-        return f"There are agents in {above}: stand there."
-    if (root / ".agents").is_dir():
-        return 'Rename the folder ".agents" to ".agent".'
-    return (
-        "Write one with `stepflow init`, or stand in the repository that holds them; an agent is a folder "
-        "`.agent/<name>/` with an agent.json."
-    )

@@ -241,6 +241,29 @@ def test_inside_an_agent_a_way_out_is_named(folder: str, hint: str, checkout: Pa
     assert hint in error_of(capsys)
 
 
+@pytest.mark.parametrize("words", [["validate", "fixer"], ["graph", "fixer"], ["rehearse", "fixer"], ["rehearse"]])
+@pytest.mark.parametrize("folder", [".agent/fixer", ".agent", "src"])
+def test_who_names_an_agent_in_the_wrong_folder_is_told_the_right_one(
+    words: list[str], folder: str, checkout: Path, monkeypatch, capsys
+) -> None:
+    folders(checkout, "src")
+    monkeypatch.chdir(checkout / folder)
+    assert main(words) == 2
+    shown = "".join(capsys.readouterr())
+    assert "stepflow init" not in shown
+    assert f"works in {checkout}" in shown or "above `.agent`" in shown or f"There are agents in {checkout}" in shown
+
+
+@pytest.mark.parametrize(
+    ("stand", "word"), [(".", "."), (".", "./"), (".", "./.agent"), (".agent", "."), ("..", "{checkout}")]
+)
+def test_a_folder_that_holds_agents_is_no_agent(stand: str, word: str, checkout: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(checkout / stand)
+    out = error_of(capsys, word.format(checkout=checkout))
+    assert 'is no agent: it holds the agents "fixer"' in out
+    assert f"`stepflow validate` in {checkout} checks all" in out
+
+
 def test_a_folder_with_another_name_is_recognised(tmp_path: Path, monkeypatch, capsys) -> None:
     folders(tmp_path, ".agents/fixer")
     monkeypatch.chdir(tmp_path)
