@@ -102,8 +102,10 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
         if isinstance(values, list) and not any(isinstance(value, dict) and part in value for value in values):
             return f'can have no "{part}"'
         if is_item:
-            inner.append(schema.get("items", True))
+            inner.append(_item(schema, int(part)))
             continue
+        if not _allows_name(schema, part):
+            return f'allows no property of the name "{part}"'
         named = _named(schema, part)
         if schema.get("maxProperties") == 0 or (named == [False] and not schema.get("properties")):
             return "is an object that can hold nothing"
@@ -123,6 +125,21 @@ def _named(schema: JsonObject, part: str) -> list[JsonValue]:
     named += [inner for pattern, inner in patterns.items() if _matches(pattern, part)]
     rest = schema.get("additionalProperties")
     return named or ([rest] if isinstance(rest, dict) or rest is False else [])
+
+
+def _item(schema: JsonObject, index: int) -> JsonValue:
+    """What an array's schema says of one item; False where it can have none there."""
+    most, listed, others = schema.get("maxItems"), schema.get("prefixItems"), schema.get("items", True)
+    if isinstance(most, int) and index >= most:
+        return False
+    if isinstance(others, list):  # as draft 7 has it
+        listed, others = others, schema.get("additionalItems", True)
+    return listed[index] if isinstance(listed, list) and index < len(listed) else others
+
+
+def _allows_name(schema: JsonObject, part: str) -> bool:
+    names = schema.get("propertyNames", True)
+    return any(_takes_text(schemas, (part,)) for schemas in _expanded(names))
 
 
 def _matches(pattern: str, part: str) -> bool:

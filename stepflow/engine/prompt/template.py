@@ -29,7 +29,7 @@ DEEPEST = 50
 #: All that may be a tag. A double brace comes before a single one, so that both are consumed.
 _FORMS = re.compile(
     r"(?P<sign>[\\$]?)(?P<written>\{\{!.*?\}\}|\{\{\{(?!uv-)(?P<triple>[^{}]*)\}\}\}|\{\{(?P<double>[^{}]*)\}\}"
-    r"|\{(?P<single>uv-[^{}\s]*|section:[A-Za-z0-9._-]+|[A-Za-z_][\w-]*(?:\.[\w-]+)*)\})",
+    r"|\{(?P<single>[ \t]*uv[:-][^{}\s]*[ \t]*|section:[A-Za-z0-9._-]+|[A-Za-z_][\w-]*(?:\.[\w-]+)*)\})",
     re.DOTALL,
 )
 _OPENED = re.compile(r"\{\{")
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PATH = re.compile(r"@index|[\w$-]+(?:\.[\w$-]+)*")
 _SECTION = re.compile(r"section:([A-Za-z0-9._-]+)")
 #: What stands between double braces in this language or one like it; other text with braces is just that.
-_LIKE_A_TAG = re.compile(r"[#/>^&@.].*|else\b.*|[\w$./-]+(?:\s+[\w$./-]+)*|", re.DOTALL)
+_LIKE_A_TAG = re.compile(r"[#/>^&@.].*|else\b.*|[\w$./-]+(?:\s+[\w$./-]+)*(?:\s*\|.*)?|", re.DOTALL)
 _FENCE = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*$.*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
