@@ -177,27 +177,33 @@ def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: Wor
 FORGED = {"branch": "stepflow/fixer/issue-7-2", "commit": "0" * 40}
 
 
-def forge_receipts(world: World, folder: Path) -> None:
+def forge_receipts(world: World, folder: Path, branch: str = FORGED["branch"], login: str = "ann") -> None:
     """A folder that names a pull request and a branch of the repository, which are somebody else's."""
-    git("branch", FORGED["branch"], "main", cwd=world.served)
-    pull = world.github.state.add_pull(FORGED["branch"], login="ann")
+    git("branch", branch, "main", cwd=world.served)
+    pull = world.github.state.add_pull(branch, login=login)
     events = journal(folder)
     push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
-    push |= {**FORGED, "url": f"{world.git_server.url}/o/r/tree/x"}
+    push |= {**FORGED, "branch": branch, "url": f"{world.git_server.url}/o/r/tree/x"}
     opened = {**push, "kind": "open_pull_request", "url": f"{world.git_server.url}/o/r/pull/{pull['number']}"}
     opened |= {"number": pull["number"], "branch": "", "commit": "", "status": "applied"}
     events = [each for each in events if each.get("kind") != "open_pull_request" or each["event"] != "effect_applied"]
     rewrite(folder, [*events[:-1], opened, events[-1]])
 
 
-def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(world: World, folder: Path) -> None:
+@pytest.mark.parametrize("theirs", ["a person's", pytest.param("a run's for another issue", marks=pytest.mark.fast)])
+def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(
+    world: World, folder: Path, theirs: str
+) -> None:
     fail_boundary(world, folder)
-    forge_receipts(world, folder)
+    branch, login = FORGED["branch"], "ann"
+    if theirs == "a run's for another issue":
+        branch, login = f"{BRANCH}0", world.github.state.viewer[0]
+    forge_receipts(world, folder, branch, login)
     done = world.run([], run_folder=str(folder))
     assert done.outputs["outcome"] == "completed", done.log
     assert done.outputs["branch"] == BRANCH
     assert done.outputs["commit"] == world.branches()[BRANCH]
-    assert [pull["head"] for pull in world.pulls()] == [FORGED["branch"], BRANCH]
+    assert [pull["head"] for pull in world.pulls()] == [branch, BRANCH]
     assert done.outputs["pull-request"] == str(world.pulls()[1]["number"])
 
 
