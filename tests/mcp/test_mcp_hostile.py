@@ -60,6 +60,18 @@ def test_lines_that_are_no_messages_and_notifications_are_passed_over(open_step)
     assert step.call("search").text == ""
 
 
+def test_what_a_server_may_send_for_one_call_is_counted_anew_for_the_next(open_step):
+    chatty = """
+def answer(message):
+    for _ in range(600):
+        send(method="notifications/message", params={"level": "info", "data": "x" * 15_000})
+    send(id=message["id"], result={"content": []})
+serve(answer)"""
+    step = open_step(speaks(chatty))
+    step.begin()
+    assert [step.call("search").text for _ in range(2)] == ["", ""]
+
+
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "secrets/get"])
 def test_a_request_of_the_server_is_refused(open_step, method):
     asks = f"""
