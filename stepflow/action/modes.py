@@ -143,8 +143,7 @@ def run_mode(
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
-        known = without_foreign_addresses(complete, boundary_settings(request))
-        return ActionResult(report=with_confirmed_names(known, request))
+        return ActionResult(report=with_confirmed_names(complete, request))
     with ExitStack() as opened:
         try:
             if trigger.reply:

@@ -43,13 +43,13 @@ from stepflow.domain.effect import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError, StepflowError
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from stepflow.boundary.bundle_push import BundlePush
-    from stepflow.boundary.github_api import GitHub, GitHubWriter
+    from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.target_branch import Pushed
@@ -120,16 +120,6 @@ def apply_effects(
         return effects.read_back(None if was_closed else plan.expects)
     except BoundaryError as exc:
         return effects.result(Outcome.BOUNDARY_FAILED, f"{doing}: {exc}")
-
-
-def is_own_pull_request(github: GitHub, number: int | None, branch: str) -> bool:
-    """Whether GitHub says that this token's account opened the pull request from the branch; what it does not answer
-    counts as no."""
-    try:
-        pull = github.pull_request(number) if number else None
-        return pull is not None and pull.head == branch and pull.author_id == github.viewer().id
-    except StepflowError:
-        return False
 
 
 class EffectWriter:

@@ -143,6 +143,11 @@ class GitHub:
         """The pull request now."""
         return self._get("read the pull request", PullRequest, f"/pulls/{number}", PULL_REQUEST)
 
+    def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:
+        """The commits of a pull request, oldest first; GitHub lists 250 at most."""
+        doing = "list the commits of the pull request"
+        return self._list(doing, CommitNow, f"/pulls/{number}/commits", PULL_REQUEST)
+
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
         """The threads of a pull request's reviews; of each the newest hundred comments."""
         owner, _, name = self._repository.partition("/")
@@ -271,11 +276,6 @@ class GitHubReader(GitHub):
             return self._read("give an image", lambda: self._client.stored_image(address, hosts=hosts))
         except (BoundaryError, InputError):
             return ImageProblem.FAILED
-
-    def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:
-        """The commits of a pull request, oldest first; GitHub lists 250 at most."""
-        doing = "list the commits of the pull request"
-        return self._list(doing, CommitNow, f"/pulls/{number}/commits", PULL_REQUEST)
 
     def pull_request_files(self, number: int) -> tuple[str, ...]:
         """The paths of the files that a pull request changes, of renamed ones both; GitHub lists 3000 files at most."""

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.apply import apply_effects, is_own_pull_request
+from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.confirm import RunIdentity, confirm_receipts
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
 from stepflow.boundary.retry_policy import RetryPolicy
@@ -21,7 +22,7 @@ from stepflow.domain.checkout import Closing, named
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import GitHubSettings
-from stepflow.domain.effect import EffectKind, PushBranch, describe_effect, text_of
+from stepflow.domain.effect import PushBranch, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.run import Issue
@@ -395,39 +396,32 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
 
 
 def _believed(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]:
-    """The receipts that are ours: a folder may be forged, and what they name goes into our own comment. Branch and pull
-    request are asked of GitHub; without its word both are written again, which changes nothing where they are."""
-    site = f"{plan.settings.repository_url}/"
-    named = {receipt.kind: receipt for receipt in run.done}
-    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
+    """The receipts that are ours, of effects that are still planned."""
     branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
-    is_ours = pushed is not None and re.fullmatch(rf"{re.escape(branch)}(-\d+)?", pushed.branch) is not None
-    number = run.facts.follow_up.pull_request if run.facts.follow_up else opened.number if opened else None
-    if not (pushed and is_ours and is_own_pull_request(writer, number, pushed.branch)):
-        pushed = opened = None
-    return tuple(
-        receipt
-        for receipt in run.done
-        if (not receipt.url or receipt.url.startswith(site))
-        and (receipt.kind not in (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST) or receipt in (pushed, opened))
+    planned = re.compile(rf"({re.escape(branch)}(-\d+)?)?")
+    receipts = [receipt for receipt in run.done if planned.fullmatch(receipt.branch)]
+    issue = run.facts.issue.number if run.facts.issue else None
+    identity = RunIdentity(
+        run_id=run.facts.run_id, agent=run.prepared.agent.name, issue=issue, follow_up=run.facts.follow_up
     )
+    return confirm_receipts(writer, receipts, identity)
 
 
 def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
-    """The report of a run that was complete, whose branch and pull request count with GitHub's word alone."""
-    event = request.trigger.pull_request
-    follow_up = report.follow_up
-    if follow_up and not (event and event.number == follow_up.pull_request):
-        report, follow_up = replace(report, follow_up=None), None
-    named = {receipt.kind: receipt for receipt in report.effects if receipt.branch or receipt.number}
-    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
-    number = follow_up.pull_request if follow_up else opened.number if opened else None
-    token = request.inputs.github_token
-    if pushed and number and token:
+    """The report of a run that was complete, whose branch, pull request and comment count with GitHub's word alone. It
+    has no failure to tell of."""
+    event, follow_up = request.trigger.pull_request, report.follow_up
+    if follow_up and event and event.number == follow_up.pull_request:
+        follow_up = replace(follow_up, url=f"{boundary_settings(request).repository_url}/pull/{event.number}")
+    else:
+        follow_up = None
+    report = replace(report, follow_up=follow_up, failure_report=None, kept_branch="", kept_commit="")
+    identity = RunIdentity(run_id=report.run_id, agent=report.agent, issue=report.issue, follow_up=follow_up)
+    confirmed: tuple[Receipt, ...] = ()
+    if token := request.inputs.github_token:
         with closing(github_reader(request, token.get_secret_value())) as reader:
-            if is_own_pull_request(reader, number, pushed.branch):
-                return report
-    return without_names(report, [receipt for receipt in (pushed, opened) if receipt])
+            confirmed = confirm_receipts(reader, report.effects, identity)
+    return without_names(report, [receipt for receipt in report.effects if receipt not in confirmed])
 
 
 def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:

@@ -229,6 +229,64 @@ def test_a_complete_folder_names_what_github_confirms_alone(world: World, folder
     assert [forged.outputs[name] for name in names] == [""] * 4
 
 
+#: One fact of a receipt that leads elsewhere in the same repository, by the output that it would end in.
+ELSEWHERE: dict[str, tuple[str, dict[str, object]]] = {
+    "comment-url": ("post_comment", {"url": "{site}/issues/7#issuecomment-1"}),
+    "pull-request-url": ("open_pull_request", {"url": "{site}/pull/99"}),
+    "commit": ("push_branch", {"commit": "0" * 40}),
+}
+
+
+def forge_fact(world: World, folder: Path, kind: str, facts: dict[str, object]) -> None:
+    """Change one receipt of a folder."""
+    events = journal(folder)
+    receipt = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == kind)
+    site = f"{world.git_server.url}/o/r"
+    receipt |= {name: str(value).format(site=site) for name, value in facts.items()}
+    rewrite(folder, events)
+
+
+@pytest.mark.parametrize("output", ELSEWHERE)
+def test_a_forged_fact_of_the_same_repository_is_not_told(world: World, folder: Path, output: str) -> None:
+    world.github.state.faults.append(Fault("DELETE", "/labels/", 403, message="not today", times=9))
+    first = world.run(solve(), run_folder=str(folder), on_failure="nothing")
+    assert first.outputs["outcome"] == "boundary_failed", first.log
+    world.github.state.faults.clear()
+    forge_fact(world, folder, *ELSEWHERE[output])
+    done = world.run([], run_folder=str(folder))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "The run is resumed after" in done.log
+    facts = (*ELSEWHERE, "branch", "pull-request")
+    assert {name: done.outputs[name] for name in facts} == {name: first.outputs[name] for name in facts}
+    assert (len(world.pulls()), len(world.comments())) == (1, 1)
+    assert done.outputs["comment-url"].endswith(f"#issuecomment-{world.github.state.comments[0]['id']}")
+
+
+@pytest.mark.parametrize("output", ELSEWHERE)
+def test_a_forged_fact_of_a_complete_folder_is_not_told(world: World, folder: Path, output: str) -> None:
+    first = world.run(solve(), run_folder=str(folder))
+    again = world.run([], label_event(), resume=str(folder))
+    assert {name: again.outputs[name] for name in ELSEWHERE} == {name: first.outputs[name] for name in ELSEWHERE}
+    forge_fact(world, folder, *ELSEWHERE[output])
+    forged = world.run([], label_event(), resume=str(folder))
+    assert (forged.outputs["outcome"], forged.outputs[output]) == ("completed", "")
+    assert forged.outputs["comment-url"] == ("" if output == "comment-url" else first.outputs["comment-url"])
+
+
+def test_a_complete_folder_tells_of_no_failure(world: World, folder: Path) -> None:
+    """A run that completed keeps its work on its branch, and has no comment of a failure."""
+    world.edit("agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(allowedEffects=["comment"]))
+    first = world.run(solve(), run_folder=str(folder))
+    assert first.outputs["outcome"] == "completed", first.log
+    events = journal(folder)
+    failure = {"event": "failure_reported", "detail": "x", "url": f"{world.git_server.url}/o/r/issues/1", **FORGED}
+    rewrite(folder, [*events[:-1], {**events[-1], **failure}, events[-1]])
+    forged = world.run([], label_event(), resume=str(folder))
+    assert forged.outputs["outcome"] == "completed"
+    assert [forged.outputs[name] for name in ("branch", "commit")] == ["", ""]
+    assert forged.outputs["comment-url"] == first.outputs["comment-url"]
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("address", ADDRESSES.values(), ids=ADDRESSES)
 def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path, address: str) -> None:
