@@ -256,19 +256,13 @@ def facts_of(prepared: Prepared) -> RunFacts:
         args=prepared.args,
         context_text=prepared.context.text,
         images=prepared.images,
-        base_branch=_base_branch(request, agent),
+        base_branch=request.base_branch(agent),
         default_branch=request.trigger.default_branch,
         working_directory=inputs.working_directory,
         structured_output=structured_output,
         approvals_given=request.approvals_given,
         follow_up=request.follow_up,
     )
-
-
-def _base_branch(request: RunRequest, agent: AgentDefinition) -> str:
-    if request.follow_up:
-        return request.follow_up.base
-    return agent.github.pull_request.base or request.branch or request.trigger.default_branch
 
 
 def _started(run: Run, toolbox: Toolbox) -> RunStarted:

@@ -82,7 +82,7 @@ def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str
     """An invalid name would be found only when the pull request is planned, at the end of the run."""
     if request.follow_up or not agent.github.pushes:
         return None
-    if problem := branch_problem(_branch(request, agent), _base(request, agent)):
+    if problem := branch_problem(_branch(request, agent), request.base_branch(agent)):
         raise InputError(problem)
     return ()
 
@@ -90,10 +90,6 @@ def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str
 def _branch(request: RunRequest, agent: AgentDefinition) -> str:
     number = request.trigger.issue_number
     return branch_of(agent, f"issue-{number}" if number else f"run-{request.run_id}")
-
-
-def _base(request: RunRequest, agent: AgentDefinition) -> str:
-    return agent.github.pull_request.base or request.branch or request.trigger.default_branch
 
 
 def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
@@ -194,7 +190,7 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
         connection=request.proxy_config.connection_to(server),
         present_url=lambda: present_url(request, token.get_secret_value()),
     )
-    return check.check(commit=commit, branch=_branch(request, agent), base=_base(request, agent))
+    return check.check(commit=commit, branch=_branch(request, agent), base=request.base_branch(agent))
 
 
 #: In the order in which they are asked, by the name of the preflight's row.

@@ -18,6 +18,7 @@ from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.run import FollowUp
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
@@ -86,6 +87,12 @@ class RunRequest:
         ref = self.environment.get("GITHUB_REF", "")
         started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
         return pushed_branch(self.checkout) or started_on
+
+    def base_branch(self, agent: AgentDefinition) -> str:
+        """The branch that the run's pull request goes to; empty where it is not known."""
+        if self.follow_up:
+            return self.follow_up.base
+        return agent.github.pull_request.base or self.branch or self.trigger.default_branch
 
     @property
     def at_terminal(self) -> bool:

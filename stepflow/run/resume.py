@@ -269,6 +269,8 @@ def _mismatch(
     begins_there = request.own_branch or request.follow_up
     if not begins_there and head_commit(request.checkout) != started.base_commit:
         return "it began at another commit than the one checked out"
+    if not begins_there and (base := request.base_branch(agent)) not in ("", started.base_branch):
+        return f"its pull request goes to {started.base_branch}, and not to {base}"
     return _lost_snapshot(previous_run.snapshots, SnapshotStore(request.folder / FOLDER))
 
 

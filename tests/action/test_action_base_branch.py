@@ -59,6 +59,23 @@ def test_a_branch_of_this_machine_alone_is_no_base(world: World) -> None:
     assert [pull["base"] for pull in world.pulls()] == ["main"]
 
 
+def test_a_run_goes_on_only_where_its_pull_request_goes_to_the_same_base(world: World) -> None:
+    """A comment's event is of the default branch, whatever branch the run was dispatched on."""
+    folder = str(world.runner.folder / "mine")
+    check_out(world, RELEASE, detached=True)
+    world.github.fail("POST", "/labels|/comments$", 403, times=9)
+    done = dispatch(world, f"refs/heads/{RELEASE}", run_folder=folder, on_failure="nothing")
+    assert done.outputs["outcome"] == "boundary_failed", done.log
+    world.github.state.faults.clear()
+    done = dispatch(world, "refs/heads/main", resume=folder)
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
+    assert f"its pull request goes to {RELEASE}, and not to main" in done.outputs["reason"]
+    git("checkout", "--quiet", RELEASE, cwd=world.checkout)
+    done = dispatch(world, "refs/heads/main", resume=folder)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert [pull["base"] for pull in world.pulls()] == [RELEASE]
+
+
 def test_agent_json_has_the_last_word(world: World) -> None:
     git("branch", "develop", "main", cwd=world.served)
     world.edit("agent.json", lambda agent: pull_request(agent).update(base="develop"))
