@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from stepflow.errors import RunCancelled, StepflowError
+from stepflow.errors import InputError, RunCancelled, StepflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,13 @@ READER_GONE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user can act on is one message and an exit code."""
-    arguments = _parse(sys.argv[1:] if argv is None else list(argv))
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        arguments = _parse(words)
+    except _UsageError as error:
+        if "--json" in words or "json" in re.findall(r"--format[= ](\w+)", " ".join(words)):
+            _print_error(argparse.Namespace(command=_command_in(words)), error)
+        sys.exit(2)
     # The process itself goes on with a fixed one.
     arguments.path = os.environ.get("PATH", "")
     try:
@@ -57,6 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output, such as `head`, has seen enough; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
+
+
+class _UsageError(InputError):
+    """A command line that no command takes; what is wrong with it has been printed."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line, and leaves it to the caller to end."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message."""
+        self.print_usage(sys.stderr)
+        print(f"{self.prog}: error: {message}", file=sys.stderr)
+        raise _UsageError(message)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -136,7 +157,7 @@ def _redactor() -> Redactor:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="stepflow",
         description="Runs AI agents on a repository's issues, one declared step at a time.",
         epilog="`stepflow COMMAND --help` shows a command's options. Try `stepflow demo` first.",
@@ -146,7 +167,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if is_completing:
         words = os.environ["COMP_LINE"].split()[1:]
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    command_name = next((word for word in words if not word.startswith("-")), None)
+    command_name = _command_in(words)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == command_name:
@@ -171,6 +192,10 @@ def _parse(words: list[str]) -> argparse.Namespace:
             f"unrecognized arguments: {' '.join(unknown)}; `stepflow {command_name} --help` lists all there are"
         )
     return arguments
+
+
+def _command_in(words: list[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 class _Version(argparse.Action):

@@ -177,6 +177,33 @@ def test_a_command_that_fails_prints_why(
     assert message in err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "fixer", "--json", "--no-such-flag"], "--no-such-flag"),
+        (["run", "--json"], "NAME"),
+        (["run", "--json", "fixer", "--timeout-minutes"], "--timeout-minutes"),
+        (["resume", "--json"], "DIR"),
+        (["rehearse", "--json", "--no-such-flag"], "--no-such-flag"),
+        (["validate", "--format", "json", "--no-such-flag"], "--no-such-flag"),
+        (["graph", "--format=json"], "NAME"),
+    ],
+)
+def test_a_mistyped_command_line_prints_why(
+    checkout: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    out, err = capsys.readouterr()
+    document = only_object(out)
+    assert ended.value.code == 2
+    assert (document["outcome"], document["success"]) == ("misconfigured", False)
+    assert message in str(document["reason"])
+    assert message in err
+    if words[0] in ("run", "resume"):
+        jsonschema.validate(document, report_schema())
+
+
 @pytest.mark.parametrize("command", ["run", "resume", "rehearse", "gather", "graph", "show", "validate"])
 @pytest.mark.parametrize(
     ("error", "outcome", "code"),
