@@ -39,7 +39,7 @@ from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.parts import LoadedSchemas, describe_connections, open_cache, run_started, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots
-from stepflow.run.reports import LogFile, make_folder, write_reports
+from stepflow.run.reports import LogFile, make_folder, remove_reports, write_reports
 from stepflow.run.resume import move_aside
 from stepflow.run.sandbox import (
     demand_nothing_in_reach,
@@ -311,6 +311,7 @@ def drive_run(
         LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
     ):
         _demand_unchanged(prepared, file)
+        remove_reports(request.folder)
         phase = PhaseTracker()
         journal = Fanout(file, phase, log, *listeners)
         if notice:

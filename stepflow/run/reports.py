@@ -211,6 +211,12 @@ def _lines_of(journal: Path) -> int:
 REPORT, EFFECTS = "report.json", "effects.json"
 
 
+def remove_reports(folder: Path) -> None:
+    """Take away what an earlier part of the run said of its end: one that is killed leaves none."""
+    for name in (REPORT, EFFECTS, PAGE):
+        (folder / name).unlink(missing_ok=True)
+
+
 def write_reports(
     prepared: Prepared, ending: Ending, *, unwritten: Iterable[str], say: Callable[[Event], None]
 ) -> AgentResult:

@@ -115,6 +115,19 @@ def test_a_run_that_ended_with_a_refusal_asks_again(whole: Run, tmp_path: Path) 
     assert again.play() == whole.result, "a recording has no refusal that was asked again"
 
 
+def test_a_part_that_is_killed_leaves_no_report_of_the_part_before(tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    refusal = {"stop_reason": "refusal"}
+    run.rewrite_scenario(lambda data: data["turns"].__setitem__(slice(2, 2), [refusal]))
+    assert run.play().report.outcome is Outcome.MODEL_REFUSED
+    reports = [run.folder / name for name in ("report.json", "effects.json", "report.html")]
+    assert all(path.is_file() for path in reports)
+    assert run.play(stop_after=len(run.kinds()) + 3) is None
+    assert not any(path.exists() for path in reports)
+    assert run.play().report.outcome is Outcome.COMPLETED
+    assert all(path.is_file() for path in reports)
+
+
 def test_resuming_a_complete_run_only_reports_it(whole: Run) -> None:
     before = whole.journal.read_bytes()
     report = completed_report(whole.request(resume=str(whole.folder)))
