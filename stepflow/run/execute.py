@@ -33,11 +33,11 @@ from stepflow.journal.replay import replay
 from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
-from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
+from stepflow.run.clock import InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
-from stepflow.run.parts import LoadedSchemas, describe_connections, open_cache, run_started, toolbox_options
+from stepflow.run.parts import describe_connections, open_cache, run_started, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, remove_reports, write_reports
 from stepflow.run.resume import move_aside
@@ -58,16 +58,19 @@ from stepflow.run.snapshots import (
     SnapshottingTools,
 )
 from stepflow.run.subject.issue import removal_event
+from stepflow.sandbox.guards import NoGuards
+from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.checkout import TreeState
+    from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.event import Event
     from stepflow.domain.report import AgentResult
     from stepflow.domain.state import RunState
-    from stepflow.ports import Clock, Journal, Tools
+    from stepflow.ports import Clock, Commands, Journal, Tools
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
@@ -79,19 +82,50 @@ NAMES_LENGTH = 100
 
 
 def run_stages(run: Run) -> Ending:
-    """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
-    request, resumed_run, journal = run.request, run.resumed_run, run.journal
+    """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub. With the
+    tools and commands of a caller no toolbox is opened."""
+    resumed_run, prepared = run.resumed_run, run.prepared
     if resumed_run:
-        journal.append(resumed_run.resumed)
+        run.journal.append(resumed_run.resumed)
     with run.cancellation.obeyed():
-        install(request, journal, Deadline(clock=run.clock, at=run.facts.limits.deadline))
+        install(run.request, run.journal, run.deadline)
+    if prepared.tools and prepared.commands:
+        result = _work_outside(run, prepared.tools, prepared.commands)
+    else:
+        run, result = _work_in_sandbox(run)
+    run.cancellation.check()
 
-    deadline = Deadline(clock=InterruptibleClock(run.clock, run.cancellation), at=run.facts.limits.deadline)
-    servers = run.prepared.agent.mcp_servers
+    result = replace(result, validated=result.validated and not run.work.uncommitted)
+    if result.outcome is Outcome.COMPLETED and run.work.problem:
+        reason = f"Completion loop: refused: {run.work.problem}"
+        result = replace(result, outcome=Outcome.REFUSED, reason=reason)
+    if prepared.finish:
+        return prepared.finish(run.facts, result)
+    done = resumed_run.receipts(result.iterations) if resumed_run else ()
+    return finish_run(replace(run, done=done), result)
+
+
+def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
+    """The flow with the caller's tools and commands; what they reach is the caller's to look at."""
+    started = _started(run, {})
+    run.journal.append(started)
+    if removal := removal_event(run.prepared.context):
+        run.journal.append(removal)
+    ports = _ports_of_flow(run, _make_ports(run, tools, commands))
+    result = run_flow(run.prepared.agent, run.facts, ports, fold([started]))
+    tools.end_step()
+    return result
+
+
+def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
+    """The flow in the sandbox, and the run with what came of it."""
+    request, resumed_run = run.request, run.resumed_run
     with (
         open_toolbox(request.root, toolbox_options(request), run.cancellation) as toolbox,
-        hosts_recorded(toolbox, journal) as recording,
-        open_tools(toolbox, servers, run.cancellation, deadline=deadline, request=request) as tools,
+        hosts_recorded(toolbox, run.journal) as recording,
+        open_tools(
+            toolbox, run.prepared.agent.mcp_servers, run.cancellation, deadline=run.deadline, request=request
+        ) as tools,
     ):
         tree = toolbox.tree()
         base_commit = resumed_run.started.base_commit if resumed_run else tree.commit
@@ -104,11 +138,7 @@ def run_stages(run: Run) -> Ending:
         state = _check_base(run, state, ports, snapshotter)
         result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
         work = collect_work(run, toolbox, result.closing)
-    run.cancellation.check()
-
-    result = replace(result, validated=result.validated and not work.uncommitted)
-    done = resumed_run.receipts(result.iterations) if resumed_run else ()
-    return finish_run(replace(run, work=work, done=done), result)
+    return replace(run, work=work), result
 
 
 def _begin(run: Run, toolbox: Toolbox) -> RunState:
@@ -128,7 +158,7 @@ def _begin(run: Run, toolbox: Toolbox) -> RunState:
             journal.append(answered)
             state = advance(state, answered)
     else:
-        started = _started(run, toolbox)
+        started = _started(run, toolbox.isolation)
         state = fold([started])
         journal.append(started)
         if prepared.images:
@@ -168,48 +198,52 @@ def _few(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter]:
-    """The workspace, which is still this `tree`, set up and kept: what works in it, and what keeps it. A run that goes
-    on finds it as it was left."""
+def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter | None]:
+    """The workspace, which is still this `tree`, set up and kept: what works in it, and what keeps it, None for a
+    caller's run, with which no other goes on. A run that goes on finds it as it was left."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
-    snapshotter = Snapshotter(snapshots, run.journal)
+    snapshotter = None if run.prepared.finish else Snapshotter(snapshots, run.journal)
     # Whether the workspace is the tree of the run's start, as in the job that goes on with another's run.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
-    snapshotter.before_setup(recorded, is_start=is_start)
-    clock = InterruptibleClock(run.clock, run.cancellation)
-    deadline = Deadline(clock=clock, at=run.facts.limits.deadline)
-    commands = TimelyCommands(commands=toolbox, deadline=deadline)
-    set_up(commands, request, run.journal)
+    if snapshotter:
+        snapshotter.before_setup(recorded, is_start=is_start)
+    set_up(TimelyCommands(commands=toolbox, deadline=run.deadline), request, run.journal)
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
-    guards = toolbox.guards(validators_of(run.prepared.agent))
-    snapshotter.after_setup(recorded)
-    ports = Ports(
-        model=run.prepared.model,
-        tools=TimelyTools(tools=tools, deadline=deadline, usual=toolbox.options.bash_timeout),
-        commands=commands,
-        guards=guards,
-        schemas=LoadedSchemas(),
-        journal=run.journal,
-        clock=clock,
-        verdict=run.prepared.verdict,
-        boundary_rules=ClosingRules(run, toolbox),
-        cache=open_cache(run.prepared.model, toolbox, run.cancellation),
-    )
+    ports = _make_ports(run, tools, toolbox, toolbox)
+    if snapshotter:
+        snapshotter.after_setup(recorded)
     return ports, snapshotter
 
 
-def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter) -> RunState:
+def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
+    """What the flow may use: the caller's parts before the sandbox's."""
+    prepared, deadline = run.prepared, run.deadline
+    return Ports(
+        model=prepared.model,
+        tools=TimelyTools(tools=prepared.tools or tools, deadline=deadline, usual=ToolboxOptions.bash_timeout),
+        commands=TimelyCommands(commands=prepared.commands or commands, deadline=deadline),
+        guards=toolbox.guards(validators_of(prepared.agent)) if toolbox and not prepared.commands else NoGuards(),
+        schemas=prepared.schemas,
+        journal=run.journal,
+        clock=deadline.clock,
+        verdict=prepared.verdict,
+        boundary_rules=ClosingRules(run, toolbox) if toolbox and not prepared.finish else None,
+        cache=open_cache(prepared.model, toolbox, run.cancellation) if toolbox else None,
+    )
+
+
+def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter | None) -> RunState:
     """The state with the validators as they are before the first call of the model (action.md, input `base-checks`);
     the tree is then put back. A run that goes on runs only those of which it does not know yet.
 
     Raises `InputError` for a validator that cannot run, and `BaseCheckError` for a red one where that is demanded.
     """
     mode = run.request.inputs.base_checks
-    if mode is BaseChecks.SKIP or state.iteration:
+    if snapshotter is None or mode is BaseChecks.SKIP or state.iteration:
         return state
     if not snapshotter.holds:
         message = "[Base] the checks were not tried: the tree could not be put back afterwards"
@@ -225,14 +259,15 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
     return state
 
 
-def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter) -> Ports:
+def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
     """The ports, behind which every change is kept; a run that goes on meets its past first."""
-    ports = replace(
-        ports,
-        journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
-        tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
-        commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
-    )
+    if snapshotter:
+        ports = replace(
+            ports,
+            journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
+            tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
+            commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
+        )
     if run.resumed_run:
         ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
     return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
@@ -265,11 +300,11 @@ def facts_of(prepared: Prepared) -> RunFacts:
     )
 
 
-def _started(run: Run, toolbox: Toolbox) -> RunStarted:
+def _started(run: Run, isolation: Mapping[str, str]) -> RunStarted:
     request, trigger = run.request, run.request.trigger
     return replace(
-        run_started(run.prepared.agent, run.facts, toolbox.isolation),
-        options=request.inputs.options(),
+        run_started(run.prepared.agent, run.facts, isolation),
+        options={} if run.prepared.finish else request.inputs.options(),
         source=str(request.source or ""),
         in_place=request.in_place,
         started_by=StartedBy(

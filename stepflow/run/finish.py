@@ -32,7 +32,7 @@ from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import comment_summary, removed_text, verified
-from stepflow.run.clock import clock_of_services
+from stepflow.run.clock import Deadline, InterruptibleClock, clock_of_services
 from stepflow.run.ending import Ending, without_names
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, check_addresses, commit_rules
@@ -99,6 +99,11 @@ class Run:
     def resumed_run(self) -> PreviousRun | None:
         """The earlier run that goes on; None for a new one."""
         return self.prepared.resumed_run
+
+    @property
+    def deadline(self) -> Deadline:
+        """The end of the run, on a clock whose every wait a signal ends."""
+        return Deadline(clock=InterruptibleClock(self.clock, self.cancellation), at=self.facts.limits.deadline)
 
     @cached_property
     def retry_policy(self) -> RetryPolicy:
@@ -230,9 +235,7 @@ def finish_run(run: Run, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
     ending = Ending(outcome=result.outcome, reason=result.reason)
     writes, is_pushed = run.request.inputs.boundary is BoundaryMode.GITHUB, False
-    if result.outcome is Outcome.COMPLETED and run.work.problem:
-        ending = Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {run.work.problem}")
-    elif result.outcome is Outcome.COMPLETED:
+    if result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
         if plan.no_changes:
             ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {plan.no_changes}")

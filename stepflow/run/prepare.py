@@ -24,7 +24,7 @@ from stepflow.model.recording import RecordingModel
 from stepflow.model.scripted import ScriptedModel
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import check_addresses, open_anthropic, open_verdict
+from stepflow.run.parts import LoadedSchemas, check_addresses, open_anthropic, open_verdict
 from stepflow.run.readiness import check_readiness
 from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
 from stepflow.run.sandbox import check_mcp_secrets
@@ -36,14 +36,16 @@ from stepflow.sandbox.environment import check_pass_env
 from stepflow.sandbox.packages import check_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.problem import Problem
-    from stepflow.domain.run import Issue, IssueImage, Limits
+    from stepflow.domain.run import Issue, IssueImage, Limits, RunFacts
     from stepflow.model.scenario import Scenario
-    from stepflow.ports import Clock, CustomVerdict, Model
+    from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
+    from stepflow.run.ending import Ending
     from stepflow.run.inputs import Inputs
     from stepflow.run.recorded import PreviousRun
     from stepflow.run.request import RunRequest
@@ -54,22 +56,28 @@ class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
     the `limits` counts from now; `context` and `images` are what the model is shown of the issue; `notes` are warnings;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
-    `previous` is the run in the folder: the one that goes on, unless it has a `problem`."""
+    `previous` is the run in the folder: the one that goes on, unless it has a `problem`. A program that runs an agent
+    itself gives how its run shall `finish` once the flow has ended, and may give `schemas`, `tools` and `commands`; the
+    sandbox stands for what it does not give."""
 
     request: RunRequest
     agent: AgentDefinition
     args: JsonObject
     issue: Issue | None
     model: Model
-    recording: RecordingModel | None
     limits: Limits
-    resources: ExitStack
+    recording: RecordingModel | None = None
+    resources: ExitStack = field(default_factory=ExitStack)
     context: SanitizedText = field(default_factory=SanitizedText)
     images: tuple[IssueImage, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
     previous: PreviousRun | None = None
+    schemas: Schemas = field(default_factory=LoadedSchemas)
+    tools: Tools | None = None
+    commands: Commands | None = None
+    finish: Callable[[RunFacts, FlowResult], Ending] | None = None
 
     @property
     def resumed_run(self) -> PreviousRun | None:

@@ -1,78 +1,60 @@
-"""The Python API: an agent definition run from a program (flow.md §12)."""
+"""The Python API: an agent definition run from a program."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import threading
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
 from stepflow.domain.report import AgentResult
-from stepflow.domain.run import Issue, RunFacts
-from stepflow.domain.state import fold
-from stepflow.domain.words import Isolation, Outcome
-from stepflow.engine.loop import run_flow
+from stepflow.domain.run import Issue
+from stepflow.domain.secrets import login_of
+from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.intake.sanitize import sanitize
 from stepflow.journal.writer import Fanout, MemoryJournal
 from stepflow.model.scripted import ScriptedModel
-from stepflow.ports import Ports
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
-from stepflow.run.clock import (
-    Cancellation,
-    Deadline,
-    InterruptibleClock,
-    InterruptibleModel,
-    RehearsalClock,
-    SystemClock,
-    TimelyCommands,
-    TimelyTools,
-)
+from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
-from stepflow.run.execute import PhaseTracker, guarded, validators_of
-from stepflow.run.parts import LoadedSchemas, open_cache, open_verdict, run_started
-from stepflow.run.prepare import run_arguments
-from stepflow.run.sandbox import demand_nothing_in_reach, open_toolbox, open_tools
-from stepflow.run.subject.issue import removal_event
-from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.selftest import Outside
-from stepflow.sandbox.workspace import given_back
+from stepflow.run.execute import PhaseTracker, facts_of, guarded, run_stages
+from stepflow.run.finish import Run
+from stepflow.run.inputs import BoundaryMode, Inputs
+from stepflow.run.parts import LoadedSchemas, open_verdict
+from stepflow.run.prepare import Prepared, run_arguments
+from stepflow.run.readiness import check_readiness
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
+from stepflow.run.workspace import bring_back, open_workspace
+from stepflow.sandbox.workspace import GIT, given_back, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition, Validator
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import Effect, Receipt
-    from stepflow.domain.event import Entry, TextRemoved
+    from stepflow.domain.event import Entry
     from stepflow.domain.json import JsonValue
-    from stepflow.domain.run import Limits
-    from stepflow.ports import Clock, Commands, Guards, Journal, Model, Schemas, Tools
+    from stepflow.domain.run import Limits, RunFacts
+    from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
-    from stepflow.sandbox.box import Toolbox
+    from stepflow.run.workspace import Workspace
 
-
-SANDBOX = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
-
-
-class NoGuards:
-    """For commands of the caller: what stands behind them is the caller's to look at."""
-
-    def closing(self) -> Closing:
-        """Not known."""
-        return Closing()
-
-    def look_again(self, _validator: Validator, *, passed: bool) -> GuardDiagnostics:
-        """Nothing was found."""
-        return GuardDiagnostics()
+#: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
+INPUTS = Inputs(
+    provider=Provider.SCRIPTED,
+    boundary=BoundaryMode.DRY_RUN,
+    isolation=Isolation.BEST_EFFORT,
+)
 
 
 class Boundary(Protocol):
@@ -88,62 +70,27 @@ class Boundary(Protocol):
         ...
 
 
-def finish_outside(
-    boundary: Boundary | None, agent: AgentDefinition, facts: RunFacts, result: FlowResult, journal: Journal
-) -> Ending:
-    """Plan, write down, apply. Without a boundary the plan is empty (flow.md §12)."""
-    effects = tuple(boundary.plan(agent, facts, result)) if boundary else ()
-    for effect in effects:
-        journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
-    _note(journal, "info", f"planned {count(len(effects), 'effect')}")
-    for receipt in boundary.apply(effects) if boundary else ():
-        journal.append(EffectApplied(**vars(receipt)))
-        if receipt.status is EffectStatus.FAILED:
-            _note(journal, "error", f"failed: {receipt.kind}")
-            reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
-            return Ending(outcome=Outcome.BOUNDARY_FAILED, reason=reason)
-    if boundary:
-        _note(journal, "info", "applied")
-    return Ending(outcome=result.outcome, reason=result.reason)
-
-
-def _note(journal: Journal, level: str, message: str) -> None:
-    journal.append(Noted(level=level, message=f"[Boundary] {message}"))
-
-
+@dataclass(frozen=True, eq=False)
 class StepFlowRunner:
     """Runs one agent. It may run several times, also at once; runs share nothing but the parts that were given.
 
-    `tools` and `commands` run what the model and the validators ask for. Where one of them is None, every run starts a
-    toolbox in its folder: a process that sees no secret of this one's, with all the isolation that this machine offers.
-    Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own limit
-    of iterations. `log` is called with every log entry as it happens.
+    `tools` and `commands` run what the model and the validators ask for. Without them every run has a sandbox: a
+    process that sees no secret of this one's, with all the isolation that this machine offers, in a copy of the folder.
+    Where only one of them is given, the sandbox does the other's work in the folder itself, so that both meet the same
+    files. Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own
+    limit of iterations. `log` is called with every log entry as it happens.
     """
 
-    def __init__(
-        self,
-        definition: AgentDefinition,
-        *,
-        model: Model,
-        tools: Tools | None = None,
-        boundary: Boundary | None = None,
-        commands: Commands | None = None,
-        limits: Limits | None = None,
-        log: Callable[[LogEntry], None] | None = None,
-        schemas: Schemas | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._agent = definition
-        self._model = model
-        self._tools = tools
-        self._commands = commands
-        self._boundary = boundary
-        own = limits or definition.verdict.limits
-        self._limits = replace(own, iterations=definition.cap(own.iterations))
-        self._log = log
-        self._schemas = schemas or LoadedSchemas()
-        # Nobody waits for a scripted model to be less busy.
-        self._clock = clock or (RehearsalClock() if isinstance(model, ScriptedModel) else SystemClock())
+    definition: AgentDefinition
+    _: KW_ONLY
+    model: Model
+    tools: Tools | None = None
+    boundary: Boundary | None = None
+    commands: Commands | None = None
+    limits: Limits | None = None
+    log: Callable[[LogEntry], None] | None = None
+    schemas: Schemas | None = None
+    clock: Clock | None = None
 
     def run(
         self,
@@ -154,105 +101,128 @@ class StepFlowRunner:
         context_text: str = "",
         input_text: str | None = None,
     ) -> AgentResult:
-        """Run the agent in the folder `cwd` (default: the current one) and give the result, whatever happened. It works
-        in the folder itself, and its tools can read all that is there: give it a clone of its own, without a login.
-        SIGINT (Ctrl-C) and SIGTERM end the run with the outcome `cancelled`.
+        """Run the agent on the folder `cwd` (default: the current one) and give the result, whatever happened. SIGINT
+        (Ctrl-C) and SIGTERM end the run with the outcome `cancelled`.
+
+        Without `tools` and `commands` of the caller's, the agent works in a copy of the folder, and what comes back is
+        what it committed: before the `boundary` is called, the branch that is checked out in `cwd` moves to the commits
+        of a complete run. Where that cannot be, and after any other outcome, they stand on a branch of their own, which
+        the log names.
 
         `args` are values for the agent's parameters; `args["issue"]` is the number of the issue. `variables` are more
         `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say; what people
         would not see of it on GitHub's page is taken out), `input_text` fills `{input_text}`.
         """
-        run_id, root, given = secrets.token_hex(6), str(Path(cwd or ".").resolve()), dict(args or {})
-        memory, phase = MemoryJournal(self._clock), PhaseTracker()
+        agent, given = self.definition, dict(args or {})
+        # Nobody waits for a scripted model to be less busy.
+        clock = self.clock or (RehearsalClock() if isinstance(self.model, ScriptedModel) else SystemClock())
+        memory, phase = MemoryJournal(clock), PhaseTracker()
         journal = Fanout(memory, phase, self._log_entry)
-        context = sanitize(context_text.strip(), "context_text")
-
+        issue, root = _number(given.get("issue")), Path(cwd or ".").resolve()
+        request = RunRequest(
+            run_id=secrets.token_hex(6),
+            inputs=INPUTS,
+            trigger=Trigger(agent=agent.name, actor="", actor_is_bot=False, issue_number=issue),
+            root=root,
+            folder=root,
+            environment=dict(os.environ),
+            login=login_of(os.environ),
+        )
+        known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
         cancellation = Cancellation()
         cancellation.hold()
 
-        def played() -> Ending:
-            checked, _ = run_arguments(self._agent, given, _number(given.get("issue")))
-            number = _number(checked.get("issue"))
-            facts = RunFacts(
-                run_id=run_id,
-                root=root,
-                limits=self._limits,
-                nonce=secrets.token_hex(12),
-                issue=None if number is None else Issue(number=number),
-                args=checked,
-                variables=dict(variables or {}),
-                context_text=context.text,
-                input_text=input_text,
-            )
-            return self._played(facts, removal_event(context), journal, cancellation)
+        def play() -> Ending:
+            prepared = self._prepare(request, given, context_text)
+            with self._open(request) as (opened, workspace):
+
+                def finish(facts: RunFacts, result: FlowResult) -> Ending:
+                    if workspace:
+                        before = workspace.before if result.outcome is Outcome.COMPLETED else None
+                        report = collect_report(memory.entries, agent, facts=known)
+                        branch, moved = bring_back(opened, report, before)
+                        if branch and not moved:
+                            message = f"[Work] the commits of this run are on the branch {branch}"
+                            journal.append(Noted(level="warning", message=message))
+                    return self._finish(replace(facts, root=str(root)), result, journal)
+
+                ready = replace(prepared, request=opened, finish=finish)
+                if workspace:
+                    workspace.fill(ready, cancellation, lambda line: _note(journal, "info", line))
+                facts = replace(facts_of(ready), variables=dict(variables or {}), input_text=input_text)
+                run = Run(prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation)
+                return run_stages(run)
 
         # Python gives signals to the main thread alone; a run in another one goes on.
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
-            ending = guarded(played, journal, phase)
+            ending = guarded(play, journal, phase)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
-        facts = ReportFacts(
-            run_id=run_id, issue=_number(given.get("issue")), problems=self._agent.problems, code=ending.code
-        )
-        return AgentResult.of(collect_report(memory.entries, self._agent, facts=facts))
+        return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
 
     def _log_entry(self, entry: Entry) -> None:
-        if self._log:
+        if self.log:
             for logged in log_entries(entry):
-                self._log(logged)
+                self.log(logged)
+
+    def _prepare(self, request: RunRequest, given: Mapping[str, JsonValue], context_text: str) -> Prepared:
+        agent, limits = self.definition, self.limits or self.definition.verdict.limits
+        args, _ = run_arguments(agent, given, request.trigger.issue_number)
+        number = _number(args.get("issue"))
+        return Prepared(
+            request=request,
+            agent=agent,
+            args=args,
+            issue=None if number is None else Issue(number=number),
+            model=self.model,
+            limits=replace(limits, iterations=agent.cap(limits.iterations)),
+            context=sanitize(context_text.strip(), "context_text"),
+            verdict=open_verdict(agent, args),
+            schemas=self.schemas or LoadedSchemas(),
+            tools=self.tools,
+            commands=self.commands,
+        )
 
     @contextmanager
-    def _opened(
-        self, root: Path, cancellation: Cancellation, deadline: Deadline
-    ) -> Iterator[tuple[Tools, Commands, Toolbox | None]]:
-        """The caller's parts; for each that is None, a toolbox in the folder that lives as long as the block."""
-        if self._tools is not None and self._commands is not None:
-            yield self._tools, self._commands, None
-            return
+    def _open(self, request: RunRequest) -> Iterator[tuple[RunRequest, Workspace | None]]:
+        """The request with a place for what the sandbox keeps, and the run's workspace. The caller's own parts know the
+        folder alone, so what works beside them works there too."""
+        with ExitStack() as places:
+            request = replace(request, folder=places.enter_context(temporary_folder(request.root)))
+            if self.tools is None and self.commands is None:
+                request = replace(request, in_place=os.path.lexists(request.root / GIT))
+                if request.in_place:
+                    check_readiness(request, self.definition)
+                workspace = places.enter_context(open_workspace(request))
+                yield workspace.request, workspace
+            else:
+                if self.tools is None or self.commands is None:
+                    places.enter_context(given_back(request.root))
+                yield request, None
 
-        with (
-            given_back(root),
-            open_toolbox(root, SANDBOX, cancellation) as toolbox,
-            open_tools(toolbox, self._agent.mcp_servers, cancellation, deadline=deadline) as tools,
-        ):
-            yield self._tools or tools, self._commands or toolbox, toolbox
-
-    def _played(
-        self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
-    ) -> Ending:
-        clock = InterruptibleClock(self._clock, cancellation)
-        deadline = Deadline(clock=clock, at=facts.limits.deadline)
-        with self._opened(Path(facts.root), cancellation, deadline) as (tools, commands, toolbox):
-            guards: Guards = NoGuards()
-            if toolbox:
-                facts = replace(facts, base_commit=toolbox.tree().commit)
-                guards = guards if self._commands else toolbox.guards(validators_of(self._agent))
-            started = run_started(self._agent, facts, toolbox.isolation if toolbox else {})
-            journal.append(started)
-            if removal:
-                journal.append(removal)
-            if toolbox:
-                for warning in toolbox.warnings:
-                    journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
-                demand_nothing_in_reach(toolbox, Outside(environment=os.environ), SANDBOX.isolation, journal)
-            ports = Ports(
-                model=InterruptibleModel(self._model, cancellation),
-                tools=TimelyTools(tools=tools, deadline=deadline, usual=SANDBOX.bash_timeout),
-                commands=TimelyCommands(commands=commands, deadline=deadline),
-                guards=guards,
-                schemas=self._schemas,
-                journal=journal,
-                clock=clock,
-                verdict=open_verdict(self._agent, facts.args),
-                cache=open_cache(self._model, toolbox, cancellation) if toolbox else None,
-            )
-            result = run_flow(self._agent, facts, ports, fold([started]))
-            tools.end_step()
-        cancellation.check()
+    def _finish(self, facts: RunFacts, result: FlowResult, journal: Journal) -> Ending:
+        """After a completed flow: plan, write down, apply. Without a boundary the plan is empty."""
+        boundary, ending = self.boundary, Ending(outcome=result.outcome, reason=result.reason)
         if result.outcome is not Outcome.COMPLETED:
-            return Ending(outcome=result.outcome, reason=result.reason)
-        return finish_outside(self._boundary, self._agent, facts, result, journal)
+            return ending
+        effects = tuple(boundary.plan(self.definition, facts, result)) if boundary else ()
+        for effect in effects:
+            journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
+        _note(journal, "info", f"[Boundary] planned {count(len(effects), 'effect')}")
+        for receipt in boundary.apply(effects) if boundary else ():
+            journal.append(EffectApplied(**vars(receipt)))
+            if receipt.status is EffectStatus.FAILED:
+                _note(journal, "error", f"[Boundary] failed: {receipt.kind}")
+                reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
+                return Ending(outcome=Outcome.BOUNDARY_FAILED, reason=reason)
+        if boundary:
+            _note(journal, "info", "[Boundary] applied")
+        return ending
+
+
+def _note(journal: Journal, level: str, message: str) -> None:
+    journal.append(Noted(level=level, message=message))
 
 
 def _number(value: JsonValue) -> int | None:

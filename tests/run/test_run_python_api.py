@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import stepflow
-from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
+from stepflow import DefinitionError, Limits, ScriptedModel, StepFlowRunner, Toolbox, ToolboxOptions, load_agent
 from stepflow.boundary.settings import Refused
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolResult, ToolUse
@@ -24,9 +24,11 @@ from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, Parameter
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
 from stepflow.domain.run import RunFacts
-from stepflow.domain.words import Dialect, Outcome
+from stepflow.domain.words import Dialect, Isolation, Outcome
 from stepflow.errors import BoundaryError, ModelError
+from stepflow.run.scenarios import parse_scenario
 from tests.build import issue_agent, make_agent, make_step, make_validator
+from tests.checkout import facts_of, git
 from tests.fakes import LoadedSchemas, PlayedModel, RecordingTools, StillClock, TableCommands, answers, calls
 
 pytestmark = pytest.mark.whole
@@ -180,26 +182,131 @@ def test_an_error_of_a_part_is_a_result_with_its_outcome(error: Exception, outco
     assert (report.outcome, report.reason) == (outcome, reason)
 
 
-def test_without_parts_of_the_caller_tools_and_validators_run_in_a_toolbox(tmp_path: Path) -> None:
-    from stepflow import ScriptedModel
-    from stepflow.run.scenarios import parse_scenario
+_WORDS = ("next", "handoff", "closing")
+COMMIT = "git add --all && git -c user.name=A -c user.email=a@example.invalid commit --quiet --message Work"
 
-    turns = [{"tools": [{"bash": {"command": "echo 1 > made.txt"}}]}, *[{"output": _answer(w)} for w in _WORDS]]
-    model = ScriptedModel(parse_scenario(json.dumps({"turns": turns})))
-    agent = issue_agent(make_validator("made", "test -s made.txt"))
-    result = StepFlowRunner(agent, model=model).run(cwd=tmp_path)
+
+def scripted(*commands: str, words: Iterable[str] = _WORDS) -> ScriptedModel:
+    """A model that runs these commands in its first step, and then answers with these words."""
+    turns = [{"tools": [{"bash": {"command": command}}]} for command in commands]
+    answers = [{"output": {"next_action": {"action": word}}} for word in words]
+    return ScriptedModel(parse_scenario(json.dumps({"turns": [*turns, *answers]})))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit on the branch `trunk`, and a file that git ignores."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    git("init", "--quiet", "--initial-branch=trunk", cwd=root)
+    for name, text in {"hello.txt": "hello\n", ".gitignore": "cache\n", "cache": "warm\n"}.items():
+        (root / name).write_text(text)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--message", "Begin", cwd=root)
+    return root
+
+
+def tip(repository: Path, name: str = "HEAD") -> str:
+    return git("log", "-1", "--format=%s", name, cwd=repository).strip()
+
+
+def test_tools_and_validators_run_in_a_copy_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("1\n")
+    before = facts_of(tmp_path)
+    agent = issue_agent(make_validator("made", "cmp given.txt made.txt"))
+    result = StepFlowRunner(agent, model=scripted("cp given.txt made.txt")).run(cwd=tmp_path)
     assert result.success, result.reason
-    assert (tmp_path / "made.txt").read_text() == "1\n"
     assert result.report.isolation != {}
     assert result.report.canaries["a tool's environment"] == "kept"
     assert [run.passed for run in result.report.validators] == [True]
+    assert facts_of(tmp_path) == before
 
 
-_WORDS = ("next", "handoff", "closing")
+def test_the_commits_of_a_complete_run_are_on_the_branch_that_is_checked_out(repository: Path) -> None:
+    agent = issue_agent(make_validator("made", "test -s made.txt && test -s cache"))
+    result = StepFlowRunner(agent, model=scripted("echo 1 > made.txt", COMMIT)).run(cwd=repository)
+    assert result.success, result.reason
+    assert (tip(repository, "trunk"), git("symbolic-ref", "--short", "HEAD", cwd=repository).strip()) == (
+        "Work",
+        "trunk",
+    )
+    assert (repository / "made.txt").read_text() == "1\n"
+    assert git("status", "--porcelain", cwd=repository) == ""
+    assert result.report.validated
 
 
-def _answer(word: str) -> dict:
-    return {"next_action": {"action": word}}
+@pytest.mark.parametrize(
+    ("obstacle", "words", "outcome"),
+    [
+        ("a file in the way", _WORDS, Outcome.COMPLETED),
+        ("a detached HEAD", _WORDS, Outcome.COMPLETED),
+        ("another outcome", ("abort",), Outcome.ABORTED),
+    ],
+)
+def test_commits_that_cannot_move_the_branch_are_on_one_of_their_own(
+    repository: Path, obstacle: str, words: Iterable[str], outcome: Outcome
+) -> None:
+    if obstacle == "a file in the way":
+        (repository / "hello.txt").write_text("mine\n")
+    if obstacle == "a detached HEAD":
+        git("checkout", "--quiet", "--detach", cwd=repository)
+    messages: list[str] = []
+    runner = StepFlowRunner(
+        issue_agent(make_validator("made", "true")),
+        model=scripted("echo 1 > hello.txt", COMMIT, words=words),
+        log=lambda entry: messages.append(entry.message),
+    )
+    result = runner.run({"issue": 7}, cwd=repository)
+    assert result.report.outcome is outcome, result.reason
+    assert (tip(repository), tip(repository, "stepflow/demo/issue-7")) == ("Begin", "Work")
+    assert "[Work] the commits of this run are on the branch stepflow/demo/issue-7" in messages
+
+
+def test_a_repository_that_nothing_can_come_back_to_is_refused_before_the_model_is_asked(tmp_path: Path) -> None:
+    git("init", "--quiet", cwd=tmp_path)
+    runner, model = play(tools=None, commands=None)
+    result = runner.run(cwd=tmp_path)
+    assert (result.report.outcome, model.requests) == (Outcome.MISCONFIGURED, [])
+    assert "it has no commit to begin at" in result.reason
+
+
+def test_commits_with_a_secret_of_this_process_are_neither_brought_back_nor_planned(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://ann:correct-horse-battery@proxy.example:8080")
+    boundary = Comments()
+    model = scripted("echo correct-horse-battery > made.txt", COMMIT)
+    result = StepFlowRunner(issue_agent(make_validator("made", "true")), model=model, boundary=boundary).run(
+        cwd=repository
+    )
+    assert result.report.outcome is Outcome.REFUSED
+    assert "A commit holds a secret of this run" in result.reason
+    assert (tip(repository), boundary.planned) == ("Begin", [])
+
+
+def test_what_works_beside_a_part_of_the_caller_works_in_the_folder_itself(repository: Path) -> None:
+    class OwnTools(RecordingTools):
+        def run_tool(self, use: ToolUse) -> ToolResult:
+            (repository / "made.txt").write_text("1\n")
+            return super().run_tool(use)
+
+    agent, owner = issue_agent(make_validator("made", "test -s made.txt")), repository.stat().st_uid
+    replies = [calls("bash", command="make"), *REPLIES]
+    runner, _ = play(agent, replies, tools=OwnTools(), commands=None)
+    result = runner.run(cwd=repository)
+    assert result.success, result.reason
+    assert result.report.canaries["a tool's environment"] == "kept"
+    assert {path.stat().st_uid for path in repository.rglob("*")} == {owner}
+
+
+def test_a_toolbox_of_the_caller_works_in_its_folder(tmp_path: Path) -> None:
+    agent = issue_agent(make_validator("made", "test -s made.txt"))
+    options = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
+    with Toolbox.start(tmp_path, options=options) as toolbox:
+        model = scripted("echo 1 > made.txt")
+        result = StepFlowRunner(agent, model=model, tools=toolbox, commands=toolbox).run(cwd=tmp_path)
+    assert result.success, result.reason
+    assert (tmp_path / "made.txt").read_text() == "1\n"
 
 
 class TimedTools(RecordingTools):
@@ -232,13 +339,21 @@ from stepflow import ScriptedModel, StepFlowRunner
 from stepflow.run.scenarios import parse_scenario
 from tests.build import issue_agent, make_validator
 
+seconds = f"60.{os.getpid()}"
+
+def is_asleep(process):
+    try:
+        return f"sleep\\0{seconds}\\0" in (process / "cmdline").read_text()
+    except OSError:
+        return False
+
 def wait_and_strike():
-    while not Path("begun").exists():
+    while not any(map(is_asleep, Path("/proc").glob("[0-9]*"))):
         pass
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=wait_and_strike, daemon=True).start()
-scenario = '{"turns": [{"tools": [{"bash": {"command": "touch begun; sleep 60"}}]}, {"output": {}}]}'
+scenario = '{"turns": [{"tools": [{"bash": {"command": "sleep %s"}}]}, {"output": {}}]}' % seconds
 model = ScriptedModel(parse_scenario(scenario))
 before = signal.getsignal(signal.SIGINT)
 result = StepFlowRunner(issue_agent(make_validator("made", "true")), model=model).run()
@@ -292,6 +407,19 @@ def test_the_boundary_is_called_once_after_green_validators() -> None:
     assert result.success
     assert [effect.body for effect in boundary.posted if isinstance(effect, PostComment)] == ["Done.", "And thank you."]
     assert [(one.kind, one.status) for one in result.report.effects] == [("post_comment", "applied")]
+
+
+def test_the_boundary_finds_the_commits_in_the_folder(repository: Path) -> None:
+    class Pushing(Comments):
+        def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
+            tips.append((facts.root, tip(Path(facts.root))))
+            return super().plan(agent, facts, result)
+
+    tips: list[tuple[str, str]] = []
+    model = scripted("echo 1 > made.txt", COMMIT)
+    runner = StepFlowRunner(issue_agent(make_validator("made", "true")), model=model, boundary=Pushing())
+    assert runner.run(cwd=repository).success
+    assert tips == [(str(repository), "Work")]
 
 
 def test_the_boundary_is_not_called_when_the_flow_did_not_complete() -> None:
