@@ -126,7 +126,8 @@ def test_a_check_meets_the_commit_of_a_history_that_others_cannot_read(work, che
     assert begun.says("git ls-files new.py") == ["new.py"]
 
 
-def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work) -> None:
+@pytest.mark.parametrize("is_looked_at_before", [False, True])
+def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work, is_looked_at_before: bool) -> None:
     """Git hashes no tree that it reads, and looks at the repository's own objects before it looks at borrowed ones."""
     begun = work()
     begun.tools(
@@ -138,6 +139,8 @@ def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work) -
         "echo fixed > lib/code.py\n" + COMMIT.replace("-A", "new.py")
     )
     assert begun.tools("git show HEAD:lib/code.py") == "fixed\n", "else this shows nothing"
+    if is_looked_at_before:
+        assert begun.box.toolbox.tree().uncommitted == (), "else this shows nothing"
     closing = begun.close()
     assert closing.changed == ("lib/code.py",)
     assert begun.says("git show HEAD:lib/code.py; git status --porcelain") == ["broken", " M lib/code.py"]

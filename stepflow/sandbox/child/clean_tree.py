@@ -140,22 +140,24 @@ class TreeWatch:
     def __init__(self, children: ChildProcesses, repository: Repository, fingerprint: dict[str, str]) -> None:
         self._children, self._repository, self._fingerprint = children, repository, fingerprint
         self._start: Start | None = None
-        #: By work trees, a commit and an index of it that knows the files' times: the newest, and the start's of
-        #: submodules. Between two looks they are in this process alone.
-        self._indexes: dict[str, tuple[str, bytes]] = {}
-        self._first: dict[str, tuple[str, bytes]] = {}
+        #: What is known of a commit, by work trees: the newest, and the start's. Between two looks it is in this
+        #: process alone. Nothing is learned from objects that tools may have written.
+        self._newest: dict[str, Known] = {}
+        self._first: dict[str, Known] = {}
+        self._learns = False
 
     def begin(self) -> None:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         top = self._repository.top
         start = self._start = read_start(self._children, top, self.head())
-        with self._git_of(self._repository, start.commit, start) as own:
-            found = _Ignores(own, start.excludes).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
+        self._learns = True
+        with self._git_of(self._repository, start.commit, start) as (own, known):
+            found = _Ignores(own, start.excludes, known).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
             ignores = {path: _rules(os.path.join(top, path)) for path in found}
-            start = replace(start, ignores=ignores, most_files=_read_entries(own).count + MOST_CHANGED)
+            start = replace(start, ignores=ignores, most_files=known.files + MOST_CHANGED)
         self._start = start
         look = self.look()
-        self._first = {folder: known for folder, known in self._indexes.items() if folder != top}
+        self._first, self._learns = dict(self._newest), False
         excused: dict[str, str] = {}
         if look.differences:
             shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
@@ -174,14 +176,13 @@ class TreeWatch:
         start = self._start or self._begun()
         head = self.head()
         against = commit or head
-        with self._git_of(objects or self._repository, against, start) as own:
-            tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
-            new_ignores, others = _untracked(own, start)
-            tracked = tuple(self._changed(own, start, writes_anew=writes_anew))
+        with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
+            new_ignores, others = _untracked(own, start, known)
+            tracked = tuple(self._changed(own, start, known, writes_anew=writes_anew))
         return Look(
             head=head,
             commit=against,
-            tree=tree,
+            tree=known.tree,
             tracked=tracked,
             untracked=tuple(self._not_excused((self._difference(_UNTRACKED, path) for path in others), start)),
             new_ignores=tuple(new_ignores),
@@ -193,24 +194,30 @@ class TreeWatch:
         return self._start
 
     @contextmanager
-    def _git_of(self, repository: Repository, commit: str, start: Start) -> Iterator[EngineGit]:
-        """Git that compares files with this commit, byte for byte. An index of an earlier look lets only files be read
-        again that were touched since."""
+    def _git_of(
+        self, repository: Repository, commit: str, start: Start, *, learns: bool = False
+    ) -> Iterator[tuple[EngineGit, Known]]:
+        """Git that compares files with this commit, byte for byte, and what is known of the commit."""
         top = repository.top
         with engine_git(self._children, repository, commit, settings=start.settings, attributes=_BYTE_FOR_BYTE) as own:
-            known = dict(filter(None, (self._first.get(top), self._indexes.get(top)))).get(commit)
+            known = next(
+                (one for one in (self._newest.get(top), self._first.get(top)) if one and one.commit == commit), None
+            )
             if known:
-                own.write("index", known)
+                own.write("index", known.index)
             else:
                 if start.most_files is not None:
                     own.count_files("HEAD", start.most_files)
                 own.ask("read-tree", "HEAD")
             own.refresh_index()
-            self._indexes[top] = commit, own.read("index")
-            yield own
+            index = own.read("index")
+            known = replace(known, index=index) if known else _read_commit(own, commit, index)
+            if learns or self._learns:
+                self._newest[top] = known
+            yield own, known
 
     def _changed(
-        self, own: EngineGit, start: Start, within: str = "", *, writes_anew: bool = False
+        self, own: EngineGit, start: Start, known: Known, within: str = "", *, writes_anew: bool = False
     ) -> Iterator[Difference]:
         """What of the files that git tracks is not as the commit says, in submodules too."""
         raw = [self._difference(state, f"{within}{path}") for state, path in _differing(own)]
@@ -223,20 +230,21 @@ class TreeWatch:
             touched = _touched(own, start.commit) - {one.path for one in raw}
             _write_anew(own, [*touched, *(path for path, is_same in fine.items() if not is_same)], start.attributes)
         yield from (one for one in differing if one.path.removeprefix(within) not in fine)
-        for path, commit in _read_entries(own).submodules.items():
+        for path, commit in known.submodules.items():
             yield from self._not_excused(self._changed_in(f"{within}{path}", commit, start), start)
 
     def _changed_in(self, submodule: str, commit: str, start: Start) -> Iterable[Difference]:
         """The same of a submodule, from the start's index where it has one; nothing where it is not checked out."""
         top = os.path.join(self._repository.top, submodule)
-        repository = replace(self._repository, top=top) if self._first.get(top, ("",))[0] == commit else None
+        first = self._first.get(top)
+        repository = replace(self._repository, top=top) if first and first.commit == commit else None
         if os.path.lexists(os.path.join(top, ".git")):
             repository = Repository.locate(top)
         if repository is None:
             return ()
         try:
-            with self._git_of(repository, commit, start) as own:
-                return tuple(self._changed(own, start, f"{submodule}/"))
+            with self._git_of(repository, commit, start) as (own, known):
+                return tuple(self._changed(own, start, known, f"{submodule}/"))
         except Refusal:
             # It does not even have the commit.
             return (self._difference(_CHANGED, submodule),)
@@ -250,14 +258,20 @@ class TreeWatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entries:
-    """What an index holds: how many paths, and the submodules with their commits."""
+class Known:
+    """A commit: its tree, how many files it has, its ignore files by their objects, and the commits of its submodules;
+    and an index of it by which only files are read again that were touched since."""
 
-    count: int
+    commit: str
+    tree: str
+    files: int
+    ignores: Mapping[str, str]
     submodules: Mapping[str, str]
+    index: bytes
 
 
-def _read_entries(own: EngineGit) -> Entries:
+def _read_commit(own: EngineGit, commit: str, index: bytes) -> Known:
+    ignores: dict[str, str] = {}
     submodules: dict[str, str] = {}
     count, rest = 0, b""
 
@@ -266,11 +280,15 @@ def _read_entries(own: EngineGit) -> Entries:
         count += data.count(b"\0")
         *records, rest = (rest + data).split(b"\0")
         for facts, _, path in (record.decode("utf-8", "replace").partition("\t") for record in records):
-            if facts.startswith(_SUBMODULE_MODE):
-                submodules[path] = facts.split(" ")[1]
+            mode, name = facts.split(" ")[:2]
+            if mode == _SUBMODULE_MODE:
+                submodules[path] = name
+            elif mode in _FILE_MODES and os.path.basename(path) == _IGNORES:
+                ignores[path] = name
 
     own.stream("ls-files", "--stage", "-z", sink=feed)
-    return Entries(count=count, submodules=submodules)
+    tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
+    return Known(commit=commit, tree=tree, files=count, ignores=ignores, submodules=submodules, index=index)
 
 
 def lines(differences: Iterable[Difference]) -> list[str]:
@@ -294,6 +312,8 @@ def _touched(own: EngineGit, since: str) -> set[str]:
 
 def _write_anew(own: EngineGit, paths: Sequence[str], attributes: bytes) -> None:
     """Write these files as a clone has them, by the attributes of the commit and those given."""
+    if not paths:
+        return
     own.write("info/attributes", attributes)
     # An index that knows no file's times lets no file be skipped, and a folder without files has no attributes.
     own.ask("read-tree", "HEAD")
@@ -342,13 +362,11 @@ class _Ignores:
     """Ignore files in the index, under a name that no file has, which git reads there: those of the commit, and others
     that are added."""
 
-    def __init__(self, own: EngineGit, excludes: bytes) -> None:
+    def __init__(self, own: EngineGit, excludes: bytes, known: Known) -> None:
         self._own, self._name = own, f".{secrets.token_hex(16)}"
         excluded = f"--exclude-from={own.write('excludes', excludes)}"
         self._words = ("ls-files", "--others", "-z", f"--exclude-per-directory={self._name}", excluded)
-        records = (record.partition("\t") for record in own.ask("ls-files", "--stage", "-z", "--", _EVERY_IGNORES))
-        self.committed = {path: facts.split(" ")[1] for facts, _, path in records if facts.startswith(_FILE_MODES)}
-        self._put(self.committed)
+        self._put(known.ignores)
 
     def add(self, files: Mapping[str, bytes]) -> bool:
         """Let these count as well; says whether there are any."""
@@ -373,17 +391,18 @@ class _Ignores:
         self._own.ask("update-index", "-z", "--skip-worktree", "--stdin", stdin=_joined(named))
 
 
-def _untracked(own: EngineGit, start: Start) -> tuple[list[str], list[str]]:
+def _untracked(own: EngineGit, start: Start, known: Known) -> tuple[list[str], list[str]]:
     """New ignore files of folders in which the commit has nothing, which tools write for their caches; what is
     untracked by them, those of the start, and the commit's."""
-    rules = _Ignores(own, start.excludes)
+    rules = _Ignores(own, start.excludes, known)
     others = rules.untracked()
     new_folders = _folders(others)
     beside = {path: data for path, data in start.ignores.items() if not path.startswith(new_folders)}
-    if rules.add({path: data for path, data in beside.items() if path not in rules.committed}):
+    if rules.add({path: data for path, data in beside.items() if path not in known.ignores}):
         others = rules.untracked()
         new_folders = _folders(others)
-    nested = [path for path in rules.untracked(_NESTED_IGNORES, whole_folders=False) if path.startswith(new_folders)]
+    found = rules.untracked(_NESTED_IGNORES, whole_folders=False) if new_folders else ()
+    nested = [path for path in found if path.startswith(new_folders)]
     files = {path: _rules(os.path.join(own.top, path)) for path in nested[:_MOST_NESTED]}
     if rules.add(files):
         folders = {folder for folder in new_folders for path in files if path.startswith(folder)}
