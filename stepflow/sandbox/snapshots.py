@@ -117,6 +117,16 @@ _STATE = TypeAdapter(_State)
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What is there now, and how many files are not as in the snapshot before, None where git is to count them."""
+
+    tree: str
+    state: _State
+    left_out: Mapping[bytes, str]
+    changed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TakenSnapshot:
     """`name` is the commit; so many `files` differ from the snapshot before. `texts` are what people have named."""
 
@@ -142,7 +152,8 @@ class SnapshotRepository:
         self._theirs = Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})
         #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
         self._staged: tuple[str, bytes, str] | None = None
-        #: The last snapshot's tree and state.
+        #: The last snapshot's name, and its tree and state.
+        self._name = ""
         self._taken: tuple[str, _State] | None = None
 
     def take(self, last: str, *, anew: bool, limit: int) -> TakenSnapshot | None:
@@ -153,27 +164,23 @@ class SnapshotRepository:
         if not self._is_open:
             self._open(last)
         self._is_open = False
-        branch, commit = self._head() if self._has_repository else ("", "")
-        staged, forced = self._look_at_index(commit) if self._has_repository else ("", [])
-        left_out, files = self._take_in(forced, limit)
-        tree = self._taken[0] if self._taken and not files else self._line("write-tree", "--missing-ok")
-        named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
-        state = _State(branch=branch, commit=commit, staged=staged, left_out=named)
-        name = ""
-        if anew or not last or (tree, state) != self._taken:
-            parents = [commit] if commit else []
-            parents += [self._line("commit-tree", staged, stdin=b"What was staged\n")] if staged else []
-            parents += [last] if last else []
-            words = [word for parent in parents for word in ("-p", parent)]
-            name = self._line("commit-tree", tree, *words, stdin=json.dumps(asdict(state)).encode())
-        self._is_open, self._taken = True, (tree, state)
-        if not name:
+        seen = self._look(limit)
+        is_same = (seen.tree, seen.state) == self._taken
+        self._is_open, self._taken = True, (seen.tree, seen.state)
+        if last and is_same and not anew:
             return None
-        if anew or forced or left_out:
+        commit, staged = seen.state.commit, seen.state.staged
+        parents = [commit] if commit else []
+        parents += [self._line("commit-tree", staged, stdin=b"What was staged\n")] if staged else []
+        parents += [last] if last else []
+        words = [word for parent in parents for word in ("-p", parent)]
+        name = self._name = self._line("commit-tree", seen.tree, *words, stdin=json.dumps(asdict(seen.state)).encode())
+        files = seen.changed
+        if anew or files is None:
             before = last or self._base or _EMPTY_TREES[self._format]
             files = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, name).count(b"\0")
-        texts = b"\0".join((os.fsencode(branch), *left_out))
-        return TakenSnapshot(name=name, files=files, left_out=left_out, texts=texts)
+        texts = b"\0".join((os.fsencode(seen.state.branch), *seen.left_out))
+        return TakenSnapshot(name=name, files=files, left_out=seen.left_out, texts=texts)
 
     def pack(self, name: str, last: str, sink: Callable[[bytes], object], *, limit: int) -> None:
         """Give the pack of what the snapshot has beyond the base and the last one. Raises `StepflowError`."""
@@ -204,9 +211,15 @@ class SnapshotRepository:
         left out. What can be refused is refused before anything is changed. Raises `StepflowError`."""
         self._toolbox.end_step()
         self._programs.begin(_RESTORE_SECONDS)
-        if not self._is_open:
+        self._refuse_to_wait()
+        was_open, self._is_open = self._is_open, False
+        if not was_open:
             self._open("")
-        self._is_open = False
+        elif self._name == name:
+            seen = self._look(SNAPSHOT_LIMIT)
+            if (seen.tree, seen.state) == self._taken:
+                self._is_open = True
+                return seen.left_out
         state = self._read(name)
         # Paths that lead elsewhere are refused by this.
         self._own("read-tree", name, env={"GIT_INDEX_FILE": f"{self._folder}/index.checked"})
@@ -217,9 +230,23 @@ class SnapshotRepository:
         self._restore_files(name, left_out)
         if self._has_repository:
             self._restore_index(state)
-        self._is_open = True
+        self._is_open, self._name = True, name
         self._taken = self._line("rev-parse", f"{name}^{{tree}}"), state
         return left_out
+
+    def _look(self, limit: int) -> _Seen:
+        """Let the private index know what is there, at most so many bytes."""
+        branch, commit = self._head() if self._has_repository else ("", "")
+        staged, forced = self._look_at_index(commit) if self._has_repository else ("", [])
+        left_out, files = self._take_in(forced, limit)
+        tree = self._taken[0] if self._taken and not files else self._line("write-tree", "--missing-ok")
+        named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
+        return _Seen(
+            tree=tree,
+            state=_State(branch=branch, commit=commit, staged=staged, left_out=named),
+            left_out=left_out,
+            changed=None if forced or left_out else files,
+        )
 
     def _open(self, last: str) -> None:
         """Make the repository anew, with everything that was kept so far and an index of the last snapshot, or of the

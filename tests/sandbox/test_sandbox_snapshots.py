@@ -190,7 +190,7 @@ def shown(one: Worked, name: str) -> dict[str, str]:
     return {file.path: file.text for file in SnapshotStore(one.run_folder / "snapshots").diffs(name).step.files}
 
 
-def test_an_unchanged_tree_takes_four_gits_and_a_changed_file_nine(base, open_folder, monkeypatch):
+def test_an_unchanged_tree_takes_four_gits_also_to_be_put_back_and_a_changed_file_nine(base, open_folder, monkeypatch):
     """As bench/README.md says."""
     started: list[str] = []
     run = Toolbox.run_program
@@ -206,9 +206,13 @@ def test_an_unchanged_tree_takes_four_gits_and_a_changed_file_nine(base, open_fo
         for script in ("true", "echo n > n"):
             one.sh(script)
             started.clear()
-            assert one.snapshots.take(step=start, run=start).problem == ""
+            taken = one.snapshots.take(step=start, run=start)
+            assert taken.problem == ""
             counts.append(started.count("git"))
-    assert counts == [4, 9]
+        started.clear()
+        one.snapshots.restore(taken.name)
+        counts.append(started.count("git"))
+    assert counts == [4, 9, 4]
 
 
 @pytest.mark.whole
