@@ -297,6 +297,7 @@ FORGED = {
 }
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name", FORGED)
 def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused_where_it_was_named(
     stopped: Run, name: str
