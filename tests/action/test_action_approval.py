@@ -141,8 +141,9 @@ def nothing(_: World) -> None:
         (nothing, "carol", {"body": f"{ISSUE['body']} And more."}, "", "the issue has been edited"),
         (move_base, "carol", {}, "", "another commit than the one checked out"),
         (change_definition, "carol", {}, "", "another version of the agent"),
+        pytest.param(nothing, "carol", {"number": 8}, "", "it is not about issue #8", marks=pytest.mark.fast),
     ],
-    ids=["wrong digest", "writer", "reader", "edited issue", "moved base", "changed definition"],
+    ids=["wrong digest", "writer", "reader", "edited issue", "moved base", "changed definition", "another issue"],
 )
 def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     world: World,
