@@ -22,7 +22,7 @@ class Checkout:
         self.base = self.commit("Start")
         self.git("push", "--quiet", str(origin), "main")
 
-    def git(self, *args: str, stdin: bytes = b"", check: bool = True, committer: str = "") -> str:
+    def git(self, *args: str, stdin: bytes = b"", check: bool = True, committer: str = "", author: str = "") -> str:
         environment = {
             "PATH": PATH,
             "HOME": str(self.folder.parent),
@@ -30,6 +30,7 @@ class Checkout:
             "GIT_CONFIG_GLOBAL": os.devnull,
             **{f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in MODEL.items()},
             **({"GIT_COMMITTER_EMAIL": committer} if committer else {}),
+            **({"GIT_AUTHOR_EMAIL": author} if author else {}),
         }
         done = subprocess.run(
             ["git", *args], cwd=self.folder, env=environment, input=stdin, capture_output=True, check=False
@@ -52,7 +53,7 @@ class Checkout:
         self.commit("Main")
         self.git("merge", "--quiet", "--no-edit", "side")
 
-    def commit(self, message: str = "Work", *, committer: str = "") -> str:
+    def commit(self, message: str = "Work", *, committer: str = "", author: str = "") -> str:
         self.git("add", "--all")
         self.git(
             "commit",
@@ -64,6 +65,7 @@ class Checkout:
             "-",
             stdin=message.encode(),
             committer=committer,
+            author=author,
         )
         return self.git("rev-parse", "HEAD")
 

@@ -172,30 +172,47 @@ def test_a_branch_that_somebody_else_pushed_to_is_left_alone(push: Pushing, chec
 
 OURS = f"{BOT.id}+{BOT.login}@users.noreply.127.0.0.1"
 TRAILERS = "Stepflow-Agent: {agent}\nStepflow-Run: x\nStepflow-Issue: {issue}"
+OUR_TRAILERS = TRAILERS.format(agent="fixer", issue=7)
 NOT_OURS = {
-    "another committer": ("human@x.org", TRAILERS.format(agent="fixer", issue=7)),
-    "another agent": (OURS, TRAILERS.format(agent="another", issue=7)),
-    "an agent of a longer name": (OURS, TRAILERS.format(agent="fixer-docs", issue=7)),
-    "an agent of a shorter name": (OURS, TRAILERS.format(agent="fix", issue=7)),
-    "another issue": (OURS, TRAILERS.format(agent="fixer", issue=8)),
-    "an issue of a longer number": (OURS, TRAILERS.format(agent="fixer", issue=70)),
-    "no trailers": (OURS, ""),
+    "another committer": (OURS, "human@x.org", OUR_TRAILERS),
+    "another author": ("human@x.org", OURS, OUR_TRAILERS),
+    "another agent": (OURS, OURS, TRAILERS.format(agent="another", issue=7)),
+    "an agent of a longer name": (OURS, OURS, TRAILERS.format(agent="fixer-docs", issue=7)),
+    "an agent of a shorter name": (OURS, OURS, TRAILERS.format(agent="fix", issue=7)),
+    "another issue": (OURS, OURS, TRAILERS.format(agent="fixer", issue=8)),
+    "an issue of a longer number": (OURS, OURS, TRAILERS.format(agent="fixer", issue=70)),
+    "a co-author": (OURS, OURS, f"{OUR_TRAILERS}\nCo-authored-by: eve <eve@example.com>"),
+    "no trailers": (OURS, OURS, ""),
 }
 
 
-@pytest.mark.parametrize(("address", "trailers"), NOT_OURS.values(), ids=NOT_OURS)
+@pytest.mark.fast
+@pytest.mark.parametrize(("author", "committer", "trailers"), NOT_OURS.values(), ids=NOT_OURS)
 def test_a_commit_that_is_not_all_ours_is_never_overwritten(
-    push: Pushing, checkout: Checkout, origin: Path, address: str, trailers: str
+    push: Pushing, checkout: Checkout, origin: Path, author: str, committer: str, trailers: str
 ) -> None:
     """Whoever amends or rebases our commit becomes its committer, also where the message stays."""
     checkout.write("a.txt", "human\n")
-    human = checkout.commit(f"Work\n\n{trailers}".strip(), committer=address)
-    assert checkout.git("log", "-1", "--format=%ce", human) == address
+    human = checkout.commit(f"Work\n\n{trailers}".strip(), author=author, committer=committer)
+    assert checkout.git("log", "-1", "--format=%ae %ce", human) == f"{author} {committer}"
     checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
     checkout.write("a.txt", "ours\n")
     checkout.commit()
     pushed = push()
     assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": pushed.commit}
+
+
+@pytest.mark.fast
+def test_a_commit_that_is_all_ours_is_replaced(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    checkout.write("a.txt", "first\n")
+    first = checkout.commit(f"Work\n\n{OUR_TRAILERS}", author=OURS, committer=OURS)
+    checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
+    checkout.git("reset", "--quiet", "--hard", checkout.base)
+    checkout.write("a.txt", "ours\n")
+    checkout.commit()
+    pushed = push()
+    assert branches(origin) == {"main": checkout.base, BRANCH: pushed.commit}
+    assert pushed.commit != first
 
 
 def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path, push: Pushing) -> None:
@@ -473,6 +490,7 @@ def test_a_rule_of_the_server_is_named(push: Pushing, checkout: Checkout, git_se
     assert TOKEN not in str(caught.value)
 
 
+@pytest.mark.fast
 def test_somebody_who_is_faster_gets_the_branch_and_we_the_next(
     push: Pushing, checkout: Checkout, origin: Path
 ) -> None:

@@ -72,6 +72,16 @@ def test_a_write_whose_answer_was_lost_is_looked_for_before_it_is_written_again(
     assert len(sent) == (1 if after_write else 2)
 
 
+def test_a_write_whose_answer_was_lost_at_the_second_try_is_looked_for_before_the_third(
+    github: GitHubServer, waiting: Waiting
+) -> None:
+    github.fail("POST", "/comments$", 502)
+    github.fail("POST", "/comments$", 0, after_write=True)
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert_written_once(github)
+    assert waiting.clock.slept == [5.0, 10.0]
+
+
 @pytest.mark.parametrize(
     ("headers", "message", "slept"),
     [
