@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
-from stepflow.domain.connection import HostRequests, HostsRequested, direct
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import CanariesTried, Noted
 from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.errors import InputError, IsolationError
@@ -100,7 +100,7 @@ def open_tools(
     cancellation: Cancellation,
     *,
     deadline: Deadline,
-    request: RunRequest | None = None,
+    request: RunRequest,
 ) -> Iterator[Tools]:
     """The toolbox, and in front of it the MCP servers of an agent that has some. `request` has their secrets."""
     if not servers:
@@ -109,7 +109,7 @@ def open_tools(
     from stepflow.mcp.servers import OpenServers  # noqa: PLC0415 - costs time that most agents need not take
     from stepflow.mcp.tools import ToolsWithServers  # noqa: PLC0415
 
-    redact, access = request.redactor if request else str, remote_access(servers, request)
+    access, redact = remote_access(servers, request), request.redactor
     with OpenServers(toolbox.start_server, access, cancellation.waiting, redact=redact) as opened:
         yield ToolsWithServers(
             toolbox,
@@ -120,15 +120,15 @@ def open_tools(
         )
 
 
-def remote_access(servers: tuple[McpServer, ...], request: RunRequest | None) -> RemoteAccess:
+def remote_access(servers: tuple[McpServer, ...], request: RunRequest) -> RemoteAccess:
     """What calls of remote servers need. Raises `InputError` for a secret that is not given."""
     from stepflow.mcp.remote import RemoteAccess  # noqa: PLC0415 - costs time that most agents need not take
 
-    secrets = request.inputs.mcp_secrets if request else {}
+    secrets = request.inputs.mcp_secrets
     check_mcp_secrets(servers, secrets)
     return RemoteAccess(
         secrets={name: value.get_secret_value() for name, value in secrets.items()},
-        connection_to=request.proxy_config.connection_to if request else direct,
+        connection_to=request.proxy_config.connection_to,
     )
 
 

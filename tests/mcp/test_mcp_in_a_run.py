@@ -10,8 +10,11 @@ from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.domain.mcp import mcp_name
 from stepflow.run.clock import Cancellation, Deadline
+from stepflow.run.inputs import read_inputs
+from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import open_tools
 from stepflow.run.snapshots import Snapshotter, SnapshottingTools
+from stepflow.run.trigger import Trigger
 from tests.mcp.steps import script
 
 SLOW = """
@@ -49,7 +52,10 @@ def test_a_call_does_not_outlast_the_deadline_of_its_run(toolbox, monkeypatch) -
     monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
     server = script(SLOW)
     deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0)
-    with open_tools(toolbox, (server,), Cancellation(), deadline=deadline) as tools:
+    folder = toolbox.checkout
+    trigger = Trigger(agent="demo", actor="", actor_is_bot=False)
+    request = RunRequest(run_id="r-1", inputs=read_inputs({}), trigger=trigger, root=folder, folder=folder)
+    with open_tools(toolbox, (server,), Cancellation(), deadline=deadline, request=request) as tools:
         tools.begin_step(tuple(map(server.spec_of, server.tools)))
         result = tools.run_tool(ToolUse(id="t", name=mcp_name("docs", "search"), input={}))
     assert result.is_error
