@@ -270,10 +270,10 @@ class Git:
         environment = {**self._environment(_CONFIG), **(env or {}), "GIT_ALLOW_PROTOCOL": "none"}
         return self._run(args, environment, self._local_seconds, stdin=stdin, memory=memory)
 
-    def run_remote(self, *args: str) -> bytes:
+    def run_remote(self, *args: str, settings: Mapping[str, str] | None = None) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
         proxied = git_connection_settings(self._connection, self._folder / "authorities.pem")
-        config = {**_CONFIG, **proxied, f"http.{self._remote.url}.extraHeader": self._remote.header}
+        config = {**_CONFIG, **(settings or {}), **proxied, f"http.{self._remote.url}.extraHeader": self._remote.header}
         scheme = urlsplit(self._remote.url).scheme
         environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
         return self._run(args, environment, NETWORK_SECONDS)

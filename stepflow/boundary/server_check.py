@@ -36,11 +36,12 @@ class ServerCheck:
     connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
 
-    def check(self, *, commit: str, branch: str, base: str) -> tuple[str, ...]:
+    def check(self, *, commit: str, branch: str, base: str, is_there: bool = False) -> tuple[str, ...]:
         """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where
-        the base is missing, or where the token may not push; an answer that fails otherwise is only a warning."""
+        the base is missing, or where the token may not push; an answer that fails otherwise is only a warning. A branch
+        that `is_there` is one that the run goes on with: then only the token is in question."""
         try:
-            url = follow_move(self.url, self.present_url, lambda url: self._check(url, commit, branch, base))
+            url = follow_move(self.url, self.present_url, lambda url: self._check(url, commit, branch, base, is_there))
         except GitFailed as exc:
             if exc.denied or exc.status == NOT_FOUND:
                 message = f"The run's commits could not be pushed to {self.url} at its end: {exc.message}"
@@ -54,7 +55,7 @@ class ServerCheck:
             )
         return ()
 
-    def _check(self, url: str, commit: str, branch: str, base: str) -> str:
+    def _check(self, url: str, commit: str, branch: str, base: str, is_there: bool) -> str:
         with tempfile.TemporaryDirectory(prefix="stepflow-ask-") as folder:
             git = Git(
                 Path(folder) / "repository.git",
@@ -63,10 +64,14 @@ class ServerCheck:
                 redactor=self.redactor,
                 connection=self.connection,
             )
-            self._ask(git, url, commit, branch, base)
+            if not is_there:
+                self._demand_place(git, url, commit, branch, base)
+            own = git.run("commit-tree", _empty_tree(git), "-m", "probe", env=_IDENTITY).decode().strip()
+            probe = ("push", "--dry-run", "--quiet", "--porcelain", "--no-verify", url, f"+{own}:{HEADS}{branch}")
+            git.run_remote(*probe, settings={"push.negotiate": "false"})
         return url
 
-    def _ask(self, git: Git, url: str, commit: str, branch: str, base: str) -> None:
+    def _demand_place(self, git: Git, url: str, commit: str, branch: str, base: str) -> None:
         tips = _read_tips(git, url, branch, base)
         _demand_room(branch, tips)
         if base and base not in tips:
@@ -76,9 +81,6 @@ class ServerCheck:
             )
         if commit not in tips.values():
             _demand_commit(git, url, commit)
-        own = git.run("commit-tree", _empty_tree(git), "-m", "probe", env=_IDENTITY).decode().strip()
-        probe = ("push", "--dry-run", "--quiet", "--porcelain", "--no-verify", url, f"+{own}:{HEADS}{branch}")
-        git.run_remote("-c", "push.negotiate=false", *probe)
 
 
 def _read_tips(git: Git, url: str, branch: str, base: str) -> dict[str, str]:

@@ -174,9 +174,11 @@ def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] 
 
 
 def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """The server must have the commit where the run begins, room for its branch, and let the token push."""
-    token, commit = request.inputs.github_token, request.base_commit
-    asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes and not request.follow_up
+    """The server must have the commit where the run begins, room for its branch, and let the token push. A follow-up
+    has read its commit and its branch there."""
+    token, follow_up = request.inputs.github_token, request.follow_up
+    commit, branch = (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, _branch(request, agent))
+    asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
         return None
     from stepflow.boundary.server_check import ServerCheck  # noqa: PLC0415 - loads requests, as PyGithub does
@@ -190,7 +192,8 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
         connection=request.proxy_config.connection_to(server),
         present_url=lambda: present_url(request, token.get_secret_value()),
     )
-    return check.check(commit=commit, branch=_branch(request, agent), base=request.base_branch(agent))
+    base = request.base_branch(agent)
+    return check.check(commit=commit, branch=branch, base=base, is_there=follow_up is not None)
 
 
 #: In the order in which they are asked, by the name of the preflight's row.

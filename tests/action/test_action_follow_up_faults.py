@@ -17,7 +17,7 @@ from tests.action.github_troubles import TROUBLES, Trouble, effects, plain
 from tests.checkout import Invocation, git
 from tests.covering import covering
 from tests.servers.messages_api import Reply
-from tests.world import BRANCH, World, answer, open_world
+from tests.world import BRANCH, TOKEN, World, answer, open_world
 
 pytestmark = pytest.mark.whole
 
@@ -174,3 +174,13 @@ def left(world: World) -> Left:
         branches=set(world.branches()),
         work=[plain(line) for line in log.splitlines()],
     )
+
+
+def test_a_token_that_may_not_push_ends_a_follow_up_before_the_model_is_asked(opened: World) -> None:
+    opened.git_server.token, opened.git_server.read_token = "another", TOKEN
+    opened.model.requests.clear()
+    before = opened.branches()
+    done = follow_up(opened, improve())
+    assert (done.outputs["outcome"], opened.model.requests) == ("misconfigured", []), done.log
+    assert "The token may not push: the job needs `contents: write`" in done.outputs["reason"]
+    assert opened.branches() == before

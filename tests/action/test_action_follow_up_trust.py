@@ -20,7 +20,9 @@ LOGIN = {"type": "service_account", "private_key_id": "k1", "private_key": "key-
 
 
 @pytest.mark.parametrize("commits", ["git", "verified"])
-def test_until_the_model_is_through_the_write_token_only_asks_who_it_is(opened: World, commits: str) -> None:
+def test_until_the_model_is_through_the_write_token_only_asks_who_it_is_and_whether_it_may_push(
+    opened: World, commits: str
+) -> None:
     api, git_server = opened.github, opened.git_server
     api.read_token = git_server.read_token = opened.runner.inputs["read-token"] = READ_TOKEN
     api.state.reader = ("reader[bot]", 77)
@@ -38,8 +40,9 @@ def test_until_the_model_is_through_the_write_token_only_asks_who_it_is(opened: 
     assert asked
     assert set(asked) == {"viewer"}
     assert {each.credential for each in before} == {"read", "write"}
-    assert fetched
-    assert all(each.read_only for each in fetched)
+    assert any(each.read_only for each in fetched)
+    assert {each.path.rpartition("?")[2] for each in fetched if not each.read_only} == {"service=git-receive-pack"}
+    assert {each.method for each in fetched if not each.read_only} == {"GET"}
     assert not any(each.read_only for each in git_server.requests[seen[1] :])
     # What wrote is the other token, without exception.
     writes = [each for each in api.requests if each.method != "GET" and not each.path.endswith("/graphql")]

@@ -83,7 +83,7 @@ CASES = [
     (branch_above_the_agent, "`stepflow/fixer`"),
     (branch_below, "`stepflow/fixer/issue-7/x`"),
     (commit_of_a_step, "is not in the repository on the server"),
-    (token_that_reads, "contents: write"),
+    (token_that_reads, "The token may not push: the job needs `contents: write`"),
     (base_that_is_gone, "`dev`"),
     (repository_that_is_not_there, "`github-token` is for this repository"),
     (prefix_that_is_none, "pullRequest.branchPrefix"),
