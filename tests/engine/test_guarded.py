@@ -39,6 +39,7 @@ def test_files_that_are_hidden_from_git_make_a_green_validator_red_and_are_named
     assert verdict.failure.values == {"changed": ["a.py"], "new": ["b.py"]}
     assert verdict.failure.stdout == " M a.py\n?? b.py\n"
     assert "only hidden from git" in verdict.failure.error
+    assert "a file that goes through a git filter has to stay as it was" in verdict.failure.error
     assert "?? b.py" in verdict.failure.error
     assert not ran.passed
     assert ran.warnings == ["files were hidden from git: M a.py, ?? b.py"]

@@ -256,7 +256,7 @@ PUT_BACK = "files this validator depends on were changed; put them back as they 
 HIDDEN = (
     "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
     "configuration, flags in the index, or a .gitignore or .gitattributes that is not committed. Commit "
-    "them or remove them, and take back what hides them"
+    "them or remove them, and take back what hides them; a file that goes through a git filter has to stay as it was"
 )
 
 
