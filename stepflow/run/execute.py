@@ -42,6 +42,7 @@ from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.reports import LogFile, make_folder, remove_reports, write_reports
 from stepflow.run.resume import move_aside
 from stepflow.run.sandbox import (
+    MaskingCommands,
     demand_nothing_in_reach,
     hosts_recorded,
     install,
@@ -222,10 +223,11 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
 def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
     """What the flow may use: the caller's parts before the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
+    masking = MaskingCommands(commands=prepared.commands or commands, redact=run.request.redactor)
     return Ports(
         model=prepared.model,
         tools=TimelyTools(tools=prepared.tools or tools, deadline=deadline, usual=ToolboxOptions.bash_timeout),
-        commands=TimelyCommands(commands=prepared.commands or commands, deadline=deadline),
+        commands=TimelyCommands(commands=masking, deadline=deadline),
         guards=toolbox.guards(validators_of(prepared.agent)) if toolbox and not prepared.commands else NoGuards(),
         schemas=prepared.schemas,
         journal=run.journal,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
@@ -18,7 +18,7 @@ from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.selftest import Outside, try_canaries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from stepflow.domain.checkout import CommandResult
@@ -187,6 +187,20 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
             f"apt-get failed with exit code {result.exit_code}: {said}",
             hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingCommands:
+    """Commands whose output holds no secret: nothing that is cut out of it later holds a part of one."""
+
+    commands: Commands
+    redact: Callable[[str], str]
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one process."""
+        result = self.commands.run_command(request)
+        stdout, stderr, combined = map(self.redact, (result.stdout, result.stderr, result.combined))
+        return replace(result, stdout=stdout, stderr=stderr, combined=combined)
 
 
 def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:

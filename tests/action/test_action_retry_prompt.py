@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.checkout import git
 from tests.servers.messages_api import Reply
-from tests.world import COMMIT, World, answer, bash, label_event
+from tests.world import COMMIT, TOKEN, World, answer, bash, label_event
 
 pytestmark = pytest.mark.whole
 
@@ -83,3 +84,18 @@ def test_the_comment_and_the_summary_of_a_red_end_show_what_failed(tested: World
     for text in (comment, done.summary):
         assert FAILED in text
         assert "assert 'hi again\\n' == 'hello, world\\n'" in text
+
+
+def test_no_part_of_a_secret_is_left_where_a_checks_output_is_cut(tested: World) -> None:
+    """The line is too long to be shown whole, and wherever it is cut, it is cut within the secret."""
+    half = len(TOKEN) // 2
+    printed = f"print(('{TOKEN[:half]}' + '{TOKEN[half:]}') * 2000); raise SystemExit('it failed')"
+    (tested.checkout / "Makefile").write_text(f'test:\n\t@{sys.executable} -c "{printed}"\n')
+    git("commit", "--quiet", "--all", "--message", "Print it", cwd=tested.checkout)
+    git("push", "--quiet", str(tested.served), "main", cwd=tested.checkout)
+    done = start(tested, fix("hi", "ho", "hello, world"))
+    assert done.outputs["outcome"] == "validation_failed", done.log
+    written = (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text()
+    for text in (written, done.log.partition("Agent builtin/fix")[2], done.summary, *tested.comments()):
+        assert not [part for part in (TOKEN[:half], TOKEN[-half:]) if part in text]
+    assert "it failed" in written

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stepflow.sandbox.child.commands import Interleaved
+
 
 def test_a_command_gives_its_output_and_exit_code(box):
     result = box.bash("echo out; echo err >&2")
@@ -116,6 +118,23 @@ def test_long_output_is_cut_between_lines(box):
     *shown, left_out = sorted(result.text.splitlines(), key=lambda line: "left out" in line)
     assert re.fullmatch(r"\[… \d+ bytes left out here …\]", left_out)
     assert [line for line in shown if not re.fullmatch(r"number \d+ ends here", line)] == []
+
+
+@pytest.mark.parametrize("between", [" ", '","'])
+def test_a_line_that_is_too_long_is_cut_between_its_words(box, between):
+    result = box.bash(f"seq --format='number-%.0f-ends-here' 1 20000 | tr '\\n' '#' | sed 's/#/{between}/g'")
+    begin, left_out, end = result.text.split("\n")
+    assert re.fullmatch(r"\[… \d+ bytes left out here …\]", left_out)
+    words = [word for part in (begin, end) for word in re.split(r'[ ",]+', part) if word]
+    assert [word for word in words if not re.fullmatch(r"number-\d+-ends-here", word)] == []
+
+
+def test_a_long_line_that_names_a_failure_is_cut_between_its_words():
+    lines = Interleaved(1000)
+    words, filler = b"one-long-word " * 100, b"filler\n" * 200
+    lines.feed("stdout", filler + words + b"error " + words + b"\n" + filler)
+    shown = re.sub(r"\[… .*\]", "", lines.text()).split()
+    assert set(shown) == {"filler", "one-long-word", "error"}
 
 
 def test_a_line_that_is_too_long_is_cut_itself(box):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MARKER_BYTES = 128
 #: Bytes of a line that is kept whole or not at all.
 _LONG_LINE = 4096
+#: Between two lines, two words, and two names or values; the characters of keys and tokens are none of them.
+_BREAKS = (re.compile(rb"\n"), re.compile(rb"\s"), re.compile(rb"[^\w.~+/=%\x80-\xff-]"))
 STREAM_LIMIT = 1024 * 1024
 _DRAIN_SECONDS = 2.0
 OUTPUT_LIMIT = 100 * 1024
@@ -37,8 +39,8 @@ _WANTED_PIPE = 1024 * 1024
 
 
 class HeadTail:
-    """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, so that no
-    half of a secret stays, unless a line is too long for that."""
+    """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, or where a
+    line is too long for that, between words, so that no half of a secret stays."""
 
     def __init__(self, limit: int) -> None:
         self.half = max((limit - _MARKER_BYTES) // 2, 1)
@@ -61,11 +63,10 @@ class HeadTail:
         start, end = len(self._head), max(self._total - self.half, len(self._head))
         if start == end:
             return range(start, end)
-        head_end, tail_begin = self._head.rfind(b"\n") + 1, self._tail.find(b"\n", -self.half) + 1
         # Of the tail, `half` bytes are the newest that there are.
-        skipped = tail_begin - max(len(self._tail) - self.half, 0)
-        start = head_end if start - head_end < _LONG_LINE and head_end else start
-        return range(start, end + skipped if 0 < skipped < min(self.half, _LONG_LINE) else end)
+        newest = max(len(self._tail) - self.half, 0)
+        near = min(self.half, _LONG_LINE) - 1
+        return range(start - _after_last_break(self._head[-near:]), end + _to_break(self._tail[newest : newest + near]))
 
     @property
     def left_out(self) -> int:
@@ -81,6 +82,17 @@ class HeadTail:
         line_break = "" if head.endswith(b"\n") else "\n"
         mark = f"{line_break}[… {len(dropped)} bytes left out here …]\n"
         return f"{_decode(head)}{mark}{_decode(between)}{_decode(tail)}"
+
+
+def _to_break(data: bytes | bytearray) -> int:
+    """How many bytes stand before the first place between two lines, or else two words; 0 where there is none."""
+    found = (pattern.search(data) for pattern in _BREAKS)
+    return next((match.end() for match in found if match), 0)
+
+
+def _after_last_break(data: bytes | bytearray) -> int:
+    """How many stand behind the last such place."""
+    return max(_to_break(data[::-1]) - 1, 0)
 
 
 class Interleaved:
@@ -118,7 +130,12 @@ class Interleaved:
             begin = data.rfind(b"\n", 0, match.start()) + 1
             start = data.find(b"\n", match.end()) + 1 or len(data)
             if self._position + start > self._ends.half:
-                line = data[max(begin, match.start() - _FAILURE_LINE) : min(start, match.end() + _FAILURE_LINE)]
+                before, after = data[begin : match.start()], data[match.end() : start]
+                if len(before) > _FAILURE_LINE:
+                    before = before[-_FAILURE_LINE:][_to_break(before[-_FAILURE_LINE:]) :]
+                if len(after) > _FAILURE_LINE:
+                    after = after[: _FAILURE_LINE - _after_last_break(after[:_FAILURE_LINE])]
+                line = before + match[0] + after
                 self._failures.append((self._position + begin, line.rstrip(b"\n") + b"\n"))
                 self._failure_bytes += len(line)
         self._ends.feed(data)
