@@ -507,6 +507,24 @@ def test_somebody_who_is_faster_gets_the_branch_and_we_the_next(
     assert branches(origin)[BRANCH] == checkout.base
 
 
+@pytest.mark.fast
+def test_what_a_person_pushes_between_our_look_and_our_push_stays(
+    push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer
+) -> None:
+    checkout.write("a.txt", "first\n")
+    checkout.commit()
+    push()
+    checkout.write("human.txt", "human\n")
+    human = checkout.commit("Review by a human")
+    checkout.git("reset", "--quiet", "--hard", checkout.base)
+    checkout.write("a.txt", "second\n")
+    checkout.commit()
+    theirs = f"{human}:refs/heads/{BRANCH}"
+    git_server.before_push = lambda: checkout.git("push", "--quiet", "--force", str(origin), theirs)
+    second = push(run_id="run-2")
+    assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": second.commit}
+
+
 @pytest.mark.parametrize("url", ["file:///tmp/x", "http://example.com/o/r.git", "ssh://git@x/o/r", "https://u:p@x/o/r"])
 def test_commits_go_nowhere_but_over_https(push: Pushing, checkout: Checkout, url: str) -> None:
     checkout.commit()

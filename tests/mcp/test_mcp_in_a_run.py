@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+
+import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
@@ -47,11 +49,15 @@ class StoppedClock:
         self.time += seconds
 
 
-def test_a_call_does_not_outlast_the_deadline_of_its_run(toolbox, monkeypatch) -> None:
+@pytest.mark.parametrize(("seconds_left", "bash_timeout"), [(0.0, 120.0), (1000.0, 1.0)])
+def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
+    toolbox, monkeypatch, seconds_left: float, bash_timeout: float
+) -> None:
     """It has what is left with the grace behind it, a second here, and the server answers after five."""
     monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
+    monkeypatch.setattr(toolbox, "options", replace(toolbox.options, bash_timeout=bash_timeout))
     server = script(SLOW)
-    deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0)
+    deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0 + seconds_left)
     folder = toolbox.checkout
     trigger = Trigger(agent="demo", actor="", actor_is_bot=False)
     request = RunRequest(run_id="r-1", inputs=read_inputs({}), trigger=trigger, root=folder, folder=folder)

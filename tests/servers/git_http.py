@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -74,6 +75,8 @@ class GitServer(LoopbackServer):
         self.attachments: dict[str, Attachment] = {}
         self.asked: list[str] = []
         self.leaked: list[str] = []
+        #: What happens between a client's last look and its next push.
+        self.before_push: Callable[[], object] | None = None
         server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         server.git = self  # type: ignore[attr-defined]
         super().__init__(server)
@@ -130,6 +133,9 @@ class _Handler(Handler):
         if read_only and "git-receive-pack" in self.path:
             self._answer(403, [], b"Permission denied\n")
             return
+        if parts.query == "service=git-receive-pack" and (happens := self._git.before_push):
+            self._git.before_push = None
+            happens()
         fault = next((fault for fault in self._git.faults if fault.fits(self.command, self.path)), None)
         if fault and fault.skip:
             fault.skip, fault = fault.skip - 1, None
