@@ -33,7 +33,7 @@ from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import bring_back, open_workspace
-from stepflow.sandbox.workspace import GIT, given_back, temporary_folder
+from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -190,11 +190,14 @@ class StepFlowRunner:
         folder alone, so what works beside them works there too."""
         with ExitStack() as places:
             request = replace(request, folder=places.enter_context(temporary_folder(request.root)))
+            # A program may be the first process of its container, and have many runs.
+            places.callback(remove_folder, request.folder)
             if self.tools is None and self.commands is None:
                 request = replace(request, in_place=os.path.lexists(request.root / GIT))
                 if request.in_place:
                     check_readiness(request, self.definition)
                 workspace = places.enter_context(open_workspace(request))
+                places.callback(remove_folder, workspace.request.root.parent)
                 yield workspace.request, workspace
             else:
                 if self.tools is None or self.commands is None:

@@ -368,6 +368,39 @@ def test_ctrl_c_ends_the_run_and_is_the_programs_own_again_afterwards(tmp_path: 
     assert done.stdout == "cancelled Flow loop: the run received SIGINT True\n", done.stderr
 
 
+FIRST_PROCESS = (
+    "unshare",
+    *(() if os.geteuid() == 0 else ("--user", "--map-current-user")),
+    "--pid",
+    "--fork",
+    "--mount-proc",
+)
+ALONE = """
+import os, sys, tempfile
+from stepflow import StepFlowRunner
+from tests.build import issue_agent, make_validator
+from tests.run.test_run_python_api import scripted
+
+result = StepFlowRunner(issue_agent(make_validator("made", "true")), model=scripted("true")).run(cwd=sys.argv[1])
+print(os.getpid(), result.success, os.listdir(tempfile.gettempdir()))
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode != 0,
+    reason="this machine gives no namespace of processes",
+)
+def test_the_first_process_of_a_container_leaves_no_copy_of_the_folder_behind(tmp_path: Path) -> None:
+    """It may be a service with many runs."""
+    place, folder = tmp_path / "temporary", tmp_path / "folder"
+    for each in (place, folder):
+        each.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1]), "TMPDIR": str(place)}
+    words = [*FIRST_PROCESS, sys.executable, "-c", ALONE, str(folder)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "1 True []\n", done.stderr
+
+
 def test_a_run_in_another_thread_leaves_signals_alone() -> None:
     results = []
     thread = threading.Thread(target=lambda: results.append(play()[0].run()))
