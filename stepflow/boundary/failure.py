@@ -117,8 +117,8 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
             except BoundaryError as exc:
                 work_note = f"The unfinished work could not be kept on a branch: {exc}"
         detail = work_note
-        own = effects.own_comment()
         if comments:
+            own = effects.own_comment()
             is_ours = own is not None and own.marker.run == marker_word(run.run_id)
             adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
             text = run.text_below if is_ours and adds and run.text_below else run.text

@@ -139,6 +139,16 @@ def test_unfinished_work_goes_to_a_branch_on_request(github: GitHubServer, write
     assert marker.commit == "c" * 40
 
 
+def test_where_no_comment_is_wanted_comments_that_cannot_be_read_are_no_failure(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
+    github.state.deleted.add(7)
+    failure = report(writer, pusher=RecordingPusher("c" * 40), given=PUSHES, comment=False)
+    assert failure is not None
+    assert failure.detail == "The unfinished work is kept on the branch `stepflow/fixer/issue-7`."
+    assert not [request for request in github.requests if request.path.endswith("/comments")]
+
+
 def test_work_that_may_not_leave_is_said_to_stay(github: GitHubServer, writer: GitHubWriter) -> None:
     failure = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
     assert failure is not None
