@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
@@ -149,6 +150,38 @@ def test_a_hostile_answer_is_bounded_and_followed_nowhere(open_step, docs, answe
             step.begin()
     assert set(handler.asked) <= {"/mcp"}
     assert TOKEN not in caplog.text + "".join(capfd.readouterr())
+
+
+class Forgetful(Handler):
+    """Answers as a server does, but fails at the notification that everything is ready."""
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "docs", "version": "1"}}
+        answers = {
+            "initialize": {"result": {"protocolVersion": "2025-06-18", **about}},
+            "tools/list": {"result": {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]}},
+            "tools/call": {"error": {"code": -32000, "message": "nothing is found"}},
+        }
+        answer = answers.get(message["method"]) or {"error": {"code": -32601, "message": "Method not found"}}
+        self.send_response(200 if "id" in message else 500)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **answer}).encode())
+        self.close_connection = True
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    do_DELETE = do_GET
+
+
+def test_an_error_is_told_by_what_happened_last(open_step):
+    with LoopbackServer(ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)) as server:
+        step = open_step(remote(f"{server.url}/mcp"), access=ACCESS)
+        step.begin()
+        assert step.call("search").text == 'The MCP server "docs" gave no answer: nothing is found.'
 
 
 def test_no_thread_is_left(open_step, docs):
