@@ -212,9 +212,11 @@ REPORT, EFFECTS = "report.json", "effects.json"
 
 
 def remove_reports(folder: Path) -> None:
-    """Take away what an earlier part of the run said of its end: one that is killed leaves none."""
+    """Take away what an earlier part of the run said of its end: one that is killed leaves none. What cannot be removed
+    is told at the end, when it cannot be written."""
     for name in (REPORT, EFFECTS, PAGE):
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / name).unlink()
 
 
 def write_reports(
