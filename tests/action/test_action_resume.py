@@ -177,20 +177,24 @@ def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: Wor
 FORGED = {"branch": "stepflow/fixer/issue-7-2", "commit": "0" * 40}
 
 
-def forge_receipts(world: World, folder: Path, branch: str = FORGED["branch"], login: str = "ann") -> None:
-    """A folder that names a pull request and a branch of the repository, which are somebody else's."""
+def forge_receipts(
+    world: World, folder: Path, branch: str = FORGED["branch"], login: str = "ann", *, says_what_is: bool = False
+) -> None:
+    """A folder that names a pull request and a branch of the repository, which are not the run's."""
     git("branch", branch, "main", cwd=world.served)
     pull = world.github.state.add_pull(branch, login=login)
     events = journal(folder)
     push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
-    push |= {**FORGED, "branch": branch, "url": f"{world.git_server.url}/o/r/tree/x"}
+    commit, name = (world.branches()[branch], branch) if says_what_is else (FORGED["commit"], "x")
+    push |= {"branch": branch, "commit": commit, "url": f"{world.git_server.url}/o/r/tree/{name}"}
     opened = {**push, "kind": "open_pull_request", "url": f"{world.git_server.url}/o/r/pull/{pull['number']}"}
     opened |= {"number": pull["number"], "branch": "", "commit": "", "status": "applied"}
     events = [each for each in events if each.get("kind") != "open_pull_request" or each["event"] != "effect_applied"]
     rewrite(folder, [*events[:-1], opened, events[-1]])
 
 
-@pytest.mark.parametrize("theirs", ["a person's", pytest.param("a run's for another issue", marks=pytest.mark.fast)])
+@pytest.mark.fast
+@pytest.mark.parametrize("theirs", ["a person's", "a run's for another issue"])
 def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(
     world: World, folder: Path, theirs: str
 ) -> None:
@@ -198,7 +202,7 @@ def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(
     branch, login = FORGED["branch"], "ann"
     if theirs == "a run's for another issue":
         branch, login = f"{BRANCH}0", world.github.state.viewer[0]
-    forge_receipts(world, folder, branch, login)
+    forge_receipts(world, folder, branch, login, says_what_is=login != "ann")
     done = world.run([], run_folder=str(folder))
     assert done.outputs["outcome"] == "completed", done.log
     assert done.outputs["branch"] == BRANCH
@@ -246,7 +250,7 @@ def forge_fact(world: World, folder: Path, kind: str, facts: dict[str, object]) 
     rewrite(folder, events)
 
 
-@pytest.mark.parametrize("output", ELSEWHERE)
+@pytest.mark.parametrize("output", ["comment-url", pytest.param("pull-request-url", marks=pytest.mark.fast), "commit"])
 def test_a_forged_fact_of_the_same_repository_is_not_told(world: World, folder: Path, output: str) -> None:
     world.github.state.faults.append(Fault("DELETE", "/labels/", 403, message="not today", times=9))
     first = world.run(solve(), run_folder=str(folder), on_failure="nothing")
@@ -271,6 +275,16 @@ def test_a_forged_fact_of_a_complete_folder_is_not_told(world: World, folder: Pa
     forged = world.run([], label_event(), resume=str(folder))
     assert (forged.outputs["outcome"], forged.outputs[output]) == ("completed", "")
     assert forged.outputs["comment-url"] == ("" if output == "comment-url" else first.outputs["comment-url"])
+
+
+@pytest.mark.fast
+def test_a_complete_folder_names_no_comment_of_a_later_run(world: World, folder: Path) -> None:
+    first = world.run(solve(), run_folder=str(folder))
+    world.check_out_again()
+    later = world.run(solve(), run_folder=f"{folder}-later")
+    assert later.outputs["comment-url"] == first.outputs["comment-url"] != "", "it is the same comment"
+    again = world.run([], label_event(), resume=str(folder))
+    assert (again.outputs["outcome"], again.outputs["comment-url"]) == ("completed", "")
 
 
 def test_a_complete_folder_tells_of_no_failure(world: World, folder: Path) -> None:

@@ -167,3 +167,16 @@ def test_preflight_runs_the_checks_in_a_copy(checkout: Path, capsys: pytest.Capt
     assert preflight(checkout) == 2
     assert "no-such-program: not found" in capsys.readouterr().out
     assert preflight(checkout, "--base-checks", "skip") == 0
+
+
+@pytest.mark.fast
+def test_a_run_that_goes_on_takes_no_tree_of_the_agents_for_the_base(checkout: Path) -> None:
+    """The run began without these checks, and was killed after a call of its first step."""
+    assert run(checkout, "--base-checks", "skip") == 0
+    journal = checkout.parent / "run/journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    end = next(at for at, line in enumerate(lines) if json.loads(line).get("name") == "bash" and "tool_call" in line)
+    journal.write_text("".join(lines[: end + 1]))
+    assert run(checkout) == 0
+    assert events(checkout, "run_resumed")
+    assert events(checkout, "base_checked") == []

@@ -49,9 +49,11 @@ class StoppedClock:
         self.time += seconds
 
 
-@pytest.mark.parametrize(("seconds_left", "bash_timeout"), [(0.0, 120.0), (1000.0, 1.0)])
+@pytest.mark.parametrize(
+    ("seconds_left", "passing", "bash_timeout"), [(0.0, 0.0, 120.0), (1000.0, 1000.0, 120.0), (1000.0, 0.0, 1.0)]
+)
 def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
-    toolbox, monkeypatch, seconds_left: float, bash_timeout: float
+    toolbox, monkeypatch, seconds_left: float, passing: float, bash_timeout: float
 ) -> None:
     """It has what is left with the grace behind it, a second here, and the server answers after five."""
     monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
@@ -63,6 +65,7 @@ def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
     request = RunRequest(run_id="r-1", inputs=read_inputs({}), trigger=trigger, root=folder, folder=folder)
     with open_tools(toolbox, (server,), Cancellation(), deadline=deadline, request=request) as tools:
         tools.begin_step(tuple(map(server.spec_of, server.tools)))
+        deadline.clock.sleep(passing)
         result = tools.run_tool(ToolUse(id="t", name=mcp_name("docs", "search"), input={}))
     assert result.is_error
     assert "did not answer" in result.text

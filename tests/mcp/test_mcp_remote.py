@@ -17,6 +17,10 @@ from stepflow.domain.mcp import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.mcp.remote import RemoteAccess
+from stepflow.run.inputs import Inputs
+from stepflow.run.request import RunRequest
+from stepflow.run.sandbox import remote_access
+from stepflow.run.trigger import Trigger
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.mcp_remote import RemoteMcp
 from tests.servers.private_network import Proxy, TlsFront, pem_of
@@ -86,6 +90,29 @@ def test_certificates_of_a_private_authority_count(open_step, docs, through):
         with pytest.raises(InputError, match="certificate") as refused:
             step("").begin()
         assert "`ca-certificates`" in str(refused.value)
+
+
+def test_the_certificates_and_the_proxy_of_a_run_count(open_step, docs, tmp_path):
+    authority = trustme.CA()
+    backend = ("127.0.0.1", urlsplit(docs.url).port)
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    with (
+        TlsFront(authority, "localhost", to=lambda _: backend) as front,
+        Proxy({"localhost": ("127.0.0.1", front.port)}, login="user:pass") as proxy,
+    ):
+        request = RunRequest(
+            run_id="r-1",
+            inputs=Inputs(ca_certificates=pem_of(authority), mcp_secrets={"DOCS_TOKEN": TOKEN}),
+            trigger=Trigger(agent="demo", actor="", actor_is_bot=False),
+            root=tmp_path,
+            folder=tmp_path,
+            environment={"HTTPS_PROXY": proxy.url_with_login},
+        )
+        server = replace(locked, url="https://localhost:8443/mcp")
+        step = open_step(server, access=remote_access((server,), request))
+        step.begin()
+        assert step.call("search", query="loops").text == "found loops"
+        assert proxy.targets() == {"localhost:8443"}
 
 
 class Answering(Handler):

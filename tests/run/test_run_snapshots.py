@@ -51,6 +51,16 @@ def test_the_set_up_runs_in_the_tree_of_the_start(run_snapshots: RunSnapshots, i
     assert snapshots.done == done
 
 
+def test_a_tree_whose_newest_snapshot_failed_cannot_be_put_back() -> None:
+    snapshots = CountedSnapshots()
+    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal())
+    snapshotter.before_setup(RunSnapshots(), is_start=True)
+    assert snapshotter.holds
+    snapshots.problem = "a file holds a secret"
+    snapshotter.after_setup(RunSnapshots())
+    assert not snapshotter.holds
+
+
 @pytest.mark.parametrize(
     ("tools", "problem", "takes"),
     [
