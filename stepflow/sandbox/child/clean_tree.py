@@ -144,20 +144,18 @@ class TreeWatch:
         #: process alone. Nothing is learned from objects that tools may have written.
         self._newest: dict[str, Known] = {}
         self._first: dict[str, Known] = {}
-        self._learns = False
 
     def begin(self) -> None:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         top = self._repository.top
         start = self._start = read_start(self._children, top, self.head())
-        self._learns = True
         with self._git_of(self._repository, start.commit, start) as (own, known):
             found = _Ignores(own, start.excludes, known).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
             ignores = {path: _rules(os.path.join(top, path)) for path in found}
             start = replace(start, ignores=ignores, most_files=known.files + MOST_CHANGED)
         self._start = start
         look = self.look()
-        self._first, self._learns = dict(self._newest), False
+        self._first = dict(self._newest)
         excused: dict[str, str] = {}
         if look.differences:
             shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
@@ -212,7 +210,8 @@ class TreeWatch:
             own.refresh_index()
             index = own.read("index")
             known = replace(known, index=index) if known else _read_commit(own, commit, index)
-            if learns or self._learns:
+            # Before the start is complete no tool has run.
+            if learns or start.excused is None:
                 self._newest[top] = known
             yield own, known
 
