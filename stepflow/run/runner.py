@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Effect, Receipt
     from stepflow.domain.event import Entry
     from stepflow.domain.json import JsonValue
+    from stepflow.domain.report import RunReport
     from stepflow.domain.run import Limits, RunFacts
     from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
     from stepflow.run.workspace import Workspace
+    from stepflow.sandbox.local_branch import CheckedOut
 
 #: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
 INPUTS = Inputs(
@@ -119,15 +121,7 @@ class StepFlowRunner:
         memory, phase = MemoryJournal(clock), PhaseTracker()
         journal = Fanout(memory, phase, self._log_entry)
         issue, root = _number(given.get("issue")), Path(cwd or ".").resolve()
-        request = RunRequest(
-            run_id=secrets.token_hex(6),
-            inputs=INPUTS,
-            trigger=Trigger(agent=agent.name, actor="", actor_is_bot=False, issue_number=issue),
-            root=root,
-            folder=root,
-            environment=dict(os.environ),
-            login=login_of(os.environ),
-        )
+        request = _request(agent.name, issue, root)
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
         cancellation = Cancellation()
         cancellation.hold()
@@ -139,19 +133,16 @@ class StepFlowRunner:
                 def finish(facts: RunFacts, result: FlowResult) -> Ending:
                     if workspace:
                         before = workspace.before if result.outcome is Outcome.COMPLETED else None
-                        report = collect_report(memory.entries, agent, facts=known)
-                        branch, moved = bring_back(opened, report, before)
-                        if branch and not moved:
-                            message = f"[Work] the commits of this run are on the branch {branch}"
-                            journal.append(Noted(level="warning", message=message))
+                        _bring_back(opened, collect_report(memory.entries, agent, facts=known), before, journal)
                     return self._finish(replace(facts, root=str(root)), result, journal)
 
                 ready = replace(prepared, request=opened, finish=finish)
                 if workspace:
                     workspace.fill(ready, cancellation, lambda line: _note(journal, "info", line))
                 facts = replace(facts_of(ready), variables=dict(variables or {}), input_text=input_text)
-                run = Run(prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation)
-                return run_stages(run)
+                return run_stages(
+                    Run(prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation)
+                )
 
         # Python gives signals to the main thread alone; a run in another one goes on.
         on_main = threading.current_thread() is threading.main_thread()
@@ -222,6 +213,26 @@ class StepFlowRunner:
         if boundary:
             _note(journal, "info", "[Boundary] applied")
         return ending
+
+
+def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
+    """The request of a new run of this process."""
+    return RunRequest(
+        run_id=secrets.token_hex(6),
+        inputs=INPUTS,
+        trigger=Trigger(agent=agent, actor="", actor_is_bot=False, issue_number=issue),
+        root=root,
+        folder=root,
+        environment=dict(os.environ),
+        login=login_of(os.environ),
+    )
+
+
+def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None, journal: Journal) -> None:
+    """Bring the commits into the caller's repository, and say where they are if its branch was not moved."""
+    branch, moved = bring_back(request, report, before)
+    if branch and not moved:
+        _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
 
 
 def _note(journal: Journal, level: str, message: str) -> None:
