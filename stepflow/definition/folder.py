@@ -90,12 +90,12 @@ def where_else(root: Path) -> str:
     """What to do where there is no agent, by what else is there."""
     above = next((folder for folder in root.parents if find_folders(folder)), None)
     if (root / "agent.json").is_file():
-        elsewhere = f"; everything else works in {above}" if above else ""
-        return f"You stand in an agent's folder: `stepflow validate .` checks it{elsewhere}."
+        elsewhere = f"; run every other command in {above}" if above else ""
+        return f"This is an agent's folder: `stepflow validate .` checks it{elsewhere}."
     if AGENTS in (root.name, root.parent.name):
-        return f"Stand in the folder above `{AGENTS}`."
+        return f"Run the command in the folder above `{AGENTS}`."
     if above is not None:
-        return f"There are agents in {above}: stand there."
+        return f"There are agents in {above}: run the command there."
     if (root / ".agents").is_dir():
         return f'Rename the folder ".agents" to "{AGENTS}".'
     return (

@@ -40,7 +40,7 @@ _WANTED_PIPE = 1024 * 1024
 
 class HeadTail:
     """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, or where a
-    line is too long for that, between words, so that no half of a secret stays."""
+    line is too long for that, between words if it has any, so that no half of a secret stays."""
 
     def __init__(self, limit: int) -> None:
         self.half = max((limit - _MARKER_BYTES) // 2, 1)
