@@ -105,6 +105,17 @@ class TimelyCommands:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RETRY_SECONDS = 0.02
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded. An exception there could leave the lock of all imports taken, and a thread that
+    imports would wait for it forever; Python waits for that thread before it ends."""
+    while frame:
+        if frame.f_code.co_filename == _IMPORT_SYSTEM:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Cancellation:
@@ -169,12 +180,16 @@ class Cancellation:
         if self._signal is not None:
             raise RunCancelled(self._signal)
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGALRM:
             self._signal = f"the run received {signal.Signals(number).name}"
-        if self._signal is not None and not self._held:
-            self._held = True
-            raise RunCancelled(self._signal)
+        if self._signal is None or self._held:
+            return
+        if _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
+            return
+        self._held = True
+        raise RunCancelled(self._signal)
 
     def _strikes_again(self, lost: UnraisableHookArgs) -> bool:
         """Python drops what is raised inside a finalizer, where a signal may strike too: soon after, raise it again."""

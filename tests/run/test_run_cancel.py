@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -57,6 +58,19 @@ def test_a_signal_interrupts_whatever_is_going_on(number: signal.Signals, strike
         time.sleep(30)
     assert time.monotonic() - started < 20
     assert capfd.readouterr().err == ""
+
+
+def test_a_signal_lets_a_module_be_loaded_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside of the import system it could leave a lock behind that every other thread's imports wait for."""
+    strikes = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nsum(range(10))\nloaded = True\n"
+    (tmp_path / "struck_while_loaded.py").write_text(strikes)
+    monkeypatch.syspath_prepend(tmp_path)
+    started = time.monotonic()
+    with pytest.raises(RunCancelled, match="SIGTERM"), Cancellation().listening():
+        importlib.import_module("struck_while_loaded")
+        time.sleep(30)
+    assert sys.modules.pop("struck_while_loaded").loaded
+    assert time.monotonic() - started < 20
 
 
 def test_a_second_signal_does_not_disturb_the_ending() -> None:
