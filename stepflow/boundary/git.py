@@ -340,8 +340,10 @@ def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: 
         process.kill()
 
     timer = threading.Timer(seconds, expire)
-    timer.start()
+    # A signal may strike anywhere, and the program must not wait at its end for a timer that nobody stops any more.
+    timer.daemon = True
     try:
+        timer.start()
         output = process.stdout.read(most + 1) if process.stdout else b""
         if len(output) > most:
             process.kill()
