@@ -19,7 +19,7 @@ from stepflow.mcp.bounds import ENDED, BoundedTransport, CallBounds
 from stepflow.mcp.remote import RemoteAccess, RemoteTransport
 from stepflow.mcp.session import call_tool, connect, list_tools
 from stepflow.mcp.stdio import StdioTransport
-from stepflow.sandbox.server_process import CannotStart
+from stepflow.sandbox.launcher import CannotStart
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

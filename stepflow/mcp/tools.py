@@ -10,7 +10,7 @@ from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolsChanged
-from stepflow.sandbox.child.commands import OUTPUT_LIMIT, HeadTail
+from stepflow.sandbox.child.output import OUTPUT_LIMIT, HeadTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

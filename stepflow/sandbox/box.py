@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -14,12 +17,14 @@ from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
-from stepflow.sandbox.channel import ChildChannel
-from stepflow.sandbox.child.enter_sandbox import SandboxFacts
+from stepflow.sandbox.child.file_tools import value_of
+from stepflow.sandbox.child.paths import Refusal
+from stepflow.sandbox.commands import Shell, run_command
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import choose_identity, make_private_folder, private_place
 from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_config
+from stepflow.sandbox.launcher import CannotStart, Launcher
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.server_process import ServerProcess
@@ -36,14 +41,12 @@ if TYPE_CHECKING:
     from stepflow.ports import Guards
     from stepflow.sandbox.egress.proxy import EgressProxy
     from stepflow.sandbox.isolation import Layer
+    from stepflow.sandbox.launcher import Sink
 
-_START_TIMEOUT = 30.0
 #: Four calls of git, each with its own two minutes.
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
-_PIECE = 1024 * 1024
-_REACH_HINT = "Set TMPDIR to a folder that the tools' user may enter."
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
@@ -59,15 +62,20 @@ class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
     def __init__(
-        self, *, channel: ChildChannel, sandbox: SandboxState, layers: tuple[Layer, ...], root: Path, private: Path
+        self, *, launcher: Launcher, sandbox: SandboxState, layers: tuple[Layer, ...], root: Path, private: Path
     ) -> None:
-        self._channel = channel
+        self._launcher = launcher
         self._ending = contextlib.ExitStack()
         self.checkout, self.layers, self.options = root, layers, sandbox.options
         #: The tools' user and group.
         self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
         #: By what the tools reach hosts, None where nothing of theirs is asked.
         self.egress: EgressProxy | None = None
+        self._folder = str(root / sandbox.options.working_directory)
+        self._shell: Shell | None = None
+        #: What operations keep from one to the next, what `setup` left, and whether that is kept.
+        self._kept = tuple(self._ending.enter_context(tempfile.TemporaryFile()) for _ in range(3))  # noqa: SIM115
+        self._guarded = False
         #: A folder of the tools' user beside the workspace, for what the engine keeps in the sandbox.
         self.private = private
 
@@ -100,20 +108,13 @@ class Toolbox:
             )
             if identity:
                 give_to(root, identity.uid, identity.gid)
-            group = identity.gid if identity and "gid" not in chosen.disabled_layers else None
-            inherited = (config.broker,) if config.broker is not None else ()
-            channel = ChildChannel(checkout=root, environment=environment, group=group, inherited=inherited)
-            ending.callback(channel.close)
-            answer = channel.ask({"op": "enter_sandbox", "config": asdict(config)}, timeout=_START_TIMEOUT)
-            if "problem" in answer:
-                raise IsolationError(f"The toolbox cannot start: {answer['problem']}.", hint=_REACH_HINT)
-            sandbox = SandboxState(
-                facts=SandboxFacts(**answer),
-                choice=choice,
-                options=chosen,
-                path=programs.state,
-            )
-            box = cls(channel=channel, sandbox=sandbox, layers=judge_layers(sandbox), root=root, private=private)
+            launcher = Launcher(config, environment, grace=chosen.grace)
+            ending.callback(launcher.close)
+            sandbox = SandboxState(facts=launcher.facts, choice=choice, options=chosen, path=programs.state)
+            box = cls(launcher=launcher, sandbox=sandbox, layers=judge_layers(sandbox), root=root, private=private)
+            ending.push(box._ending.pop_all())
+            if problem := box._ask("locate", timeout=_GIT_TIMEOUT).get("problem"):
+                raise IsolationError(f"The workspace cannot be looked at: {problem}.")
             if egress:
                 egress.start()
             box.egress = egress
@@ -123,20 +124,20 @@ class Toolbox:
     @contextlib.contextmanager
     def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
         """Inside the block every answer of the program is waited for in such a context."""
-        self._channel.waiting = waiting
+        self._launcher.waiting = waiting
         try:
             yield
         finally:
-            self._channel.waiting = contextlib.nullcontext
+            self._launcher.waiting = contextlib.nullcontext
 
     @contextlib.contextmanager
     def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
         """Inside the block `look` is called every few seconds while something runs in the sandbox."""
-        self._channel.look = look
+        self._launcher.look = look
         try:
             yield
         finally:
-            self._channel.look = None
+            self._launcher.look = None
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """The tools of the sandbox need nothing that has to be started (port `Tools`)."""
@@ -147,44 +148,63 @@ class Toolbox:
         if use.name not in {spec.name for spec in TOOL_SPECS}:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
-        longest = self.options.bash_max_timeout if use.name == "bash" else self.options.file_timeout
-        answer = self._ask({"op": "tool", "name": use.name, "input": use.input}, timeout=longest)
+        is_error, exit_code = False, None
+        try:
+            with self._launcher.during("tool"):
+                if use.name == "bash":
+                    text, exit_code = self._bash(use.input)
+                    is_error = exit_code != 0
+                else:
+                    text = self._file_tool(use)
+        except (Refusal, CannotStart) as exc:
+            text, is_error = f"{use.name}: {exc}", True
         return ToolResult(
             tool_use_id=use.id,
             # Half a surrogate pair, which a model can write into a path, would stop every writer after us.
-            text=answer["text"].encode("utf-8", "replace").decode(),
-            is_error=answer.get("is_error", False),
-            exit_code=answer.get("exit_code"),
+            text=text.encode("utf-8", "replace").decode(),
+            is_error=is_error,
+            exit_code=exit_code,
             seconds=time.monotonic() - begun,
         )
 
     def run_command(self, request: CommandRequest) -> CommandResult:
-        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
-        restoring = _RESTORE_TIMEOUT if request.checks else 0.0
-        answer = self._ask({"op": "command", **asdict(request)}, timeout=request.timeout + restoring)
-        if "problem" in answer:
-            return CommandResult(exit_code=-1, started=False, error=answer["problem"])
-        return CommandResult(**{**answer, "restored": tuple(answer.get("restored", ()))})
+        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`).
+
+        One that checks finds HOME, TMPDIR and shared memory as `setup` left them, git's own files as they were then
+        beside the commits of the work, and no byte code but what it compiles.
+        """
+        self._drop_shell()
+        with self._launcher.during("command"):
+            run = partial(run_command, self._launcher, request.argv, request.timeout, folder=self._folder)
+            if not (request.checks and self._guarded):
+                return run()
+            self._launcher.end()
+            before = self._operate("before_check", timeout=_RESTORE_TIMEOUT)
+            if "problem" in before:
+                return CommandResult(exit_code=-1, started=False, error=before["problem"])
+            try:
+                result = run(environment={"PYTHONPYCACHEPREFIX": str(self.private / "tmp" / "pycache")})
+            finally:
+                after = self._operate("after_check", timeout=_RESTORE_TIMEOUT)
+            if "problem" in after:
+                return CommandResult(exit_code=-1, started=False, error=after["problem"])
+            return replace(result, restored=tuple(before["restored"]))
 
     def start_server(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> ServerProcess:
         """Start a program that serves until the step ends. The variables join those of every tool.
 
         Raises `CannotStart`.
         """
-        request: JsonObject = {"op": "start_server", "argv": list(argv), "env": dict(environment)}
-
-        def start(descriptors: tuple[int, int, int]) -> str:
-            answer = self._channel.ask(request, timeout=self.options.grace, descriptors=descriptors)
-            return str(answer.get("problem", ""))
-
-        return ServerProcess(start)
+        with self._launcher.during("start_server"):
+            return ServerProcess(partial(self._launcher.start, argv, environment=environment, folder=self._folder))
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""
-        answer = self._ask({"op": "end_step"}, timeout=0.0)
-        if answer["alive"]:
+        with self._launcher.during("end_step"):
+            alive = self._end_all()
+        if alive:
             raise IsolationError(
-                f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
+                f"Processes of the tools are still alive although they were killed: {list(alive)}.",
                 hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
             )
 
@@ -193,11 +213,11 @@ class Toolbox:
 
         Call it after `setup` and before the first tool call: what it sees is what is trusted.
         """
-        return CheckoutGuards(lambda request, seconds: self._ask(request, timeout=seconds), validators)
+        return CheckoutGuards(self._ask_guard, validators)
 
     def tree(self) -> TreeState:
         """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
-        answer = self._ask({"op": "tree"}, timeout=_GIT_TIMEOUT)
+        answer = self._ask("tree", timeout=_GIT_TIMEOUT)
         if "problem" in answer:
             return TreeState(commit="", tree="", problem=answer["problem"])
         return TreeState(commit=answer["commit"], tree=answer["tree"], uncommitted=tuple(answer["uncommitted"]))
@@ -218,29 +238,28 @@ class Toolbox:
         left = max_bytes
 
         def hand_on(data: bytes) -> None:
-            """No more than it may, whatever limit the toolbox itself keeps."""
             nonlocal left
             left -= len(data)
             if left < 0:
                 raise too_large
             sink(data)
 
-        request: JsonObject = {"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}
-        answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=hand_on)
+        request: JsonObject = {"base": base_commit, "commit": commit}
+        with self._launcher.during("bundle"):
+            self._end_all()
+            answer = self._operate("bundle", request, timeout=_GIT_TIMEOUT, sink=hand_on)
         if "problem" in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the workspace: {answer['problem']}.",
                 hint="Look at what the tools did to the repository.",
             )
-        if answer.get("too_large"):
-            raise too_large
         if not answer["commits"]:
             return None
         return BundleInfo(
             commits=answer["commits"],
             commit=answer["commit"],
             tree=answer["tree"],
-            size=answer["bytes"],
+            size=max_bytes - left,
             changes=_diff_stat(answer["changes"]) if answer["changes"] else None,
         )
 
@@ -248,17 +267,14 @@ class Toolbox:
         """What a git command prints in the sandbox that only reads objects; None where that is more than `limit` bytes.
         `base` is any commit of the repository. Raises `BoundaryError` when git fails."""
         output = bytearray()
-        request: JsonObject = {
-            "op": "read_objects",
-            "arguments": list(arguments),
-            "base": base,
-            "stdin": stdin,
-            "limit": limit,
-        }
-        answer = self._ask(request, timeout=_GIT_TIMEOUT, sink=output.extend)
+        request: JsonObject = {"arguments": list(arguments), "base": base, "stdin": stdin}
+        try:
+            answer = self._ask("read_objects", request, timeout=_GIT_TIMEOUT, sink=_limited(output.extend, limit))
+        except OutputTooLarge:
+            return None
         if "problem" in answer:
             raise BoundaryError(f"The commits cannot be read from the workspace: {answer['problem']}.")
-        return None if answer.get("too_large") or len(output) > limit else bytes(output)
+        return bytes(output)
 
     def run_program(
         self,
@@ -272,35 +288,26 @@ class Toolbox:
     ) -> CommandResult:
         """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
         `OutputTooLarge` for more than `limit` bytes, after the first ones."""
-        came = 0
-
-        def hand_on(data: bytes) -> None:
-            nonlocal came
-            came += len(data)
-            if came > limit:
-                raise IsolationError("The sandbox sent more than was asked for.", hint="Start the run again.")
-            sink(data)
-
-        request: JsonObject = {
-            "op": "program",
-            "argv": list(argv),
-            "env": dict(environment),
-            "timeout": timeout,
-            "limit": limit,
-            "bytes": stdin.seek(0, os.SEEK_END),
-        }
-        stdin.seek(0)
-        pieces = iter(lambda: stdin.read(_PIECE), b"")
-        answer = self._ask(request, timeout=timeout, sink=hand_on, payload=pieces)
-        if answer.get("too_large"):
-            raise OutputTooLarge(f"{argv[0]} prints more than {limit} bytes.")
-        return CommandResult(**answer)
+        # The program may do to the file what it likes.
+        with tempfile.TemporaryFile() as spool, self._launcher.during("program"):
+            stdin.seek(0)
+            shutil.copyfileobj(stdin, spool)
+            spool.seek(0)
+            return run_command(
+                self._launcher,
+                argv,
+                timeout,
+                alone=False,
+                stdin=spool.fileno(),
+                stdout=_limited(sink, limit),
+                environment=environment,
+            )
 
     def sizes(self, paths: Sequence[bytes]) -> list[tuple[int, str]]:
         """Of each path in the workspace the bytes of its file, none of a link or a folder, and why it cannot be read,
         empty if it can."""
-        request: JsonObject = {"op": "sizes", "paths": [path.decode("latin-1") for path in paths]}
-        return [(size, why) for size, why in self._ask(request, timeout=_GIT_TIMEOUT)["sizes"]]
+        request: JsonObject = {"paths": [path.decode("latin-1") for path in paths]}
+        return [(size, why) for size, why in self._ask("sizes", request, timeout=_GIT_TIMEOUT)["sizes"]]
 
     @property
     def isolation(self) -> Mapping[str, str]:
@@ -315,7 +322,7 @@ class Toolbox:
     @property
     def ended_all(self) -> bool:
         """Once closed: whether it is certain that nothing of the tools is alive."""
-        return self._channel.ended_all
+        return self._launcher.ended_all
 
     def close(self) -> None:
         """Kill everything and remove the private folder. May be called again, at any moment."""
@@ -329,15 +336,67 @@ class Toolbox:
     ) -> None:
         self.close()
 
+    def _bash(self, inputs: Mapping[str, object]) -> tuple[str, int | None]:
+        restart, command = value_of(inputs, "restart", bool, False), value_of(inputs, "command", str, "")
+        if restart:
+            self._end_all()
+        if not command.strip():
+            if restart:
+                return "the shell was restarted", 0
+            raise Refusal("command is missing")
+        timeout = value_of(inputs, "timeout_ms", int, 0) / 1000 or self.options.bash_timeout
+        self._shell = self._shell or Shell(self._launcher, self._folder)
+        answer = self._shell.run(command, min(timeout, self.options.bash_max_timeout))
+        if not self._shell.alive:
+            self._drop_shell()
+        return answer
+
+    def _file_tool(self, use: ToolUse) -> str:
+        answer = self._operate("tool", {"name": use.name, "input": use.input}, timeout=self.options.file_timeout)
+        if "problem" in answer:
+            raise Refusal(answer["problem"])
+        return str(answer["text"])
+
+    def _end_all(self) -> tuple[int, ...]:
+        self._drop_shell()
+        return self._launcher.end()
+
+    def _drop_shell(self) -> None:
+        if self._shell:
+            self._shell.close()
+            self._shell = None
+
+    def _ask_guard(self, what: str, request: JsonObject, timeout: float) -> dict[str, Any]:
+        """What the engine asks about a validator, with nothing of the tools alive."""
+        self._guarded = self._guarded or what == "begin"
+        with self._launcher.during("guard"):
+            self._end_all()
+            return self._operate(what, request, timeout=timeout)
+
     def _ask(
-        self,
-        request: JsonObject,
-        *,
-        timeout: float,
-        sink: Callable[[bytes], object] | None = None,
-        payload: Iterable[bytes] = (),
+        self, what: str, request: JsonObject | None = None, *, timeout: float, sink: Sink | None = None
     ) -> dict[str, Any]:
-        return self._channel.ask(request, timeout=timeout + self.options.grace, sink=sink, payload=payload)
+        with self._launcher.during(what):
+            return self._operate(what, request, timeout=timeout, sink=sink)
+
+    def _operate(
+        self, what: str, request: JsonObject | None = None, *, timeout: float, sink: Sink | None = None
+    ) -> dict[str, Any]:
+        return self._launcher.ask(what, request or {}, timeout=timeout, files=self._kept, sink=sink)
+
+
+def _limited(sink: Sink, limit: int) -> Sink:
+    """Hands on at most so many bytes. Raises `OutputTooLarge`."""
+    left = limit
+
+    def hand_on(data: bytes) -> None:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise OutputTooLarge(f"It prints more than {limit} bytes.")
+        sink(data)
+
+    return hand_on
 
 
 def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:

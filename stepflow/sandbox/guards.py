@@ -35,7 +35,9 @@ class NoGuards:
 class CheckoutGuards:
     """What the validators depend on, as it was when this was made. Without validators nothing is looked at."""
 
-    def __init__(self, ask: Callable[[JsonObject, float], dict[str, object]], validators: Iterable[Validator]) -> None:
+    def __init__(
+        self, ask: Callable[[str, JsonObject, float], dict[str, object]], validators: Iterable[Validator]
+    ) -> None:
         self._ask = ask
         given = tuple(validators)
         self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
@@ -83,7 +85,7 @@ class CheckoutGuards:
         )
 
     def _look(self, what: str) -> dict[str, object]:
-        return self._ask({"op": "guard", "ask": what}, _LOOK_SECONDS)
+        return self._ask(what, {}, _LOOK_SECONDS)
 
     def _first_digests(self, guards: tuple[str, ...]) -> Files:
         files = self._digests(guards)
@@ -104,7 +106,7 @@ class CheckoutGuards:
 
     def _digests(self, patterns: tuple[str, ...]) -> Files | str:
         """The digests, or why there are none."""
-        answer = self._ask({"op": "guard", "ask": "digests", "patterns": list(patterns)}, _DIGEST_SECONDS)
+        answer = self._ask("digests", {"patterns": list(patterns)}, _DIGEST_SECONDS)
         if "problem" in answer:
             return str(answer["problem"])
         files = cast("Mapping[object, object]", answer["files"])

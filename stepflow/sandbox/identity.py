@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.sandbox.child.child_processes import process_table
+from stepflow.sandbox.child.processes import process_table
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -31,14 +31,10 @@ _NEEDED_CAPABILITIES = (0, 3, 6, 7)
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """The tools' user and group, which nobody else has.
-
-    `guard_uid` is the supervisor's real user: nothing else has it, so no tool can send the supervisor a signal.
-    """
+    """The tools' user and group, which nobody else has."""
 
     uid: int
     gid: int
-    guard_uid: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +86,6 @@ def _identity(options: ToolboxOptions) -> Identity:
     return Identity(
         uid=uid,
         gid=os.getgid() if "gid" in options.disabled_layers else _unused(groups, "/proc/self/gid_map"),
-        guard_uid=_unused(users | {uid}),
     )
 
 

@@ -66,7 +66,6 @@ def sandbox_config(
         gid=identity.gid if identity else None,
         # The parent's groups are what a toolbox without the layer would keep.
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
-        guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
         **vars(options.limits),
         write=_names((*(checkout, private / "home", private / "tmp", private / "snapshots", _SHARED_MEMORY),)),
         # An interpreter in the root would open everything.
@@ -75,9 +74,6 @@ def sandbox_config(
         close_network=options.network is not Network.FULL,
         broker=broker,
         disabled_layers=sorted(options.disabled_layers),
-        bash_timeout=options.bash_timeout,
-        bash_max_timeout=options.bash_max_timeout,
-        file_timeout=options.file_timeout,
     )
 
 
@@ -188,14 +184,14 @@ def _states(sandbox: SandboxState) -> dict[str, State]:
         "no_new_privs": _either(facts.no_new_privs, "no program gains rights by being started", "not to be had here"),
         "life": _either(
             facts.subreaper and facts.dies_with_parent,
-            "dies with its parent; the supervisor ends every descendant",
+            "dies with its parent; the launcher ends every descendant",
             f"{facts.platform} cannot hold on to daemons; process groups are ended",
         ),
-        "memory": (f"the supervisor's memory is {memory}", False),
+        "memory": (f"the launcher's memory is {memory}", False),
         "landlock": _landlock(sandbox),
         "seccomp": _either(
             not facts.seccomp_problem,
-            f"no {doors}{sockets}; the supervisor's priority is its own",
+            f"no {doors}{sockets}; the launcher's priority is its own",
             f"not to be had here: {facts.seccomp_problem}",
         ),
         "network": _network(facts, options),

@@ -16,16 +16,12 @@ _LAST_WORDS = 64 * 1024
 _PIECE, _MOST_PIECES = 64 * 1024, 64
 
 
-class CannotStart(Exception):
-    """The program cannot be started; the message says why."""
-
-
 class ServerProcess:
     """A program that serves until its step ends. It reads what is sent to `stdin`, and what it writes comes from
     `stdout`. Whoever serves it calls `keep_words` whenever `stderr` is readable; else the program waits at its end."""
 
-    def __init__(self, start: Callable[[tuple[int, int, int]], str]) -> None:
-        """`start` is given the program's own ends, and says what went wrong. Raises `CannotStart`."""
+    def __init__(self, start: Callable[[tuple[int, int, int]], object]) -> None:
+        """`start` is given the program's own ends. Raises what it raises."""
         self._words, self._keeping = b"", threading.Lock()
         with ExitStack() as opened:
             self.stdin, stdin = map(opened.enter_context, socket.socketpair())
@@ -34,9 +30,7 @@ class ServerProcess:
             opened.callback(os.close, self.stderr)
             os.set_blocking(self.stderr, False)
             with stdin, stdout, os.fdopen(stderr, "wb"):
-                problem = start((stdin.fileno(), stdout.fileno(), stderr))
-            if problem:
-                raise CannotStart(problem)
+                start((stdin.fileno(), stdout.fileno(), stderr))
             self._ending = opened.pop_all()
 
     def keep_words(self) -> bool:

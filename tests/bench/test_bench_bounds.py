@@ -192,7 +192,7 @@ def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
 
 
 def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import child.supervisor; print(len(sys.modules))"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import child.launcher; print(len(sys.modules))"
     folder = Path(__file__).parents[2] / "stepflow" / "sandbox"
     assert int(_python(program, str(folder))) <= 165
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.sandbox.child.commands import Interleaved
+from stepflow.sandbox.child.output import Interleaved
 
 
 def test_a_command_gives_its_output_and_exit_code(box):
@@ -108,7 +108,7 @@ def test_long_output_keeps_head_and_tail_and_the_program_stays_small(box):
     assert result.text.endswith("LAST\n")
     assert re.search(r"\[… \d{9} bytes left out here …\]", result.text)
     assert len(result.text.encode()) <= 100 * 1024
-    status = Path(f"/proc/{box.supervisor}/status").read_text()
+    status = Path(f"/proc/{box.launcher}/status").read_text()
     assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 60_000
 
 

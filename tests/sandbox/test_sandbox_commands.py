@@ -7,7 +7,7 @@ import time
 import pytest
 
 from stepflow.domain.checkout import CommandRequest
-from stepflow.sandbox import channel
+from stepflow.sandbox import launcher
 
 
 def test_a_command_runs_in_the_repository_root_with_its_streams_apart(shared_box):
@@ -108,7 +108,7 @@ def test_failures_of_a_very_long_output_do_not_stand_in_it_twice_and_are_bounded
 
 
 def test_somebody_may_look_up_while_a_command_runs_which_changes_nothing_of_it(shared_box, monkeypatch):
-    monkeypatch.setattr(channel, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
     looked = []
     with shared_box.toolbox.while_waiting(lambda: looked.append(time.monotonic())):
         result = shared_box.sh("echo begun; sleep 1; exit 3")
@@ -119,9 +119,17 @@ def test_somebody_may_look_up_while_a_command_runs_which_changes_nothing_of_it(s
     assert len(looked) == seen, "only inside the block"
 
 
+def test_somebody_looks_up_while_a_command_writes_without_a_pause(shared_box, monkeypatch):
+    monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
+    looked = []
+    with shared_box.toolbox.while_waiting(lambda: looked.append(time.monotonic())):
+        shared_box.sh("timeout 1 yes")
+    assert len(looked) > 3
+
+
 def test_the_time_of_a_look_is_not_taken_from_the_command(start, monkeypatch):
     """Somebody looks for longer than an answer may take altogether."""
-    monkeypatch.setattr(channel, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
     box = start(grace=1.0)
     with box.toolbox.while_waiting(lambda: time.sleep(2.5)):
         result = box.sh("sleep 0.2; echo done", timeout=0.5)

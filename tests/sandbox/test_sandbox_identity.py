@@ -245,8 +245,8 @@ class TestRootParent:
         assert gid not in {group.gr_gid for group in grp.getgrall()}
         assert box.toolbox.isolation["uid"] == f"{uid} (nobody else's)"
 
-    def test_no_id_of_the_supervisor_is_root_and_it_has_no_capability(self, box):
-        status = Path(f"/proc/{box.supervisor}/status").read_text()
+    def test_no_id_of_the_launcher_is_root_and_it_has_no_capability(self, box):
+        status = Path(f"/proc/{box.launcher}/status").read_text()
         lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert "0" not in lines["Uid"].split() + lines["Gid"].split()
         assert int(lines["CapEff"], 16) == int(lines["CapPrm"], 16) == 0
@@ -259,7 +259,7 @@ class TestRootParent:
             assert ids(Box(second, open_folder / "other"))[0] != first
 
     @pytest.mark.parametrize("file", ["environ", "mem", "maps", "fd", "cwd/"])
-    def test_the_parents_and_the_supervisors_proc_entries_are_closed(self, box, file):
+    def test_the_parents_and_the_launchers_proc_entries_are_closed(self, box, file):
         for pid in (str(os.getpid()), "$PPID", "1"):
             result = box.bash(f"cat /proc/{pid}/{file} 2>&1 || ls /proc/{pid}/{file}")
             assert "Permission denied" in result.text

@@ -57,7 +57,7 @@ CALLS = {
     "setpriority": ((2, -1, 0), "EPERM"),
     "ioprio_set": ((3, -1, 0), "EPERM"),
 }
-#: For these an id decides: the supervisor's, which is known once there is one. Without the filter they are asked for
+#: For these an id decides: the launcher's, which is known once there is one. Without the filter they are asked for
 #: something that the kernel never grants, and answers with another error.
 WITH_AN_ID = {
     "sched_setscheduler": (-1, 0),
@@ -133,7 +133,7 @@ class TestScheduling:
 
         return ask
 
-    def test_the_supervisors_and_the_parents_is_not_changed(self, schedule):
+    def test_the_launchers_and_the_parents_is_not_changed(self, schedule):
         assert schedule("$PPID") == NONE
         assert schedule(str(os.getpid())) == NONE
 

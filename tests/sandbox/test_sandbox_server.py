@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toolbox_world import gone_within
 
-from stepflow.sandbox.server_process import CannotStart
+from stepflow.sandbox.launcher import CannotStart
 
 #: Answers each line in capital letters.
 SHOUT = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"

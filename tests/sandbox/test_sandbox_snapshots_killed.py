@@ -40,15 +40,15 @@ class Hung:
     def __init__(self, one) -> None:
         one.sh("mkfifo .gitignore; echo n > n")
         self._one, self.info = one, None
-        self.supervisor, shell = (int(word) for word in one.box.bash("echo $PPID $$").text.split())
+        self.launcher, shell = (int(word) for word in one.box.bash("echo $PPID $$").text.split())
         self._thread = Thread(target=self._take)
         self._thread.start()
         deadline, seen = time.monotonic() + 20, 0
         # Those before the one that hangs end at once.
-        while not seen or children(self.supervisor) - {shell} != {seen}:
+        while not seen or children(self.launcher) - {shell} != {seen}:
             assert time.monotonic() < deadline
             time.sleep(0.5)
-            seen = min(children(self.supervisor) - {shell}, default=0)
+            seen = min(children(self.launcher) - {shell}, default=0)
             time.sleep(0.5)
         self.git = seen
 
@@ -91,10 +91,10 @@ def test_a_git_that_hangs_is_ended_and_the_next_one_works(one, monkeypatch):
     hung.mend()
 
 
-def test_a_git_dies_with_its_supervisor(checkout, open_folder):
+def test_a_git_dies_with_its_launcher(checkout, open_folder):
     with contextlib.suppress(IsolationError), worked(checkout, open_folder / "run") as one:
         hung = Hung(one)
-        os.kill(hung.supervisor, signal.SIGKILL)
+        os.kill(hung.launcher, signal.SIGKILL)
         hung.join()
     assert gone_within(10, hung.git)
 

@@ -1,96 +1,124 @@
-"""The parent bounds what comes over the pipe by itself: its time and its size are not the program's to keep."""
+"""The parent bounds what comes from the sandbox by itself: its time and its size are not the launcher's to keep."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
 import pytest
 from toolbox_world import granted
 
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.channel import ChildChannel
+from stepflow.sandbox.child.enter_sandbox import SandboxConfig
 from stepflow.sandbox.identity import Choice
-from stepflow.sandbox.isolation import SandboxState
+from stepflow.sandbox.isolation import SandboxState, sandbox_config
+from stepflow.sandbox.launcher import Launcher
 from stepflow.sandbox.options import ToolboxOptions
 
 pytestmark = pytest.mark.whole
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-#: Programs that take the one request and answer as no toolbox should.
-NEVER_DONE = """
+#: Launchers whose operations answer as none should, on their descriptors: what they stream, and their answer.
+FLOODS = """
     while True:
-        send(b"R", b"x" * 1000)
+        os.write(output, b"x" * 1000)
 """
 DRIPS = """
-    import time
     while True:
-        send(b"R", b"x")
+        os.write(output, b"x")
         time.sleep(0.01)
 """
-DRIPS_INSIDE_A_FRAME = """
-    import time
-    os.write(1, struct.pack("!cI", b"J", 60_000_000))
+DRIPS_INTO_THE_ANSWER = """
     while True:
-        os.write(1, b" ")
+        os.write(answer, b" ")
         time.sleep(0.01)
 """
 SENDS_TWO_MIB = """
     for _ in range(2048):
-        send(b"R", b"x" * 1024)
-    send(b"J", b'{"commits": 1, "commit": "", "tree": "", "bytes": 5}')
+        os.write(output, b"x" * 1024)
+    os.write(answer, b'{"commits": 1, "commit": "", "tree": "", "bytes": 5}')
 """
 NESTS_WITHOUT_END = """
-    send(b"J", b"[" * 200_000)
+    os.write(answer, b"[" * 200_000)
+"""
+ANSWERS_WITHOUT_END = """
+    while True:
+        os.write(answer, b" " * 1_000_000)
 """
 
 
 @contextmanager
-def program(folder: Path, body: str) -> Iterator[ChildChannel]:
-    """A channel with this program on the other side."""
+def launcher(folder: Path, body: str) -> Iterator[Launcher]:
+    """A launcher each of whose operations is this."""
     file = folder / "unruly.py"
-    head = """
-    import os, struct
-    def send(kind, payload):
-        data = struct.pack("!cI", kind, len(payload)) + payload
-        while data:
-            data = data[os.write(1, data):]
-    os.read(0, 65536)
+    head = f"""
+    import json, os, signal, socket, time
+    channel = socket.socket(fileno=0)
+    socket.recv_fds(channel, 64, 16)
+    channel.sendall(json.dumps({asdict(granted())!r}).encode() + b"\\n")
+    pid = 0
+    while received := socket.recv_fds(channel, 64, 16):
+        word, (*descriptors,) = received[0].split(), received[1]
+        if not word:
+            break
+        if word[0] == b"start":
+            output, answer = descriptors[2], descriptors[4]
+            if not (pid := os.fork()):
+                break
+        elif word[0] == b"kill":
+            os.kill(pid, signal.SIGKILL)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.sendall(json.dumps({{"pid": pid, "alive": []}}).encode() + b"\\n")
+    if pid:
+        raise SystemExit
     """
     file.write_text(dedent(head) + dedent(body))
-    channel = ChildChannel(checkout=folder, environment={}, program=file)
+    config: SandboxConfig = sandbox_config(
+        checkout=folder, private=folder, programs=(), identity=None, options=ToolboxOptions(), broker=None
+    )
+    started = Launcher(config, {"PATH": os.environ["PATH"]}, grace=10, program=file)
     try:
-        yield channel
+        yield started
     finally:
-        channel.close()
+        subprocess.run(["pkill", "-KILL", "-f", str(file)], check=False)
+        started.close()
 
 
-@pytest.mark.parametrize("body", [NEVER_DONE, DRIPS, DRIPS_INSIDE_A_FRAME], ids=["floods", "drips", "drips in a frame"])
-def test_a_program_that_sends_without_end_is_left_when_its_time_is_over(tmp_path: Path, body: str) -> None:
+@pytest.mark.parametrize("body", [FLOODS, DRIPS, DRIPS_INTO_THE_ANSWER], ids=["floods", "drips", "drips: answer"])
+def test_an_operation_that_sends_without_end_is_left_when_its_time_is_over(tmp_path: Path, body: str) -> None:
     begun = time.monotonic()
-    with program(tmp_path, body) as channel:
-        with pytest.raises(IsolationError, match=r"no whole answer to `bundle` in time"):
-            channel.ask({"op": "bundle"}, timeout=0.5, sink=lambda _: time.sleep(0.002))
+    with launcher(tmp_path, body) as started, started.during("bundle"):
+        answer = started.ask("bundle", {}, timeout=0.5, sink=lambda _: time.sleep(0.002))
+        assert answer == {"problem": "took longer than 0.5 s and was stopped"}
         assert time.monotonic() - begun < 20
-        assert not channel.usable
 
 
 def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) -> None:
     came: list[bytes] = []
-    with program(tmp_path, SENDS_TWO_MIB) as channel:
+    with launcher(tmp_path, SENDS_TWO_MIB) as started:
         sandbox = SandboxState(facts=granted(), choice=Choice(identity=None), options=ToolboxOptions(), path="")
-        toolbox = Toolbox(channel=channel, sandbox=sandbox, layers=(), root=tmp_path, private=tmp_path)
+        toolbox = Toolbox(launcher=started, sandbox=sandbox, layers=(), root=tmp_path, private=tmp_path)
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
+        toolbox.close()
     assert sum(map(len, came)) == 1024 * 1024
 
 
 def test_an_answer_that_nests_without_end_is_no_answer(tmp_path: Path) -> None:
-    with program(tmp_path, NESTS_WITHOUT_END) as channel, pytest.raises(IsolationError, match="JSON"):
-        channel.ask({"op": "tree"}, timeout=20)
+    with launcher(tmp_path, NESTS_WITHOUT_END) as started, started.during("tree"):
+        assert "without an answer" in started.ask("tree", {}, timeout=20)["problem"]
+
+
+def test_an_answer_without_end_is_the_end_of_the_toolbox(tmp_path: Path) -> None:
+    with launcher(tmp_path, ANSWERS_WITHOUT_END) as started:
+        with pytest.raises(IsolationError, match="more than 67108864 bytes"), started.during("tree"):
+            started.ask("tree", {}, timeout=60)
+        with pytest.raises(IsolationError, match="more than"), started.during("tree"):
+            pass

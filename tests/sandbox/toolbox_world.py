@@ -41,8 +41,8 @@ class Box:
         return self.toolbox.run_command(CommandRequest(argv=("sh", "-c", command), timeout=timeout))
 
     @property
-    def supervisor(self) -> int:
-        """The toolbox program's process id, as its own shell tells it."""
+    def launcher(self) -> int:
+        """The launcher's process id, as its own shell tells it."""
         return int(self.bash("echo $PPID").text)
 
 

@@ -1,6 +1,6 @@
 """HOME and TMPDIR as `setup` left them, put back before each validator (security.md case 37).
 
-The copy is a file without a name that only the supervisor holds open, so no tool can reach it.
+The copy is a file without a name that no tool can open.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import stat
 import subprocess
 import tarfile
-import tempfile
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 from .paths import Key, Refusal, key_of, remove
@@ -38,58 +38,55 @@ class Fact:
 
 
 class Baseline:
-    """The two folders, which lie side by side, as they were when this was made. Raises `Refusal` for what cannot be
-    kept."""
+    """The two folders, which lie side by side, as they were when this was made and `kept`. Raises `Refusal` for what
+    cannot be kept."""
 
-    def __init__(self, home: str, tmp: str) -> None:
+    def __init__(self, home: str, tmp: str, kept: IO[bytes]) -> None:
         self._root = os.path.dirname(home)
         #: The folders' names, and how people read them.
         self._folders = {os.path.basename(home): "~", os.path.basename(tmp): "$TMPDIR"}
-        self._copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
+        kept.seek(0)
+        kept.truncate()
         try:
-            with tarfile.open(fileobj=self._copy, mode="w") as archive:
+            with tarfile.open(fileobj=kept, mode="w") as archive:
                 for folder in self._folders:
                     archive.add(self._path(folder), arcname=folder)
-            self._copy.seek(0)
-            self._archive = tarfile.open(fileobj=self._copy, mode="r:")  # noqa: SIM115 - as the file below it
-            # Links may lead where they like: what is put back is what stood there, by its own user's hand.
-            self._archive.extraction_filter = lambda member, _: member
-            self._members = {member.name: member for member in self._archive.getmembers()}
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise Refusal(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
 
-    def restore(self) -> list[str]:
+    def restore(self, kept: IO[bytes]) -> list[str]:
         """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises `Refusal`."""
+        copy = _Copy(kept, self._root)
         try:
-            return self._restored()
+            return self._restored(copy)
         except (OSError, RecursionError, tarfile.TarError):
             # Tools can leave trees that only programs made for it get rid of.
-            return self._made_anew()
+            return self._made_anew(copy)
 
-    def _restored(self) -> list[str]:
+    def _restored(self, copy: _Copy) -> list[str]:
         now = dict(self._scan())
         added = [name for name in sorted(now.keys() - self._facts.keys()) if os.path.dirname(name) in self._facts]
         removed = self._facts.keys() - now.keys()
-        changed = {name for name in now.keys() & self._facts.keys() if self._differs(name, now[name])}
+        changed = {name for name in now.keys() & self._facts.keys() if self._differs(name, now[name], copy)}
         if not (added or removed or changed):
             self._facts = now
             return []
         for name in added:
             remove(self._path(name))
         for name in changed:
-            if not (stat.S_ISDIR(now[name].mode) and self._members[name].isdir()):
+            if not (stat.S_ISDIR(now[name].mode) and copy.members[name].isdir()):
                 remove(self._path(name))
-        for name in self._members:
+        for name in copy.members:
             if name in removed or name in changed:
-                self._put(name)
+                copy.put(name)
         self._facts = dict(self._scan())
         topmost = (name for name in removed if os.path.dirname(name) not in removed)
         return self._named(
             {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
         )
 
-    def _made_anew(self) -> list[str]:
+    def _made_anew(self, copy: _Copy) -> list[str]:
         try:
             for folder in map(self._path, self._folders):
                 for program in (
@@ -97,8 +94,8 @@ class Baseline:
                     ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
                 ):
                     subprocess.run(program, env={}, check=False, capture_output=True, timeout=_WIPE_SECONDS)  # noqa: S603
-            for name in self._members:
-                self._put(name)
+            for name in copy.members:
+                copy.put(name)
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError, subprocess.TimeoutExpired) as exc:
             raise Refusal(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
@@ -122,32 +119,20 @@ class Baseline:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
 
-    def _differs(self, name: str, now: Fact) -> bool:
+    def _differs(self, name: str, now: Fact, copy: _Copy) -> bool:
         then = self._facts[name]
         if now == then and now.key is not None:
             return False
         if now.mode != then.mode:
             return True
-        member = self._members.get(name)
+        member = copy.members.get(name)
         if member is None or member.isdir():
             return False
         if member.issym():
             return os.readlink(self._path(name)) != member.linkname
         if member.islnk():
-            member = self._members[member.linkname]
-        return member.isfile() and not self._is_same(self._path(name), member)
-
-    def _is_same(self, path: str, member: tarfile.TarInfo) -> bool:
-        saved = self._archive.extractfile(member)
-        with open(path, "rb") as file:
-            while saved and (piece := saved.read(_PIECE)):
-                if file.read(len(piece)) != piece:
-                    return False
-            return not file.read(1)
-
-    def _put(self, name: str) -> None:
-        """Write one member as it was. A second name of a file leads to the first one, which is written before it."""
-        self._archive.extract(self._members[name], self._root)
+            member = copy.members[member.linkname]
+        return member.isfile() and not copy.is_same(self._path(name), member)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._root, name)
@@ -157,6 +142,39 @@ class Baseline:
         named = [f"{self._folders[folder]}/{below} ({state})" for (folder, _, below), state in parts]
         more = len(named) - _MOST_NAMED
         return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+class _Copy:
+    """What is kept of the two folders, whose place is `root`."""
+
+    def __init__(self, kept: IO[bytes], root: str) -> None:
+        self._kept, self._root = kept, root
+
+    @cached_property
+    def members(self) -> dict[str, tarfile.TarInfo]:
+        """All of it by the names, in the order in which it can be written."""
+        return {member.name: member for member in self._archive.getmembers()}
+
+    def is_same(self, path: str, member: tarfile.TarInfo) -> bool:
+        """Whether a file has the bytes of this one."""
+        saved = self._archive.extractfile(member)
+        with open(path, "rb") as file:
+            while saved and (piece := saved.read(_PIECE)):
+                if file.read(len(piece)) != piece:
+                    return False
+            return not file.read(1)
+
+    def put(self, name: str) -> None:
+        """Write one member as it was. A second name of a file leads to the first one, which is written before it."""
+        self._archive.extract(self.members[name], self._root)
+
+    @cached_property
+    def _archive(self) -> tarfile.TarFile:
+        self._kept.seek(0)
+        archive = tarfile.open(fileobj=self._kept, mode="r:")  # noqa: SIM115 - as the file below it
+        # Links may lead where they like: what is put back is what stood there, by its own user's hand.
+        archive.extraction_filter = lambda member, _: member
+        return archive
 
 
 class SharedMemory:

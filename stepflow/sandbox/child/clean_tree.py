@@ -19,7 +19,6 @@ from .paths import FILE_FLAGS, MOST_FILES, Refusal, below, digest, read_regular
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .child_processes import ChildProcesses
     from .git import EngineGit
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
@@ -61,13 +60,13 @@ class Start:
     most_files: int | None = None
 
 
-def read_start(children: ChildProcesses, top: str, commit: str) -> Start:
+def read_start(top: str, commit: str) -> Start:
     """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
-    own = said(git(children, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
+    own = said(git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
     return Start(
         commit=commit,
-        settings=_settings(children),
-        excludes=_rules(os.path.join(top, _configured_excludes(children))) + _rules(os.path.abspath(own[0])),
+        settings=_settings(),
+        excludes=_rules(os.path.join(top, _configured_excludes())) + _rules(os.path.abspath(own[0])),
         attributes=_rules(os.path.abspath(own[1])),
     )
 
@@ -82,18 +81,18 @@ def _rules(path: str) -> bytes:
     return b""
 
 
-def _settings(children: ChildProcesses) -> tuple[tuple[str, str], ...]:
+def _settings() -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     settings = []
-    for record in said(git(children, "config", "--list", "-z")).split("\0"):
+    for record in said(git("config", "--list", "-z")).split("\0"):
         key, assigned, value = record.partition("\n")
         if key in _SETTINGS:
             settings.append((key, value if assigned else "true"))
     return tuple(settings)
 
 
-def _configured_excludes(children: ChildProcesses) -> str:
-    ended = git(children, "config", "--type=path", "--get", "core.excludesFile")
+def _configured_excludes() -> str:
+    ended = git("config", "--type=path", "--get", "core.excludesFile")
     return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
 
 
@@ -137,18 +136,23 @@ class Look:
 class TreeWatch:
     """Looks at one checkout; `begin` comes before any tool has run."""
 
-    def __init__(self, children: ChildProcesses, repository: Repository, fingerprint: dict[str, str]) -> None:
-        self._children, self._repository, self._fingerprint = children, repository, fingerprint
+    def __init__(self, repository: Repository, fingerprint: dict[str, str]) -> None:
+        self._repository, self._fingerprint = repository, fingerprint
         self._start: Start | None = None
         #: What is known of a commit, by work trees: the newest, and the start's. Between two looks it is in this
         #: process alone. Nothing is learned from objects that tools may have written.
         self._newest: dict[str, Known] = {}
         self._first: dict[str, Known] = {}
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the start is remembered."""
+        return self._start is not None
+
     def begin(self) -> None:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         top = self._repository.top
-        start = self._start = read_start(self._children, top, self.head())
+        start = self._start = read_start(top, self.head())
         with self._git_of(self._repository, start.commit, start) as (own, known):
             found = _Ignores(own, start.excludes, known).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
             ignores = {path: _rules(os.path.join(top, path)) for path in found}
@@ -158,7 +162,7 @@ class TreeWatch:
         self._first = dict(self._newest)
         excused: dict[str, str] = {}
         if look.differences:
-            shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
+            shown = frozenset(record[3:] for record in listing(git(*_STATUS)))
             excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
 
@@ -171,7 +175,8 @@ class TreeWatch:
         """Compare the work tree with the commit, by default HEAD's, whose `objects` may be those of another repository.
         With `writes_anew`, committed files that a clone may have otherwise are written as it has them, such as their
         ends of lines; nothing else may be running then. Raises `Refusal`."""
-        start = self._start or self._begun()
+        start = self._start
+        assert start  # noqa: S101 - `begin` came before
         head = self.head()
         against = commit or head
         with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
@@ -186,18 +191,13 @@ class TreeWatch:
             new_ignores=tuple(new_ignores),
         )
 
-    def _begun(self) -> Start:
-        self.begin()
-        assert self._start  # noqa: S101 - `begin` sets it or raises
-        return self._start
-
     @contextmanager
     def _git_of(
         self, repository: Repository, commit: str, start: Start, *, learns: bool = False
     ) -> Iterator[tuple[EngineGit, Known]]:
         """Git that compares files with this commit, byte for byte, and what is known of the commit."""
         top = repository.top
-        with engine_git(self._children, repository, commit, settings=start.settings, attributes=_BYTE_FOR_BYTE) as own:
+        with engine_git(repository, commit, settings=start.settings, attributes=_BYTE_FOR_BYTE) as own:
             known = next(
                 (one for one in (self._newest.get(top), self._first.get(top)) if one and one.commit == commit), None
             )

@@ -63,7 +63,7 @@ def drop_capabilities() -> bool:
 
 
 class OomScore:
-    """Which process the kernel ends first when memory runs out: those of the tools, then the supervisor, never for
+    """Which process the kernel ends first when memory runs out: those of the tools, then the launcher, never for
     their sake the parent. Open it before the change of user and before Landlock, which both close the file.
 
     `holds` is false where there is no such thing, or where our parent already stands as high and we may not go lower.
@@ -128,7 +128,7 @@ class CannotEnterSandbox(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
-    """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
+    """What the parent sends first. `uid` None means: stay who you are.
 
     Commands start in the `working_directory`. `write`, `read` and `devices` stay open under Landlock.
     `disabled_layers` names layers that are left out. `processes` is how many more than now the user may run. `broker`
@@ -140,7 +140,6 @@ class SandboxConfig:
     uid: int | None
     gid: int | None
     groups: Sequence[int]
-    guard_uid: int | None
     processes: int
     file_bytes: int
     open_files: int
@@ -150,9 +149,6 @@ class SandboxConfig:
     close_network: bool
     broker: int | None
     disabled_layers: Sequence[str]
-    bash_timeout: float
-    bash_max_timeout: float
-    file_timeout: float
 
 
 @dataclass(kw_only=True)
@@ -219,7 +215,7 @@ def enter_sandbox(config: SandboxConfig, oom_score: OomScore) -> SandboxFacts:
 
 
 def _ours() -> set[int]:
-    """The supervisor, its parent and their process groups; 0 would be a group outside of the container."""
+    """The launcher, its parent and their process groups; 0 would be a group outside of the container."""
     return {process for pid in (os.getpid(), os.getppid()) for process in (pid, os.getpgid(pid)) if process}
 
 
@@ -229,13 +225,10 @@ def _change_user(config: SandboxConfig) -> None:
             with contextlib.suppress(PermissionError):
                 os.setgroups([])
         return
-    # Only the real and the saved user decide who may send signals: as the guard user the supervisor is out of
-    # reach of the tools, while its effective user, theirs, lets it work in the workspace and end what they start.
-    guard = config.uid if config.guard_uid is None else config.guard_uid
     try:
         os.setgroups(config.groups)
         os.setresgid(config.gid, config.gid, config.gid)
-        os.setresuid(guard, config.uid, guard)
+        os.setresuid(config.uid, config.uid, config.uid)
     except OSError as exc:
         raise CannotEnterSandbox(f"the toolbox could not become user {config.uid}: {exc.strerror}") from exc
 

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from .commands import HeadTail
+from .output import HeadTail
 from .paths import (
     FILE_FLAGS,
     Refusal,

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import selectors
 import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .commands import HeadTail, run_command
 from .enter_sandbox import config_variables
+from .output import STREAM_LIMIT, HeadTail
 from .paths import Refusal, below, digest, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from .child_processes import ChildProcesses, Sink
-    from .commands import Ended
+    #: Takes the next piece of what a program writes.
+    Sink = Callable[[bytes], object]
 
 GIT_TIMEOUT = 120.0
+_PIECE = 65536
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
@@ -51,17 +55,61 @@ _CONFIG = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a git ended: by an error of ours or with an exit code, and what it printed where no sink took that."""
+
+    exit_code: int = -1
+    stdout: str = ""
+    stderr: str = ""
+    error: str = ""
+
+
 def git(
-    children: ChildProcesses,
     *arguments: str,
     stdin: int = subprocess.DEVNULL,
     stdout: Sink | None = None,
     extra_env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run git. What else the toolbox has running goes on."""
-    environment = {**PLAIN_ENVIRONMENT, **(extra_env or {})}
+    """Run git. What the sink raises ends it."""
+    environment = {**os.environ, **PLAIN_ENVIRONMENT, **(extra_env or {})}
     words = ("git", *NO_GRAFT_ADVICE, *arguments)
-    return run_command(children, words, GIT_TIMEOUT, alone=False, stdin=stdin, stdout=stdout, extra_env=environment)
+    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    try:
+        process = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)  # noqa: S603
+    except OSError as exc:
+        return Ended(error=f"`git` could not be started: {exc.strerror}")
+    try:
+        in_time = _read(process, stdout or output.feed, errors.feed)
+    finally:
+        process.kill()
+        code = process.wait()
+    return Ended(
+        exit_code=code if in_time else -1,
+        stdout=output.text(),
+        stderr=errors.text(),
+        error="" if in_time else f"timed out after {GIT_TIMEOUT:g} s; it was killed",
+    )
+
+
+def _read(process: subprocess.Popen[bytes], out: Sink, err: Sink) -> bool:
+    """Until both streams end and the process has; false when that takes too long."""
+    deadline = time.monotonic() + GIT_TIMEOUT
+    with selectors.DefaultSelector() as selector:
+        for stream, sink in ((process.stdout, out), (process.stderr, err)):
+            assert stream  # noqa: S101 - both are pipes
+            selector.register(stream, selectors.EVENT_READ, sink)
+        while selector.get_map():
+            if not (ready := selector.select(max(deadline - time.monotonic(), 0))):
+                return False
+            for key, _ in ready:
+                if data := os.read(key.fd, _PIECE):
+                    key.data(data)
+                else:
+                    selector.unregister(key.fileobj)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(deadline - time.monotonic(), 0))
+    return process.returncode is not None
 
 
 def said(ended: Ended) -> str:
@@ -188,7 +236,6 @@ class Repository:
 class EngineGit:
     """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given."""
 
-    children: ChildProcesses
     folder: str
     environment: dict[str, str]
     top: str
@@ -225,7 +272,7 @@ class EngineGit:
 
     def run(self, *arguments: str, stdin: int = subprocess.DEVNULL, stdout: Sink | None = None) -> Ended:
         """Run git to its end."""
-        return git(self.children, "-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
+        return git("-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
 
     def with_work_tree(self, name: str) -> EngineGit:
         """The same git over an empty folder of the engine's in the place of the work tree."""
@@ -252,7 +299,6 @@ class EngineGit:
 
 @contextmanager
 def engine_git(
-    children: ChildProcesses,
     repository: Repository,
     commit: str,
     *,
@@ -265,7 +311,6 @@ def engine_git(
         for name in ("refs", "info", "objects/info"):
             os.makedirs(os.path.join(folder, name))
         opened = EngineGit(
-            children=children,
             folder=folder,
             environment=_environment(repository, folder, settings),
             top=repository.top,
@@ -312,75 +357,29 @@ def _small(folder: str, path: bytes, limit: int) -> bytes:
     return file[0] if file else b""
 
 
-class TooLarge(Exception):
-    """Git prints more bytes than are taken."""
-
-
-class LimitedSink:
-    """Hands on at most `limit` bytes. Raises `TooLarge`."""
-
-    def __init__(self, hand_on: Callable[[bytes], object], limit: int) -> None:
-        self._hand_on, self._limit = hand_on, limit
-        self.total = 0
-
-    def feed(self, data: bytes) -> None:
-        """Hand on the next piece."""
-        self.total += len(data)
-        if self.total > self._limit:
-            raise TooLarge
-        self._hand_on(data)
-
-
-def read_objects(
-    children: ChildProcesses,
-    repository: Repository,
-    arguments: Sequence[str],
-    *,
-    base: str,
-    stdin: str,
-    limit: int,
-    hand_on: Callable[[bytes], None],
-) -> dict[str, object]:
+def read_objects(repository: Repository, arguments: Sequence[str], *, base: str, stdin: str, hand_on: Sink) -> None:
     """Hand on what a git command prints that only reads objects. `base` is any commit of the repository."""
     if not COMMIT.fullmatch(base):
         raise Refusal(f"{base!r} is no commit id")
-    with engine_git(children, repository, base) as own:
-        try:
-            own.stream(*arguments, sink=LimitedSink(hand_on, limit).feed, stdin=stdin.encode())
-        except TooLarge:
-            children.end()
-            return {"too_large": True}
-    return {}
+    with engine_git(repository, base) as own:
+        own.stream(*arguments, sink=hand_on, stdin=stdin.encode())
 
 
-def bundle(
-    children: ChildProcesses,
-    repository: Repository,
-    *,
-    base: str,
-    commit: str,
-    limit: int,
-    hand_on: Callable[[bytes], None],
-) -> dict[str, object]:
+def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> dict[str, object]:
     """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base."""
     for name in (base, commit):
         if not COMMIT.fullmatch(name):
             raise Refusal(f"{name!r} is no commit id")
-    with engine_git(children, repository, commit) as own:
+    with engine_git(repository, commit) as own:
         tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
         if count == 0:
-            return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
-        sink = LimitedSink(hand_on, limit)
-        try:
-            # Without deltas: what it holds is searched for secrets.
-            plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
-            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=sink.feed)
-        except TooLarge:
-            children.end()
-            return {"too_large": True}
+            return {"commits": 0, "commit": commit, "tree": tree}
+        # Without deltas: what it holds is searched for secrets.
+        plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
+        own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=hand_on)
         changes = _diff_stat(own, base)
-    return {"commits": count, "commit": commit, "tree": tree, "bytes": sink.total, "changes": changes}
+    return {"commits": count, "commit": commit, "tree": tree, "changes": changes}
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:

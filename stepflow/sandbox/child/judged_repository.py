@@ -7,18 +7,17 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, LimitedSink, TooLarge, engine_git, git, said
+from .git import ALTERNATES, engine_git, git, said
 from .paths import Refusal, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from .child_processes import ChildProcesses
     from .git import Repository
 
 _GIT = ".git"
@@ -34,74 +33,73 @@ _OWN_SETTINGS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"), ("
 
 class JudgedRepository:
     """`place` is a folder of the same file system. Where the history lies within reach of the tools, nothing can be
-    read anew, and checks run in the repository that tools have."""
+    read anew, and checks run in the repository that tools have. What is `kept` is a file that no tool can open."""
 
-    def __init__(self, children: ChildProcesses, repository: Repository, place: str) -> None:
-        self._children, self._repository = children, repository
+    def __init__(self, repository: Repository, place: str) -> None:
+        self._repository = repository
         self._dot_git = os.path.join(repository.top, _GIT)
         self._folder, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
-        self._kept: IO[bytes] | None = None
         self._start = self._commit = self._branch = ""
         with suppress(Refusal):
             self._start = repository.head()
-        self._is_fresh = False
+        self._is_kept = self._is_fresh = False
 
-    def begin(self) -> None:
-        """Keep git's own files as they are, in a file without a name, which no tool can reach."""
+    def begin(self, kept: IO[bytes]) -> None:
+        """Keep git's own files as they are."""
         if not self._repository.alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
             return
         try:
-            with self._archive(self._dot_git) as kept:
-                self._extract(kept)
+            self._archive(self._dot_git, kept)
+            self._extract(kept)
             self._leave_out_settings()
-            self._kept = self._archive(self._folder)
+            self._archive(self._folder, kept)
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise Refusal(f"git's own files cannot be kept as they are: {exc}") from exc
+        self._is_kept = True
 
-    def _archive(self, folder: str) -> IO[bytes]:
-        kept = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
+    def _archive(self, folder: str, kept: IO[bytes]) -> None:
+        kept.seek(0)
+        kept.truncate()
         with tarfile.open(fileobj=kept, mode="w") as archive:
             for name in sorted(set(os.listdir(folder)) - _LEFT_OUT):
                 archive.add(os.path.join(folder, name), arcname=name, filter=_unlocked)
-        return kept
 
     def _extract(self, kept: IO[bytes]) -> None:
         remove(self._folder)
         kept.seek(0)
         with tarfile.open(fileobj=kept, mode="r:") as archive:
             archive.extraction_filter = lambda member, _: member
-            archive.extractall(self._folder)  # noqa: S202 - written by this process
+            archive.extractall(self._folder)  # noqa: S202 - written by the engine
         for name in ("objects/info", "objects/pack", "refs"):
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
-    def prepare(self, commit: str) -> Repository:
+    def prepare(self, commit: str, kept: IO[bytes]) -> Repository:
         """Make it for this commit; the repository with objects that were read anew. Raises `Refusal`."""
         self._commit, self._branch, self._is_fresh = commit, self._repository.branch(), False
-        if self._kept is None:
+        if not self._is_kept:
             return self._repository
-        self._make(self._kept)
+        self._make(kept)
         return replace(self._repository, common=self._folder)
 
-    @contextmanager
-    def in_place(self, differing: Iterable[str]) -> Iterator[None]:
+    def put_in_place(self, differing: Iterable[str], kept: IO[bytes]) -> None:
         """Put it in place for a check. Of the `differing` paths git must look at the content."""
-        if self._kept is None or not self._commit:
-            yield
+        if not self._is_kept or not self._commit:
             return
         if not self._is_fresh:
             # The check before may have changed it.
-            self._make(self._kept)
+            self._make(kept)
         self._is_fresh = False
         for path in differing:
             with suppress(OSError):
                 os.utime(os.path.join(self._repository.top, path), follow_symlinks=False)
         # It fails where a file differs, which is no fault.
-        git(self._children, "update-index", "-q", "--refresh", extra_env=self._environment)
+        git("update-index", "-q", "--refresh", extra_env=self._environment)
         os.rename(self._dot_git, self._aside)
         os.rename(self._folder, self._dot_git)
-        try:
-            yield
-        finally:
+
+    def put_back(self) -> None:
+        """Put that of the work in place again, if it was put aside."""
+        if os.path.lexists(self._aside):
             remove(self._dot_git)
             os.rename(self._aside, self._dot_git)
 
@@ -118,12 +116,10 @@ class JudgedRepository:
 
     def _leave_out_settings(self) -> None:
         """Take out what leads to programs and settings in files that tools can write."""
-        listed = git(
-            self._children, "config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment
-        ).stdout
+        listed = git("config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment).stdout
         for key in (*_PROGRAMS, *listed.splitlines()):
             # It fails where it is not set.
-            git(self._children, "config", "--unset-all", key, extra_env=self._environment)
+            git("config", "--unset-all", key, extra_env=self._environment)
 
     def _take_commits(self) -> None:
         """Bring the objects of the work over; git computes each name from the content."""
@@ -132,15 +128,14 @@ class JudgedRepository:
         names = [name for name in (self._commit, self._start and f"^{self._start}") if name]
         wanted = "".join(f"{name}\n" for name in names)
         with tempfile.TemporaryFile() as pack:
-            with engine_git(self._children, self._repository, self._commit) as own:
-                sink = LimitedSink(pack.write, _MOST_BYTES)
-                try:
-                    own.stream(
-                        "pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=sink.feed, stdin=wanted.encode()
-                    )
-                except TooLarge:
-                    self._children.end()
-                    raise Refusal(f"the commits have more than {_MOST_BYTES} bytes") from None
+
+            def take(data: bytes) -> None:
+                pack.write(data)
+                if pack.tell() > _MOST_BYTES:
+                    raise Refusal(f"the commits have more than {_MOST_BYTES} bytes")
+
+            with engine_git(self._repository, self._commit) as own:
+                own.stream("pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=take, stdin=wanted.encode())
             pack.seek(0)
             self._ask("index-pack", "--stdin", stdin=pack.fileno())
         # What was not what its name said is missing now.
@@ -165,7 +160,7 @@ class JudgedRepository:
         }
 
     def _ask(self, *words: str, stdin: int = subprocess.DEVNULL) -> None:
-        said(git(self._children, *words, stdin=stdin, extra_env=self._environment))
+        said(git(*words, stdin=stdin, extra_env=self._environment))
 
     def _write(self, name: str, data: bytes) -> None:
         with open(os.path.join(self._folder, name), "wb") as file:

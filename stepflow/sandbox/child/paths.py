@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -234,8 +233,8 @@ def key_of(info: os.stat_result, now_ns: int) -> Key:
     return (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode)
 
 
-def digests(root: str, patterns: Sequence[str]) -> str:
-    """`{path: digest}` for everything but folders that fits a pattern; a folder that is not there holds nothing.
+def digests(root: str, patterns: Sequence[str]) -> dict[str, str]:
+    """The digest, by its path, of everything but folders that fits a pattern; a folder that is not there holds nothing.
 
     A pattern is a glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what
     fits a folder fits everything in it.
@@ -251,7 +250,7 @@ def digests(root: str, patterns: Sequence[str]) -> str:
             by_path[path] = digest(os.path.join(root, path))
             if len(by_path) > MOST_FILES:
                 raise Refusal(f"more than {MOST_FILES} files fit {', '.join(patterns)}; narrow the patterns")
-    return json.dumps(by_path, sort_keys=True)
+    return by_path
 
 
 def digest(full: str) -> str:

@@ -164,8 +164,8 @@ NO_UNIX_SOCKETS = (
 def leave_alone(processes: Iterable[int]) -> tuple[SyscallRule, ...]:
     """Refuse to change priority, processors and limits of these processes and of the groups that they lead.
 
-    Unlike for signals, the kernel asks for the same effective user only, and that one the supervisor shares with the
-    tools. Other ids stay open: a thread that pins itself names its own.
+    The kernel asks for the same user only, and the launcher shares the tools'. Other ids stay open: a thread that pins
+    itself names its own.
     """
     ids = tuple(processes)
     by_first = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")

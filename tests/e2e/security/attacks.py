@@ -175,12 +175,7 @@ _PROCESSES = (
         seen="other_process_is_gone",
         stopped_by=("landlock",),
     ),
-    _attack(
-        "end the supervisor", 26, "signals.sh KILL {supervisor}", seen="toolbox_is_gone", stopped_by=("uid+memory",)
-    ),
-    _attack(
-        "read the supervisor's memory", 7, "memory.py {supervisor}", says="opened the memory", stopped_by=("memory",)
-    ),
+    _attack("read the launcher's memory", 7, "memory.py {launcher}", says="opened the memory", stopped_by=("memory",)),
     _attack("leave a daemon that edits later", 26, "daemon.sh", seen="daemon_goes_on", stopped_by=("life",)),
     _attack(
         "have a planted program run by name",
@@ -201,26 +196,16 @@ _PROCESSES = (
     ),
     *(
         _attack(
-            f"demote the supervisor: {how}",
+            f"demote the launcher: {how}",
             36,
-            f"demote.py {{supervisor}} '{how}'",
+            f"demote.py {{launcher}} '{how}'",
             says="the process was demoted",
             stopped_by=("seccomp",),
         )
         for how in (
-            *("scheduler", "parameters", "attributes", "affinity"),
+            *("scheduler", "parameters", "attributes", "affinity", "disk", "limits"),
             *("niceness", "niceness of its group", "niceness of its user"),
         )
-    ),
-    *(
-        _attack(
-            f"demote the supervisor: {how}",
-            36,
-            f"demote.py {{supervisor}} {how}",
-            says="the process was demoted",
-            stopped_by=("seccomp", "uid+memory"),
-        )
-        for how in ("disk", "limits")
     ),
     *(
         _attack(

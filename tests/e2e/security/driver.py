@@ -121,7 +121,7 @@ class Surroundings:
 
     def renew(self, box: Toolbox) -> None:
         """Plant again what an attack may have changed, and what belongs to the tools' user."""
-        uid, gid, supervisor = (int(_call(box, command)) for command in ("id -u", "id -g", "echo $PPID"))
+        uid, gid, launcher = (int(_call(box, command)) for command in ("id -u", "id -g", "echo $PPID"))
         self.signals = 0
         self.box = box
         shutil.rmtree(OTHER_RUN, ignore_errors=True)
@@ -134,7 +134,7 @@ class Surroundings:
         self.other = subprocess.Popen(
             ["/usr/bin/sleep", "600"], env={"NEIGHBOR": self._canary("neighbor")}, user=uid, group=gid
         )
-        self.facts |= {"other": self.other.pid, "supervisor": supervisor}
+        self.facts |= {"other": self.other.pid, "launcher": launcher}
 
     def clear(self) -> None:
         """End what belongs to one toolbox."""

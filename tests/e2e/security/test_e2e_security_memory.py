@@ -1,4 +1,4 @@
-"""Tools that use up the machine's memory or take the supervisor down: the parent lives and says so."""
+"""Tools that use up the machine's memory or take the launcher down: the parent lives and says so."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], Wo
     assert runner.changes() == []
 
 
-def test_when_the_supervisor_is_ended_the_run_says_so_and_the_checkout_is_as_it_was(
+def test_when_the_launcher_is_ended_the_run_says_so_and_the_checkout_is_as_it_was(
     new_world: Callable[[], World],
 ) -> None:
     world = new_world()
@@ -59,7 +59,7 @@ def test_when_the_supervisor_is_ended_the_run_says_so_and_the_checkout_is_as_it_
     runner = world.hosted_runner([wait], EVENT)
     with _started(world, runner) as process:
         _wait_for(runner, "begun")
-        _end_supervisor(runner)
+        _end_launcher(runner)
         ended = runner.finish(process, timeout=90)
     assert ended.exit_code == 1, ended.log
     assert "toolbox ended" in ended.outputs["reason"]
@@ -72,7 +72,7 @@ def _started(world: World, runner: HostedRunner):
     return runner.started(world.inputs(), event_name="issues", volumes=EXPLOITS, options=SMALL_MEMORY)
 
 
-def _end_supervisor(runner: HostedRunner) -> None:
+def _end_launcher(runner: HostedRunner) -> None:
     """As the kernel does when no memory is left: by a signal that nothing can be done about."""
     command = "kill -9 $(grep -laz 'child/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
     subprocess.run(["docker", "exec", "--user=0", runner.name, "sh", "-c", command], check=True, capture_output=True)

@@ -1,0 +1,276 @@
+"""What the engine itself asks in the sandbox: file tools, looks at the work tree, and commits. Each is answered by a
+process of its own, so that a hang or a crash ends only that one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any
+
+from . import file_tools
+from .baseline import Baseline, SharedMemory
+from .clean_tree import Look, TreeWatch, lines
+from .git import (
+    FILES_LIMIT,
+    Repository,
+    bundle,
+    check_repository_fingerprint,
+    read_objects,
+    repository_fingerprint,
+)
+from .judged_repository import JudgedRepository
+from .paths import Refusal, digests, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .clean_tree import Difference
+    from .enter_sandbox import SandboxConfig
+
+    Answer = dict[str, object]
+
+#: The descriptors of such a process: what it streams, its answer, and the files that the parent keeps for it.
+OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT = 1, 3, 4, 5, 6
+#: Bytes of address space that a file tool may have.
+_MEMORY = 1024 * 1024 * 1024
+_NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
+_FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
+    "read": file_tools.read,
+    "write": file_tools.write,
+    "edit": file_tools.edit,
+    "glob": file_tools.glob,
+    "grep": file_tools.grep,
+}
+
+
+def answer_request(config: SandboxConfig, request: dict[str, Any]) -> None:
+    """Write the answer, one JSON object; `problem` says why there is none."""
+    # Nowhere else: where tools have closed it, Python would look for another place, such as the workspace.
+    tempfile.tempdir = os.environ["TMPDIR"]
+    try:
+        answer = _OPERATIONS[request["ask"]](config, request)
+    except Refusal as exc:
+        answer = {"problem": str(exc)}
+    except OSError as exc:
+        answer = {"problem": exc.strerror or str(exc)}
+    except MemoryError:
+        answer = {"problem": "needs more memory than a file tool may use; narrow it"}
+    _write(ANSWER, json.dumps(answer).encode())
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _bound_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _tool(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    _bound_memory()
+    return {"text": _FILE_TOOLS[request["name"]](config.checkout, request["input"])}
+
+
+def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    _bound_memory()
+    return {"files": digests(config.working_directory, request["patterns"])}
+
+
+def _sizes(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    paths = (os.fsencode(config.checkout) + b"/" + path.encode("latin-1") for path in request["paths"])
+    return {"sizes": [size_of(path) for path in paths]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What was seen of the workspace: before the first tool, at the start of the run, and at the newest closing. The
+    parent keeps it from one operation to the next, in a file that no tool can open, and never reads it."""
+
+    repository: Repository | None
+    fingerprint: dict[str, str]
+    watch: TreeWatch | None
+    judged: JudgedRepository | None
+    baseline: Baseline | None = None
+    shared_memory: SharedMemory | None = None
+    closing: Look | None = None
+
+    @classmethod
+    def first(cls, checkout: str) -> State:
+        """Before any tool has run."""
+        repository, fingerprint = Repository.locate(checkout), repository_fingerprint(checkout)
+        private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
+        return cls(
+            repository=repository,
+            fingerprint=fingerprint,
+            watch=TreeWatch(repository, fingerprint) if repository else None,
+            judged=JudgedRepository(repository, private) if repository else None,
+        )
+
+    @classmethod
+    def load(cls) -> State:
+        """As the operation before has left it."""
+        with os.fdopen(os.dup(STATE), "rb") as file:
+            file.seek(0)
+            state = pickle.load(file)  # noqa: S301 - no tool can open the file
+        assert isinstance(state, cls)  # noqa: S101 - `store` wrote it
+        return state
+
+    def store(self) -> None:
+        """For the next operation."""
+        with os.fdopen(os.dup(STATE), "wb") as file:
+            file.seek(0)
+            file.truncate()
+            pickle.dump(self, file)
+
+    def watching(self) -> TreeWatch:
+        """Raises `Refusal` where there is nothing to watch."""
+        if self.watch is None:
+            raise Refusal(_NO_REPOSITORY)
+        return self.watch
+
+    def located(self, config: SandboxConfig) -> Repository:
+        """The repository, where it is still the one of the start. Raises `Refusal`."""
+        if self.repository is None:
+            raise Refusal(_NO_REPOSITORY)
+        check_repository_fingerprint(config.checkout, self.fingerprint)
+        return self.repository
+
+
+def _kept(descriptor: int) -> IO[bytes]:
+    return os.fdopen(os.dup(descriptor), "r+b")
+
+
+def _locate(config: SandboxConfig, _request: object) -> Answer:
+    State.first(config.checkout).store()
+    return {}
+
+
+def _begin(config: SandboxConfig, _request: object) -> Answer:
+    state = State.load()
+    try:
+        with _kept(KEPT_HOME) as kept:
+            baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
+        state = replace(state, baseline=baseline, shared_memory=SharedMemory() if config.uid is not None else None)
+        state.watching().begin()
+        if state.judged:
+            with _kept(KEPT_GIT) as kept:
+                state.judged.begin(kept)
+    finally:
+        state.store()
+    return {}
+
+
+def _closing(_config: object, _request: object) -> Answer:
+    state = replace(State.load(), closing=None)
+    try:
+        look = _look(state)
+        state = replace(state, closing=look)
+    finally:
+        state.store()
+    return {
+        "commit": look.commit,
+        "tree": look.tree,
+        "changed": _paths(look.tracked),
+        "untracked": _paths(look.untracked),
+    }
+
+
+def _look(state: State, commit: str = "") -> Look:
+    """A look by objects that were read anew. One at a closing writes committed files as a clone has them."""
+    watch = state.watching()
+    objects = None
+    if state.judged:
+        with _kept(KEPT_GIT) as kept:
+            objects = state.judged.prepare(commit or watch.head(), kept)
+    return watch.look(commit, objects=objects, writes_anew=not commit)
+
+
+def _look_again(_config: object, _request: object) -> Answer:
+    state = State.load()
+    if state.closing is None:
+        raise Refusal("the checkout could not be looked at before the checks")
+    try:
+        look = _look(state, state.closing.commit)
+    finally:
+        state.store()
+    known = {one.path for one in state.closing.untracked}
+    return {
+        "moved": list(look.moved_since(state.closing))[:FILES_LIMIT],
+        "hidden": lines(look.differences),
+        "created": _paths(one for one in look.untracked if one.path not in known),
+        "ignore_files": list(look.new_ignores)[:FILES_LIMIT],
+    }
+
+
+def _before_check(_config: object, _request: object) -> Answer:
+    """HOME, TMPDIR and shared memory as `setup` left them, and git's own files as they were then beside the commits of
+    the work."""
+    state, restored = State.load(), list[str]()
+    try:
+        if state.baseline:
+            with _kept(KEPT_HOME) as kept:
+                restored = state.baseline.restore(kept)
+        if state.shared_memory:
+            state.shared_memory.restore()
+        if state.judged and state.closing:
+            with _kept(KEPT_GIT) as kept:
+                state.judged.put_in_place(_paths(state.closing.tracked), kept)
+    finally:
+        state.store()
+    return {"restored": restored}
+
+
+def _after_check(_config: object, _request: object) -> Answer:
+    if judged := State.load().judged:
+        judged.put_back()
+    return {}
+
+
+def _tree(_config: object, _request: object) -> Answer:
+    state = State.load()
+    watch = state.watching()
+    if not watch.has_begun:
+        watch.begin()
+        state.store()
+    look = watch.look()
+    return {"commit": look.commit, "tree": look.tree, "uncommitted": _paths(look.differences)}
+
+
+def _bundle(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    repository = State.load().located(config)
+    commit = request["commit"] or repository.head()
+    return bundle(repository, base=request["base"], commit=commit, hand_on=partial(_write, OUTPUT))
+
+
+def _read_objects(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    repository, hand_on = State.load().located(config), partial(_write, OUTPUT)
+    read_objects(repository, request["arguments"], base=request["base"], stdin=request["stdin"], hand_on=hand_on)
+    return {}
+
+
+_OPERATIONS: Mapping[str, Callable[[SandboxConfig, dict[str, Any]], Answer]] = {
+    "tool": _tool,
+    "digests": _digests,
+    "sizes": _sizes,
+    "locate": _locate,
+    "begin": _begin,
+    "closing": _closing,
+    "look_again": _look_again,
+    "before_check": _before_check,
+    "after_check": _after_check,
+    "tree": _tree,
+    "bundle": _bundle,
+    "read_objects": _read_objects,
+}
+
+
+def _paths(differences: Iterable[Difference]) -> list[str]:
+    return [one.path for one in islice(differences, FILES_LIMIT)]

@@ -1,0 +1,318 @@
+"""The parent's side of the launcher: what it starts in the sandbox, what comes of that, and the end of it all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from stepflow.errors import IsolationError, StepflowError
+from stepflow.sandbox.child.enter_sandbox import SandboxFacts
+from stepflow.sandbox.child.processes import kill_descendants, kill_user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from stepflow.domain.json import JsonObject
+    from stepflow.sandbox.child.enter_sandbox import SandboxConfig
+
+    #: Takes the next piece of what a program writes.
+    Sink = Callable[[bytes], object]
+
+_PROGRAM = Path(__file__).parent / "child" / "__main__.py"
+_PIECE = 65536
+_START_TIMEOUT = 30.0
+#: Nothing that the launcher or an operation answers comes near.
+_MOST_BYTES = 64 * 1024 * 1024
+#: Seconds that the launcher may take to end by itself after its channel is closed: on a busy machine it may wait that
+#: long for a processor. One that owes an answer has had its time.
+_FAREWELL = 20.0
+_OVERDUE_FAREWELL = 1.0
+_LAST_WORDS = 2000
+_LOOK_EVERY = 5.0
+_REACH_HINT = "Set TMPDIR to a folder that the tools' user may enter."
+
+
+class CannotStart(Exception):
+    """A program cannot be started; the message says why."""
+
+
+class Launcher:
+    """A running launcher in the sandbox. Everything but `close` is done `during` something."""
+
+    def __init__(
+        self, config: SandboxConfig, environment: Mapping[str, str], *, grace: float, program: Path = _PROGRAM
+    ) -> None:
+        """Raises `IsolationError`, and leaves nothing running then."""
+        self._config, self._grace = config, grace
+        self._killed_all = self._overdue = False
+        self._statuses: dict[int, int] = {}
+        self._replies: list[dict[str, Any]] = []
+        self._received = bytearray()
+        self._broken = self._doing = ""
+        #: What is waited in for a program: a signal may interrupt it.
+        self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+        #: What is called every few seconds meanwhile; the time that it takes is no waiting.
+        self.look: Callable[[], None] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        # A socket, since it also carries descriptors.
+        self._channel, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
+                    [sys.executable, "-I", "-S", str(program)],
+                    cwd=config.checkout,
+                    env=dict(environment),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    start_new_session=True,
+                    pass_fds=() if config.broker is None else (config.broker,),
+                )
+        except OSError as exc:
+            self._errors.close()
+            self._channel.close()
+            raise IsolationError(
+                f"The toolbox could not be started in {config.checkout}: {exc.strerror}.",
+                hint="Check the folder and its rights.",
+            ) from exc
+        try:
+            with self.during("start"):
+                answer = self._request("enter", body=asdict(config), timeout=_START_TIMEOUT)
+            if "problem" in answer:
+                raise IsolationError(f"The toolbox cannot start: {answer['problem']}.", hint=_REACH_HINT)
+            self.facts = SandboxFacts(**answer)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ended_all(self) -> bool:
+        """Whether nothing of what was started is alive: the launcher said so at its end, or we looked after it."""
+        return self._process.returncode == 0 or self._killed_all
+
+    @contextlib.contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """One thing that is done here, for messages. A cancellation that interrupts it leaves a launcher that can only
+        be closed, as what fails in the launcher itself does."""
+        if self._broken:
+            raise IsolationError(self._broken, hint="Start the run again.")
+        self._broken = interrupted = f"The toolbox was interrupted during `{what}` and cannot be asked any more."
+        self._doing = what
+        try:
+            with self.waiting():
+                yield
+        except Exception:
+            self._broken = self._broken.replace(interrupted, "")
+            raise
+        self._broken = ""
+
+    def open_pipe(self, readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
+        """A pipe between us and a program, each end in its stack; the one to read from comes first. Like those of its
+        own the program may open it by its name, such as `/dev/stdout`."""
+        pipe = _open_pipe(readers, writers)
+        if self._config.uid is not None:
+            os.fchown(pipe[0], self._config.uid, -1)
+        return pipe
+
+    def start(
+        self,
+        argv: Sequence[str],
+        descriptors: Sequence[int],
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+    ) -> int:
+        """Start a program with these descriptors, from its standard input on, in the workspace or the folder. The
+        variables join those of every program. Gives its process id. Raises `CannotStart`."""
+        if not argv:
+            raise CannotStart("`` could not be started: no program is named")
+        request: JsonObject = {
+            "argv": list(argv),
+            "folder": folder or self._config.checkout,
+            "environment": dict(environment or {}),
+        }
+        try:
+            return self._start(request, descriptors)
+        except CannotStart as exc:
+            raise CannotStart(f"`{argv[0]}` could not be started: {exc}") from exc
+
+    def status_of(self, pid: int) -> int | None:
+        """How a program ended: its exit code, or less than 0 by a signal; None while it runs."""
+        return self._statuses.get(pid)
+
+    def ask(
+        self,
+        what: str,
+        request: JsonObject,
+        *,
+        timeout: float,
+        files: Sequence[IO[bytes]] = (),
+        sink: Sink | None = None,
+    ) -> dict[str, Any]:
+        """Let an operation of `child/operations.py` answer, in a process of its own. It may use the files, and what it
+        streams goes to the sink. The answer's `problem` says why there is none."""
+        came = bytearray()
+
+        def take(data: bytes) -> None:
+            came.extend(data)
+            if len(came) > _MOST_BYTES:
+                raise self._failed(f"The answer to `{what}` has more than {_MOST_BYTES} bytes.")
+
+        with contextlib.ExitStack() as opened, contextlib.ExitStack() as theirs:
+            null = theirs.enter_context(Path(os.devnull).open("r+b", buffering=0)).fileno()
+            answer, answer_end = _open_pipe(opened, theirs)
+            output, output_end = _open_pipe(opened, theirs) if sink else (-1, null)
+            descriptors = (null, output_end, self._errors.fileno(), answer_end, *(file.fileno() for file in files))
+            try:
+                pid = self._start({"ask": what, **request}, descriptors)
+            except CannotStart as exc:
+                return {"problem": str(exc)}
+            theirs.close()
+            sinks: dict[int, Sink] = {answer: take, output: sink} if sink else {answer: take}
+            with self.killed_on_error(pid):
+                if not self.pump(sinks, deadline=time.monotonic() + timeout):
+                    self.kill(pid)
+                    return {"problem": f"took longer than {timeout:g} s and was stopped"}
+        try:
+            return dict(json.loads(came))
+        except (ValueError, TypeError, RecursionError):
+            return {"problem": "ended without an answer; it ran into one of its limits"}
+
+    @contextlib.contextmanager
+    def killed_on_error(self, pid: int) -> Iterator[None]:
+        """Let the program not outlive what goes wrong in the block."""
+        try:
+            yield
+        except StepflowError:
+            self.kill(pid)
+            raise
+
+    def kill(self, pid: int) -> None:
+        """End a program with its process group, if it still runs."""
+        self._request(f"kill {pid}", timeout=self._grace)
+
+    def end(self) -> tuple[int, ...]:
+        """Kill everything that was started; gives the ids of processes that would not die."""
+        return tuple(self._request("end", timeout=self._grace)["alive"])
+
+    def pump(self, sinks: Mapping[int, Sink], *, until: Callable[[], bool] | None = None, deadline: float) -> bool:
+        """Read the descriptors into their sinks until `until()` holds, or without one until all are at their end; false
+        when the deadline comes first."""
+        with selectors.PollSelector() as selector:
+            selector.register(self._channel, selectors.EVENT_READ)
+            for fd, sink in sinks.items():
+                selector.register(fd, selectors.EVENT_READ, sink)
+            open_sinks = len(sinks)
+            looked, look_at = 0.0, time.monotonic() + _LOOK_EVERY
+            while not (until() if until else not open_sinks):
+                # The time left is looked at first: one that sends without end is always ready.
+                now = time.monotonic()
+                if (left := deadline + looked - now) <= 0:
+                    return False
+                if self.look is not None and now >= look_at:
+                    self.look()
+                    look_at = time.monotonic() + _LOOK_EVERY
+                    looked += time.monotonic() - now
+                ready = selector.select(left if self.look is None else max(min(left, look_at - time.monotonic()), 0))
+                for key, _ in ready:
+                    if key.fileobj is self._channel:
+                        self._receive()
+                    elif data := os.read(key.fd, _PIECE):
+                        key.data(data)
+                    else:
+                        selector.unregister(key.fd)
+                        open_sinks -= 1
+        return True
+
+    def close(self) -> None:
+        """End the launcher and everything that it has started. May be called again."""
+        self._broken = "The toolbox is closed."
+        self._channel.close()
+        try:
+            self._wait_or_kill()
+            if self._process.returncode != 0 and self._config.uid is not None:
+                self._killed_all = kill_user(self._config.uid, self._config.gid)
+        finally:
+            self._errors.close()
+
+    def _start(self, request: JsonObject, descriptors: Sequence[int]) -> int:
+        answer = self._request("start", descriptors, body=request, timeout=self._grace)
+        if "problem" in answer:
+            raise CannotStart(answer["problem"])
+        return int(answer["pid"])
+
+    def _request(
+        self, words: str, descriptors: Sequence[int] = (), *, body: Mapping[str, object] | None = None, timeout: float
+    ) -> dict[str, Any]:
+        """Ask the launcher itself, and wait for its answer."""
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(body).encode())
+            file.flush()
+            given = () if body is None else (file.fileno(), *descriptors)
+            try:
+                socket.send_fds(self._channel, [words.encode()], given)
+            except (BrokenPipeError, ConnectionResetError):
+                raise self._ended() from None
+            if not self.pump({}, until=lambda: bool(self._replies), deadline=time.monotonic() + timeout):
+                self._overdue = True
+                raise self._failed(f"The toolbox gave no whole answer to `{self._doing}` in time.")
+        return self._replies.pop()
+
+    def _receive(self) -> None:
+        """Take what the launcher tells: how a program ended, or an answer."""
+        try:
+            data = self._channel.recv(_PIECE)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise self._ended()
+        *lines, rest = (self._received + data).split(b"\n")
+        self._received = bytearray(rest)
+        for message in map(json.loads, lines):
+            if "ended" in message:
+                self._statuses[message["ended"]] = message["status"]
+            else:
+                self._replies.append(message)
+
+    def _ended(self) -> IsolationError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_FAREWELL)
+        status = f"exit status {self._process.returncode}" if self._process.returncode is not None else "no status"
+        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _LAST_WORDS, 0))
+        words = self._errors.read().decode("utf-8", "replace").strip()
+        last_words = f" Its last words: {words}" if words else ""
+        return self._failed(f"The toolbox ended during `{self._doing}` ({status}).{last_words}")
+
+    def _failed(self, message: str) -> IsolationError:
+        self._broken = message
+        return IsolationError(message, hint="Nothing more is run. Look at what the tools did last, then run it again.")
+
+    def _wait_or_kill(self) -> None:
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_OVERDUE_FAREWELL if self._overdue else _FAREWELL)
+        finally:
+            if self._process.poll() is None:
+                # It is its descendants' subreaper for as long as it lives, so they go first.
+                kill_descendants(self._process.pid, reap=lambda: True, timeout=0.5)
+                self._process.kill()
+                self._process.wait()
+
+
+def _open_pipe(readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
+    """Its two ends, each to be closed with a stack."""
+    ends = os.pipe()
+    for end, stack in zip(ends, (readers, writers), strict=True):
+        stack.callback(os.close, end)
+    return ends
