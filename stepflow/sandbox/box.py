@@ -346,10 +346,11 @@ class Toolbox:
             raise Refusal("command is missing")
         timeout = value_of(inputs, "timeout_ms", int, 0) / 1000 or self.options.bash_timeout
         self._shell = self._shell or Shell(self._launcher, self._folder)
-        answer = self._shell.run(command, min(timeout, self.options.bash_max_timeout))
-        if not self._shell.alive:
-            self._drop_shell()
-        return answer
+        try:
+            return self._shell.run(command, min(timeout, self.options.bash_max_timeout))
+        finally:
+            if not self._shell.alive:
+                self._drop_shell()
 
     def _file_tool(self, use: ToolUse) -> str:
         answer = self._operate("tool", {"name": use.name, "input": use.input}, timeout=self.options.file_timeout)

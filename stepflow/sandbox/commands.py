@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.checkout import CommandResult
 from stepflow.sandbox.child.output import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
 from stepflow.sandbox.child.paths import Refusal
-from stepflow.sandbox.launcher import CannotStart
+from stepflow.sandbox.launcher import CannotStart, read_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +128,10 @@ class Shell:
     def __init__(self, launcher: Launcher, folder: str) -> None:
         self._launcher = launcher
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            script, self._script = launcher.open_pipe(theirs, ours)
+            script, self._script = os.pipe()
+            theirs.callback(os.close, script)
+            ours.callback(os.close, self._script)
+            os.set_blocking(self._script, False)
             self._output, output = launcher.open_pipe(ours, theirs)
             self._report, report = launcher.open_pipe(ours, theirs)
             self._pipe_size = _widen(self._script)
@@ -170,21 +173,25 @@ class Shell:
         ).encode("utf-8", "surrogateescape")
 
     def _write(self, script: bytes) -> None:
-        """The pipe is empty before each command, so what fits into it never blocks."""
+        """The pipe is empty before each command, so all fits into it, unless tools have filled it."""
         if b"\0" in script:
             raise Refusal("the command holds a NUL character")
         size, limit = len(script), self._pipe_size
         if size > limit:
             raise Refusal(f"the command has {size} bytes, more than {limit}; write long content with the write tool")
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._script, script)
+        try:
+            is_whole = os.write(self._script, script) == size
+        except BlockingIOError:
+            is_whole = False
+        except BrokenPipeError:
+            return
+        if not is_whole:
+            self._launcher.end()
+            raise Refusal("the shell did not read its commands any more; the next call gets a fresh one")
 
     def _read_rest(self, output: HeadTail) -> None:
         """What was written before the status line is in the pipe by now, and a pipe holds no more than one piece."""
-        os.set_blocking(self._output, False)
-        with contextlib.suppress(BlockingIOError):
-            output.feed(os.read(self._output, _PIECE))
-        os.set_blocking(self._output, True)
+        output.feed(read_now(self._output) or b"")
 
     def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
         restart = "the next call gets a fresh shell where the first one started"

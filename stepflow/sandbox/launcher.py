@@ -117,10 +117,10 @@ class Launcher:
             raise
         self._broken = ""
 
-    def open_pipe(self, readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
-        """A pipe between us and a program, each end in its stack; the one to read from comes first. Like those of its
-        own the program may open it by its name, such as `/dev/stdout`."""
-        pipe = _open_pipe(readers, writers)
+    def open_pipe(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+        """A pipe that a program writes to: our end and the program's, each to be closed with a stack. Like a pipe of
+        its own the program may open it by a name, such as `/dev/stdout`."""
+        pipe = _open_pipe(ours, theirs)
         if self._config.uid is not None:
             os.fchown(pipe[0], self._config.uid, -1)
         return pipe
@@ -228,11 +228,11 @@ class Launcher:
                 for key, _ in ready:
                     if key.fileobj is self._channel:
                         self._receive()
-                    elif data := os.read(key.fd, _PIECE):
-                        key.data(data)
-                    else:
+                    elif (data := read_now(key.fd)) == b"":
                         selector.unregister(key.fd)
                         open_sinks -= 1
+                    elif data:
+                        key.data(data)
         return True
 
     def close(self) -> None:
@@ -280,6 +280,9 @@ class Launcher:
         *lines, rest = (self._received + data).split(b"\n")
         self._received = bytearray(rest)
         for message in map(json.loads, lines):
+            if "pid" in message:
+                # Of the one before with the same id.
+                self._statuses.pop(message["pid"], None)
             if "ended" in message:
                 self._statuses[message["ended"]] = message["status"]
             else:
@@ -310,9 +313,18 @@ class Launcher:
                 self._process.wait()
 
 
-def _open_pipe(readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
-    """Its two ends, each to be closed with a stack."""
-    ends = os.pipe()
-    for end, stack in zip(ends, (readers, writers), strict=True):
-        stack.callback(os.close, end)
-    return ends
+def read_now(descriptor: int) -> bytes | None:
+    """What is there to read, empty at its end; None for nothing, such as where a program was quicker that has opened
+    the pipe as well."""
+    try:
+        return os.read(descriptor, _PIECE)
+    except BlockingIOError:
+        return None
+
+
+def _open_pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    end, other_end = os.pipe()
+    ours.callback(os.close, end)
+    theirs.callback(os.close, other_end)
+    os.set_blocking(end, False)
+    return end, other_end

