@@ -140,28 +140,35 @@ class _Launcher:
         """The whole life of a new process. It never returns, so that no error of ours makes a second launcher of it."""
         status = 1
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            os.setsid()
-            self._oom_score.let_go()
-            report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
-            _put_in_place(descriptors, keep=report)
-            self._limit()
-            if "argv" in request:
-                os.chdir(request["folder"])
-                os.execvpe(request["argv"][0], request["argv"], {**os.environ, **request["environment"]})  # noqa: S606 - what the launcher is for
-            os.close(report)
+            self._become_child(request, descriptors, report)
             answer_request(self._config, request)
             status = 0
-        except (OSError, ValueError, IndexError) as exc:
-            with suppress(OSError):
-                os.write(report, (getattr(exc, "strerror", None) or str(exc)).encode())
         except BaseException:
             sys.excepthook(*sys.exc_info())
             raise
         finally:
             os._exit(status)
+
+    def _become_child(self, request: dict[str, Any], descriptors: Sequence[int], report: int) -> None:
+        """Become the program, if the request names one; why that cannot be is reported."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        self._oom_score.let_go()
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
+        _put_in_place(descriptors, keep=report)
+        self._limit()
+        with os.fdopen(report, "wb") as problems:
+            if "argv" in request:
+                try:
+                    os.chdir(request["folder"])
+                    environment = {**os.environ, **request["environment"]}
+                    os.execvpe(request["argv"][0], request["argv"], environment)  # noqa: S606 - what the launcher is for
+                except (OSError, ValueError) as exc:
+                    problems.write((getattr(exc, "strerror", None) or str(exc)).encode())
+                    problems.flush()
+                    os._exit(1)
 
     def _limit(self) -> None:
         """Put the limits on the calling process, and tie its life to the launcher's."""
