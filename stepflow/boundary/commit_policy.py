@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import DEFAULT_MOST_BYTES, DEFAULT_MOST_FILES, DEFAULT_PROTECTED_PATHS
+from stepflow.domain.globs import path_expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,7 +94,7 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
 
 
 def is_among(path: str, globs: Sequence[str]) -> bool:
-    """Whether one of these globs fits the path."""
+    """Whether one of these globs, as in `.gitignore`, fits the path."""
     return any(_pattern(glob).fullmatch(fold(path)) for glob in globs)
 
 
@@ -111,17 +112,7 @@ def _plain_name(name: str) -> str:
 
 @cache
 def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what fits a
-    folder fits everything in it."""
-    glob = fold(glob).removesuffix("/")
-    anchored = glob.removeprefix("/") if "/" in glob else f"**/{glob}"
-    folder = anchored.removesuffix("/**")
-    parts = [_part(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", folder)]
-    return re.compile(f"{''.join(parts)}(?:/.*)?", re.DOTALL)
-
-
-def _part(part: str) -> str:
-    return {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part, re.escape(part))
+    return re.compile(path_expression(fold(glob)), re.DOTALL)
 
 
 def _leaves(change: Change) -> bool:

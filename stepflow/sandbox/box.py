@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
 from stepflow.domain.conversation import ToolResult
+from stepflow.domain.globs import glob_expression
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
@@ -353,7 +354,14 @@ class Toolbox:
                 self._drop_shell()
 
     def _file_tool(self, use: ToolUse) -> str:
-        answer = self._operate("tool", {"name": use.name, "input": use.input}, timeout=self.options.file_timeout)
+        inputs = dict(use.input)
+        if use.name == "glob":
+            pattern = value_of(inputs, "pattern", str)
+            try:
+                inputs["expression"] = glob_expression(pattern.removeprefix("./"), braces=True)
+            except ValueError as exc:
+                raise Refusal(f"{pattern}: {exc}") from exc
+        answer = self._operate("tool", {"name": use.name, "input": inputs}, timeout=self.options.file_timeout)
         if "problem" in answer:
             raise Refusal(answer["problem"])
         return str(answer["text"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from stepflow.domain.checkout import Closing, GuardDiagnostics, named
+from stepflow.domain.globs import folders_before, path_expression
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ class CheckoutGuards:
 
     def _digests(self, patterns: tuple[str, ...]) -> Files | str:
         """The digests, or why there are none."""
-        answer = self._ask("digests", {"patterns": list(patterns)}, _DIGEST_SECONDS)
+        request: JsonObject = {
+            "expressions": [path_expression(pattern) for pattern in patterns],
+            "folders": [list(folders_before(pattern)) for pattern in patterns],
+        }
+        answer = self._ask("digests", request, _DIGEST_SECONDS)
         if "problem" in answer:
             return str(answer["problem"])
         files = cast("Mapping[object, object]", answer["files"])

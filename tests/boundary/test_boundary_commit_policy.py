@@ -89,6 +89,11 @@ def test_paths_that_only_look_protected(path: str) -> None:
         ("é", "e\u0301", True),
         ("straße", "STRASSE", True),
         ("a.c", "abc", False),
+        ("./src", "src/a", True),
+        ("./src", "a/src", False),
+        ("/**", "a", True),
+        ("*.[ch]", "a/b.h", True),
+        ("*.[ch]", "a/b.x", False),
     ],
 )
 def test_globs_mean_what_they_mean_to_git(glob: str, path: str, fits: bool) -> None:

@@ -62,6 +62,24 @@ def test_each_change_to_what_fits_the_patterns_is_told(project, work, changed):
     assert look().changed == changed
 
 
+@pytest.mark.parametrize(
+    ("pattern", "changed"),
+    [
+        ("/**", ("other.js (changed)", "tools/check (changed)")),
+        ("**", ("other.js (changed)", "tools/check (changed)")),
+        ("./tools", ("tools/check (changed)",)),
+        ("./tools/", ("tools/check (changed)",)),
+        ("*.[j]s", ("other.js (changed)",)),
+        ("tools/[a-c]*", ("tools/check (changed)",)),
+        ("tools/{check}", ()),
+    ],
+)
+def test_a_pattern_is_a_glob_as_in_gitignore(project, pattern, changed):
+    box, look = project(make_validator("types", "true", guards=(pattern,)))
+    box.sh("echo x > other.js; echo x > tools/check")
+    assert look().changed == changed
+
+
 @pytest.mark.whole
 def test_a_file_without_end_cannot_hold_the_run_up(project):
     box, look = project()

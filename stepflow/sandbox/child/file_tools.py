@@ -43,9 +43,6 @@ _SHOWN_LINE = 500
 _LONGEST_LINE = 1024 * 1024
 #: Made by tools, large, and hardly ever what is looked for: only when they are named.
 _SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
-_GLOB_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|[{},]|.", re.DOTALL)
-_PARTS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
-_SPECIAL_IN_CLASS = re.compile(r"[\\^\[\]&~|]")
 
 
 def value_of(inputs: Inputs, name: str, kind: type[T], default: T | None = None) -> T:
@@ -185,12 +182,12 @@ def _encode(content: str) -> bytes:
 
 
 def glob(root: str, inputs: Inputs) -> str:
-    """The paths that fit, relative to the repository root."""
+    """The paths that fit, relative to the repository root. `expression` is what the engine makes of the pattern."""
     pattern = value_of(inputs, "pattern", str)
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise Refusal(f"{pattern}: a pattern is relative to the repository root and has no `..`")
     folder = "/".join(locate(root, value_of(inputs, "path", str, "") or "."))
-    fits = _compile(glob_expression(pattern))
+    fits = _compile(value_of(inputs, "expression", str))
     prefix = f"{folder}/" if folder else ""
     names = [
         f"{path}/" if is_folder else path
@@ -216,30 +213,6 @@ def grep(root: str, inputs: Inputs) -> str:
                 lines[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
                 return _cut(lines)
     return _cut(lines) or "no line fits"
-
-
-def glob_expression(pattern: str) -> str:
-    """The regular expression of a glob pattern: `*`, `?`, `[…]`, `{a,b}`, and `**` over folders."""
-    parts: list[str] = []
-    depth = 0
-    for piece in _GLOB_PIECE.findall(pattern.removeprefix("./")):
-        depth += {"{": 1, "}": -1}.get(piece, 0)
-        parts.append(_part(piece, inside=depth > 0))
-    if depth != 0:
-        raise Refusal(f"{pattern}: its braces do not match")
-    return "".join(parts)
-
-
-def _part(piece: str, *, inside: bool) -> str:
-    if piece == "," and inside:
-        return "|"
-    if piece in _PARTS:
-        return _PARTS[piece]
-    if len(piece) == 1:
-        return re.escape(piece)
-    negated = piece[1] == "!"
-    members = _SPECIAL_IN_CLASS.sub(r"\\\g<0>", piece[2 if negated else 1 : -1])
-    return f"[^/{members}]" if negated else f"[{members}]"
 
 
 def _compile(expression: str) -> re.Pattern[str]:

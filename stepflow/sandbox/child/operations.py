@@ -81,7 +81,7 @@ def _tool(config: SandboxConfig, request: dict[str, Any]) -> Answer:
 
 def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     _bound_memory()
-    return {"files": digests(config.working_directory, request["patterns"])}
+    return {"files": digests(config.working_directory, request["expressions"], request["folders"])}
 
 
 def _sizes(config: SandboxConfig, request: dict[str, Any]) -> Answer:

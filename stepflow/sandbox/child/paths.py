@@ -33,8 +33,6 @@ _STEP_NS = 50_000_000
 MOST_FILES = 20_000
 _MOST_ENTRIES = 1_000_000
 _PIECE = 1024 * 1024
-_WILD = re.compile(r"[*?]")
-_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class Refusal(Exception):
@@ -233,23 +231,18 @@ def key_of(info: os.stat_result, now_ns: int) -> Key:
     return (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode)
 
 
-def digests(root: str, patterns: Sequence[str]) -> dict[str, str]:
-    """The digest, by its path, of everything but folders that fits a pattern; a folder that is not there holds nothing.
-
-    A pattern is a glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what
-    fits a folder fits everything in it.
-    """
-    anchored = [_anchored(pattern) for pattern in patterns]
-    fits = [re.compile(f"{_expression(pattern)}(?:/.*)?", re.DOTALL) for pattern in anchored]
-    prefixes = [_fixed_part(pattern) for pattern in anchored]
+def digests(root: str, expressions: Sequence[str], folders: Sequence[list[str]]) -> dict[str, str]:
+    """The digest, by its path, of everything but folders that fits one of the expressions; a folder that is not there
+    holds nothing. Only what is below one of the `folders`, each a list of names, can fit."""
+    fits = [re.compile(expression, re.DOTALL) for expression in expressions]
     by_path: dict[str, str] = {}
-    for seen, (path, entry) in enumerate(walk(root, "", lambda path: _leads(path, prefixes))):
+    for seen, (path, entry) in enumerate(walk(root, "", lambda path: _leads(path, folders))):
         if seen == _MOST_ENTRIES:
             raise Refusal(f"there are more than {_MOST_ENTRIES} files")
         if not entry.is_dir(follow_symlinks=False) and any(one.fullmatch(path) for one in fits):
             by_path[path] = digest(os.path.join(root, path))
             if len(by_path) > MOST_FILES:
-                raise Refusal(f"more than {MOST_FILES} files fit {', '.join(patterns)}; narrow the patterns")
+                raise Refusal(f"more than {MOST_FILES} files fit; narrow the patterns")
     return by_path
 
 
@@ -273,22 +266,6 @@ def _sha256(full: str) -> str:
         while piece := file.read(_PIECE):
             seen.update(piece)
     return seen.hexdigest()
-
-
-def _anchored(pattern: str) -> str:
-    plain = pattern.removeprefix("./").removesuffix("/").removesuffix("/**")
-    return plain.removeprefix("/") if "/" in pattern.removesuffix("/") else f"**/{plain}"
-
-
-def _expression(pattern: str) -> str:
-    return "".join(_PARTS.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
-
-
-def _fixed_part(pattern: str) -> list[str]:
-    """The folders that lead to everything that can fit."""
-    names = pattern.split("/")
-    wild = next((number for number, name in enumerate(names) if _WILD.search(name)), len(names))
-    return names[:wild]
 
 
 def _leads(path: str, prefixes: Sequence[list[str]]) -> bool:
