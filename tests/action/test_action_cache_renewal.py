@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.engine import cache_renewal
-from stepflow.sandbox import channel
+from stepflow.sandbox import launcher
 from tests.world import World, bash, solve
 
 pytestmark = pytest.mark.whole
@@ -16,7 +16,7 @@ def test_while_a_tool_runs_the_cache_is_renewed_and_the_cost_is_told(
 ) -> None:
     """With minutes that are tenths of a second."""
     monkeypatch.setattr(cache_renewal, "RENEWED_AFTER", 0.5)
-    monkeypatch.setattr(channel, "_LOOK_EVERY", 0.1)
+    monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.1)
     done = world.run([bash("sleep 2"), *solve()])
     assert done.outputs["outcome"] == "completed", done.log
     renewals = [body for body in world.model.bodies if body["max_tokens"] <= 1]
