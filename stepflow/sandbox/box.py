@@ -25,7 +25,7 @@ from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import choose_identity, make_private_folder, private_place
 from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_config
-from stepflow.sandbox.launcher import CannotStart, Launcher
+from stepflow.sandbox.launcher import CannotStart, Launcher, open_memory
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.server_process import ServerProcess
@@ -75,7 +75,8 @@ class Toolbox:
         self._folder = str(root / sandbox.options.working_directory)
         self._shell: Shell | None = None
         #: What operations keep from one to the next, what `setup` left, and whether that is kept.
-        self._kept = tuple(self._ending.enter_context(tempfile.TemporaryFile()) for _ in range(3))  # noqa: SIM115
+        files = (open_memory(), tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed at the end
+        self._kept = tuple(map(self._ending.enter_context, files))
         self._guarded = False
         #: A folder of the tools' user beside the workspace, for what the engine keeps in the sandbox.
         self.private = private
@@ -290,7 +291,7 @@ class Toolbox:
         """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
         `OutputTooLarge` for more than `limit` bytes, after the first ones."""
         # The program may do to the file what it likes.
-        with tempfile.TemporaryFile() as spool, self._launcher.during("program"):
+        with open_memory() as spool, self._launcher.during("program"):
             stdin.seek(0)
             shutil.copyfileobj(stdin, spool)
             spool.seek(0)

@@ -256,7 +256,7 @@ class Launcher:
         self, words: str, descriptors: Sequence[int] = (), *, body: Mapping[str, object] | None = None, timeout: float
     ) -> dict[str, Any]:
         """Ask the launcher itself, and wait for its answer."""
-        with tempfile.TemporaryFile() as file:
+        with open_memory() as file:
             file.write(json.dumps(body).encode())
             file.flush()
             given = () if body is None else (file.fileno(), *descriptors)
@@ -311,6 +311,13 @@ class Launcher:
                 kill_descendants(self._process.pid, reap=lambda: True, timeout=0.5)
                 self._process.kill()
                 self._process.wait()
+
+
+def open_memory() -> IO[bytes]:
+    """A file without a name that needs no room on a disk, where the system has such files: tools may fill its disks."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("stepflow"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def read_now(descriptor: int) -> bytes | None:
