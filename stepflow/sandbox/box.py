@@ -184,10 +184,8 @@ class Toolbox:
             before = self._operate("before_check", timeout=_RESTORE_TIMEOUT)
             if "problem" in before:
                 return CommandResult(exit_code=-1, started=False, error=before["problem"])
-            try:
-                result = run(environment={"PYTHONPYCACHEPREFIX": str(self.private / "tmp" / "pycache")})
-            finally:
-                after = self._operate("after_check", timeout=_RESTORE_TIMEOUT)
+            result = run(environment={"PYTHONPYCACHEPREFIX": str(self.private / "tmp" / "pycache")})
+            after = self._operate("after_check", timeout=_RESTORE_TIMEOUT)
             if "problem" in after:
                 return CommandResult(exit_code=-1, started=False, error=after["problem"])
             return replace(result, restored=tuple(before["restored"]))
