@@ -98,8 +98,8 @@ class JudgedRepository:
         os.rename(self._folder, self._dot_git)
 
     def put_back(self) -> None:
-        """Put that of the work in place again, if it was put aside."""
-        if os.path.lexists(self._aside):
+        """Put that of the work in place again, after `put_in_place`."""
+        if self._is_kept and self._commit:
             remove(self._dot_git)
             os.rename(self._aside, self._dot_git)
 

@@ -229,8 +229,9 @@ def _before_check(_config: object, _request: object) -> Answer:
 
 
 def _after_check(_config: object, _request: object) -> Answer:
-    if judged := State.load().judged:
-        judged.put_back()
+    state = State.load()
+    if state.judged and state.closing:
+        state.judged.put_back()
     return {}
 
 
