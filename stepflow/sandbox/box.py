@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from dataclasses import replace
@@ -25,7 +24,7 @@ from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import choose_identity, make_private_folder, private_place
 from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_config
-from stepflow.sandbox.launcher import CannotStart, Launcher, open_memory
+from stepflow.sandbox.launcher import CannotStart, Launcher, open_memory, sealed_memory
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.server_process import ServerProcess
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
+_LONGEST_PATTERN = 4096
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
@@ -288,17 +288,14 @@ class Toolbox:
     ) -> CommandResult:
         """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
         `OutputTooLarge` for more than `limit` bytes, after the first ones."""
-        # The program may do to the file what it likes.
-        with open_memory() as spool, self._launcher.during("program"):
-            stdin.seek(0)
-            shutil.copyfileobj(stdin, spool)
-            spool.seek(0)
+        stdin.seek(0)
+        with sealed_memory(stdin.read()) as given, self._launcher.during("program"):
             return run_command(
                 self._launcher,
                 argv,
                 timeout,
                 alone=False,
-                stdin=spool.fileno(),
+                stdin=given.fileno(),
                 stdout=_limited(sink, limit),
                 environment=environment,
             )
@@ -307,7 +304,10 @@ class Toolbox:
         """Of each path in the workspace the bytes of its file, none of a link or a folder, and why it cannot be read,
         empty if it can."""
         request: JsonObject = {"paths": [path.decode("latin-1") for path in paths]}
-        return [(size, why) for size, why in self._ask("sizes", request, timeout=_GIT_TIMEOUT)["sizes"]]
+        answer = self._ask("sizes", request, timeout=_GIT_TIMEOUT)
+        if "problem" in answer:
+            raise StepflowError(f"The sizes of the files cannot be read: {answer['problem']}.")
+        return [(size, why) for size, why in answer["sizes"]]
 
     @property
     def isolation(self) -> Mapping[str, str]:
@@ -344,10 +344,11 @@ class Toolbox:
             if restart:
                 return "the shell was restarted", 0
             raise Refusal("command is missing")
-        timeout = value_of(inputs, "timeout_ms", int, 0) / 1000 or self.options.bash_timeout
+        longest = self.options.bash_max_timeout
+        timeout = min(value_of(inputs, "timeout_ms", int, 0), longest * 1000) / 1000 or self.options.bash_timeout
         self._shell = self._shell or Shell(self._launcher, self._folder)
         try:
-            return self._shell.run(command, min(timeout, self.options.bash_max_timeout))
+            return self._shell.run(command, min(timeout, longest))
         finally:
             if not self._shell.alive:
                 self._drop_shell()
@@ -356,6 +357,8 @@ class Toolbox:
         inputs = dict(use.input)
         if use.name == "glob":
             pattern = value_of(inputs, "pattern", str)
+            if len(pattern) > _LONGEST_PATTERN:
+                raise Refusal(f"a pattern has at most {_LONGEST_PATTERN} characters")
             try:
                 inputs["expression"] = glob_expression(pattern.removeprefix("./"), braces=True)
             except ValueError as exc:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shlex
 import time
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 2.0
 _PIECE = 65536
 _WANTED_PIPE = 1024 * 1024
+_CODE = re.compile(rb"[0-9]{1,3}")
 #: The descriptor on which the shell reports.
 _REPORT = 3
 
@@ -118,7 +120,7 @@ class _Status:
     def feed(self, data: bytes) -> None:
         self._seen = (self._seen + data)[-_PIECE:]
         for line in self._seen.split(b"\n")[:-1]:
-            if line.startswith(self._start) and line[len(self._start) :].isdigit():
+            if line.startswith(self._start) and _CODE.fullmatch(line, len(self._start)):
                 self.code = int(line[len(self._start) :])
 
 
@@ -168,9 +170,13 @@ class Shell:
 
     def _wrap(self, command: str, nonce: str) -> bytes:
         fd = _REPORT
-        return (
+        script = (
             f"builtin eval {shlex.quote(command)} </dev/null {fd}>&-\nbuiltin printf '%s %d\\n' {nonce} \"$?\" >&{fd}\n"
-        ).encode("utf-8", "surrogateescape")
+        )
+        try:
+            return script.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise Refusal("the command holds half a character") from None
 
     def _write(self, script: bytes) -> None:
         """The pipe is empty before each command, so all fits into it, unless tools have filled it."""

@@ -43,7 +43,7 @@ class CheckoutGuards:
         given = tuple(validators)
         self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
         #: Why nothing can be compared, such as a folder that is no repository: nothing can be pushed from it either.
-        self._unwatched = str(self._look("begin").get("problem", "")) if given else "there are no validators"
+        self._unwatched = self._begin() if given else "there are no validators"
         #: Why the newest closing could not be looked at: then there is nothing to compare with.
         self._unseen = ""
 
@@ -84,6 +84,16 @@ class CheckoutGuards:
             created=_texts(answer["created"]),
             notes=(f"new ignore files, which may hide other files from git: {named(ignores)}",) if ignores else (),
         )
+
+    def _begin(self) -> str:
+        """Let the start be remembered; gives why there is nothing to compare with."""
+        answer = self._look("begin")
+        if "problem" in answer:
+            raise InputError(
+                f"What the checks rely on cannot be remembered after `setup`: {_printable(str(answer['problem']))}.",
+                hint="Look at what `setup` left in the repository, in HOME and in TMPDIR.",
+            )
+        return str(answer.get("unwatched", ""))
 
     def _look(self, what: str) -> dict[str, object]:
         return self._ask(what, {}, _LOOK_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -187,7 +188,7 @@ class Launcher:
         try:
             return dict(json.loads(came))
         except (ValueError, TypeError, RecursionError):
-            return {"problem": "ended without an answer; it ran into one of its limits"}
+            return {"problem": "ended without an answer: it ran into one of its limits, or was ended"}
 
     @contextlib.contextmanager
     def killed_on_error(self, pid: int) -> Iterator[None]:
@@ -242,7 +243,7 @@ class Launcher:
         try:
             self._wait_or_kill()
             if self._process.returncode != 0 and self._config.uid is not None:
-                self._killed_all = kill_user(self._config.uid, self._config.gid)
+                self._killed_all = kill_user(self._config.uid)
         finally:
             self._errors.close()
 
@@ -255,15 +256,18 @@ class Launcher:
     def _request(
         self, words: str, descriptors: Sequence[int] = (), *, body: Mapping[str, object] | None = None, timeout: float
     ) -> dict[str, Any]:
-        """Ask the launcher itself, and wait for its answer."""
-        with open_memory() as file:
-            file.write(json.dumps(body).encode())
-            file.flush()
-            given = () if body is None else (file.fileno(), *descriptors)
+        """Ask the launcher itself, and wait for its answer. One that owes an answer is not asked again."""
+        if self._overdue:
+            raise IsolationError(self._broken)
+        with contextlib.ExitStack() as opened:
             try:
+                file = opened.enter_context(sealed_memory(json.dumps(body).encode()))
+                given = () if body is None else (file.fileno(), *descriptors)
                 socket.send_fds(self._channel, [words.encode()], given)
             except (BrokenPipeError, ConnectionResetError):
                 raise self._ended() from None
+            except OSError as exc:
+                raise self._failed(f"The toolbox cannot be asked `{self._doing}`: {exc.strerror}.") from exc
             if not self.pump({}, until=lambda: bool(self._replies), deadline=time.monotonic() + timeout):
                 self._overdue = True
                 raise self._failed(f"The toolbox gave no whole answer to `{self._doing}` in time.")
@@ -316,8 +320,18 @@ class Launcher:
 def open_memory() -> IO[bytes]:
     """A file without a name that needs no room on a disk, where the system has such files: tools may fill its disks."""
     if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("stepflow"), "w+b")
+        return os.fdopen(os.memfd_create("stepflow", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
     return tempfile.TemporaryFile()
+
+
+def sealed_memory(data: bytes) -> IO[bytes]:
+    """Such a file with these bytes, to be read from its beginning; who is given it cannot write to it."""
+    file = open_memory()
+    file.write(data)
+    file.seek(0)
+    if hasattr(fcntl, "F_ADD_SEALS") and hasattr(os, "memfd_create"):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return file
 
 
 def read_now(descriptor: int) -> bytes | None:

@@ -192,3 +192,13 @@ def test_tools_that_read_their_own_output_stop_nobody(start):
     assert box.bash(theft, timeout_ms=10_000).exit_code == 0
     assert box.sh(theft, timeout=10).exit_code == 0
     assert box.bash("echo fine").text == "fine\n"
+
+
+@pytest.mark.parametrize("command", ["echo \ud800", "echo '\udfff'"])
+def test_half_a_character_in_a_command_is_refused_and_nothing_breaks(shared_box, command):
+    assert "half a character" in shared_box.bash(command).text or shared_box.bash("true").exit_code == 0
+    assert shared_box.bash("echo fine").text == "fine\n"
+
+
+def test_a_timeout_without_end_is_the_longest_one(shared_box):
+    assert shared_box.bash("echo fine", timeout_ms=10**400).text == "fine\n"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 from stepflow.errors import InputError
+from stepflow.sandbox.options import ProcessLimits
 from tests.build import make_validator
 
 pytestmark = pytest.mark.whole
@@ -144,3 +146,27 @@ def test_a_git_that_a_check_broke_could_not_be_asked_a_second_time(project):
     box.sh("rm .git/HEAD")
     problem = guards.look_again(TYPES, passed=True).problem
     assert problem == "git could not be asked a second time: there is no commit yet"
+
+
+def test_a_start_that_cannot_be_remembered_ends_the_run(start, checkout):
+    box = start()
+    box.sh("mkdir ~/closed; touch ~/closed/x; chmod 000 ~/closed")
+    with pytest.raises(InputError, match="cannot be remembered after `setup`"):
+        box.toolbox.guards((TYPES,))
+
+
+def test_what_setup_left_may_be_larger_than_a_file_of_tools(start):
+    box = start(limits=ProcessLimits(file_bytes=1024 * 1024))
+    box.sh("for i in 1 2 3; do head -c 1000000 /dev/zero > ~/large-$i; done")
+    guards = box.toolbox.guards((TYPES,))
+    assert guards.closing().problem == ""
+    assert guards.closing().commit
+
+
+def test_what_git_leaves_running_holds_nothing_up(start):
+    box = start()
+    box.sh("printf '#!/bin/sh\\nsleep 300 & exit 1\\n' > .git/monitor; chmod +x .git/monitor")
+    box.sh("git config core.fsmonitor $PWD/.git/monitor")
+    begun = time.monotonic()
+    assert box.toolbox.guards((TYPES,)).closing().problem == ""
+    assert time.monotonic() - begun < 60

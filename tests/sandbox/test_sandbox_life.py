@@ -283,6 +283,29 @@ def test_tools_that_end_their_own_launcher_have_won_nothing(start, attempt):
     assert not alive(pid)
 
 
+#: Ends the launcher, and then lets nothing run that it may signal.
+STOPPER = """
+import os, signal
+os.setsid()
+if os.fork() == 0:
+    os.kill(int(os.environ["LAUNCHER"]), signal.SIGKILL)
+    while True:
+        os.kill(-1, signal.SIGSTOP)
+"""
+
+
+@root_only
+def test_tools_that_stop_all_of_their_user_do_not_hold_up_the_end(start):
+    box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}), grace=2.0)
+    (box.checkout / "stopper.py").write_text(STOPPER)
+    with pytest.raises(IsolationError):
+        box.bash("LAUNCHER=$PPID python3 stopper.py; sleep 300", timeout_ms=2000), box.bash("true")
+    begun = time.monotonic()
+    box.toolbox.close()
+    assert time.monotonic() - begun < 60
+    assert box.toolbox.ended_all
+
+
 @root_only
 def test_nothing_of_the_tools_stays_when_their_launcher_is_killed(box):
     box.bash(f'setsid python3 -c "{HIDDEN}" & until [ -s daemon.pid ]; do sleep 0.05; done')

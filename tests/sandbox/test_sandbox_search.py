@@ -129,3 +129,7 @@ class TestGrep:
         result = tree.tool("grep", **inputs)
         assert result.is_error
         assert message in result.text
+
+
+def test_a_pattern_without_end_takes_no_time(shared_box):
+    assert "at most 4096 characters" in shared_box.tool("glob", pattern="[" * 40_000).text

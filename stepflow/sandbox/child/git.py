@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GIT_TIMEOUT = 120.0
 _PIECE = 65536
+#: Seconds between two looks whether git has ended, and for what is left in its streams then.
+_BEAT, _DRAIN_SECONDS = 0.1, 2.0
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
@@ -93,23 +95,25 @@ def git(
 
 
 def _read(process: subprocess.Popen[bytes], out: Sink, err: Sink) -> bool:
-    """Until both streams end and the process has; false when that takes too long."""
-    deadline = time.monotonic() + GIT_TIMEOUT
+    """Until git has ended, and with it both streams, which what it has started may keep open; false when that takes too
+    long."""
+    deadline, has_ended = time.monotonic() + GIT_TIMEOUT, False
     with selectors.DefaultSelector() as selector:
         for stream, sink in ((process.stdout, out), (process.stderr, err)):
             assert stream  # noqa: S101 - both are pipes
             selector.register(stream, selectors.EVENT_READ, sink)
-        while selector.get_map():
-            if not (ready := selector.select(max(deadline - time.monotonic(), 0))):
-                return False
-            for key, _ in ready:
+        while (left := deadline - time.monotonic()) > 0 and not (has_ended and not selector.get_map()):
+            if not has_ended and process.poll() is not None:
+                has_ended, deadline = True, min(deadline, time.monotonic() + _DRAIN_SECONDS)
+            for key, _ in selector.select(min(left, _BEAT)) if selector.get_map() else ():
                 if data := os.read(key.fd, _PIECE):
                     key.data(data)
                 else:
                     selector.unregister(key.fileobj)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(max(deadline - time.monotonic(), 0))
-    return process.returncode is not None
+            if not selector.get_map() and not has_ended:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_BEAT)
+    return has_ended
 
 
 def said(ended: Ended) -> str:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, die_with_parent, enter_sandbox
-from .operations import answer_request
+from .operations import answer_request, lower_limit
 from .processes import kill_descendants, process_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CHANNEL = 0
 #: A request is a word, with no more descriptors than this: the file that says the rest, and the program's own.
 _WORD_BYTES, _MOST_DESCRIPTORS = 64, 16
 #: Where descriptors wait until their places are free.
-_OUT_OF_THE_WAY = 64
+_OUT_OF_THE_WAY = _MOST_DESCRIPTORS
 _PIECE = 65536
 _REAPED_AT_ONCE = 1000
 _SHORT_WAITS, _SHORT_WAIT = 20, 0.001
@@ -69,10 +69,10 @@ class _Launcher:
         # RLIMIT_NPROC counts the threads that the user runs already, as far as they can be seen from here.
         running = sum(process.threads for process in process_table()[0] if process.uids[0] == os.geteuid())
         self._allowed_processes = running + config.processes
-        self._wake, wake_end = os.pipe()
+        self._wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake, False)
-        os.set_blocking(wake_end, False)
-        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        os.set_blocking(self._wake_end, False)
+        signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_selector)
 
     def serve(self) -> int:
@@ -152,7 +152,7 @@ class _Launcher:
     def _become_child(self, request: dict[str, Any], descriptors: Sequence[int], report: int) -> None:
         """Become the program, if the request names one; why that cannot be is reported."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         self._oom_score.let_go()
@@ -161,6 +161,9 @@ class _Launcher:
         self._limit()
         with os.fdopen(report, "wb") as problems:
             if "argv" in request:
+                self._limit_files()
+                for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                    signal.signal(number, signal.SIG_DFL)
                 try:
                     os.chdir(request["folder"])
                     environment = {**os.environ, **request["environment"]}
@@ -175,10 +178,13 @@ class _Launcher:
         if "life" not in self._config.disabled_layers:
             die_with_parent(signal.SIGKILL)
         if "limits" not in self._config.disabled_layers:
-            _lower(resource.RLIMIT_NPROC, self._allowed_processes)
-            _lower(resource.RLIMIT_FSIZE, self._config.file_bytes)
-            _lower(resource.RLIMIT_NOFILE, self._config.open_files)
-            _lower(resource.RLIMIT_CORE, 0)
+            lower_limit(resource.RLIMIT_NPROC, self._allowed_processes)
+            lower_limit(resource.RLIMIT_NOFILE, self._config.open_files)
+            lower_limit(resource.RLIMIT_CORE, 0)
+
+    def _limit_files(self) -> None:
+        if "limits" not in self._config.disabled_layers:
+            lower_limit(resource.RLIMIT_FSIZE, self._config.file_bytes)
 
     def _reap(self) -> bool:
         """Reap what has ended, orphans too, and tell the parent of what it had started. True when no child is left:
@@ -194,6 +200,8 @@ class _Launcher:
                     # Without a parent it goes on: what is left has to be ended.
                     with suppress(BrokenPipeError, ConnectionResetError):
                         _send(self._channel, {"ended": pid, "status": os.waitstatus_to_exitcode(status)})
+            # There may be more, of which no signal tells any more.
+            _wake_up(self._wake_end)
         except ChildProcessError:
             return True
         return False
@@ -248,17 +256,15 @@ def _kill(target: int | None) -> None:
             os.kill(target, signal.SIGKILL)
 
 
-def _lower(which: int, value: int) -> None:
-    """Lower a limit for good; one that is already lower stays."""
-    hard = resource.getrlimit(which)[1]
-    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (bound, bound))
-
-
 def _drain(fd: int) -> None:
     with suppress(BlockingIOError):
         while len(os.read(fd, _PIECE)) == _PIECE:
             pass
+
+
+def _wake_up(fd: int) -> None:
+    with suppress(BlockingIOError):
+        os.write(fd, b"\0")
 
 
 def _wake_selector(_number: int, _frame: object) -> None:

@@ -8,6 +8,7 @@ import os
 import pickle
 import resource
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -70,17 +71,22 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _bound_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def lower_limit(which: int, value: int) -> None:
+    """Lower a limit for good; one that is already lower stays."""
+    hard = resource.getrlimit(which)[1]
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (bound, bound))
 
 
 def _tool(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    _bound_memory()
+    lower_limit(resource.RLIMIT_AS, _MEMORY)
+    if "limits" not in config.disabled_layers:
+        lower_limit(resource.RLIMIT_FSIZE, config.file_bytes)
     return {"text": _FILE_TOOLS[request["name"]](config.checkout, request["input"])}
 
 
 def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    _bound_memory()
+    lower_limit(resource.RLIMIT_AS, _MEMORY)
     return {"files": digests(config.working_directory, request["expressions"], request["folders"])}
 
 
@@ -95,6 +101,7 @@ class State:
     parent keeps it from one operation to the next, in a file that no tool can open, and never reads it."""
 
     repository: Repository | None
+    had_commit: bool
     fingerprint: dict[str, str]
     watch: TreeWatch | None
     judged: JudgedRepository | None
@@ -107,8 +114,12 @@ class State:
         """Before any tool has run."""
         repository, fingerprint = Repository.locate(checkout), repository_fingerprint(checkout)
         private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
+        had_commit = False
+        with suppress(Refusal):
+            had_commit = bool(repository and repository.head())
         return cls(
             repository=repository,
+            had_commit=had_commit,
             fingerprint=fingerprint,
             watch=TreeWatch(repository, fingerprint) if repository else None,
             judged=JudgedRepository(repository, private) if repository else None,
@@ -125,10 +136,11 @@ class State:
 
     def store(self) -> None:
         """For the next operation."""
-        with os.fdopen(os.dup(STATE), "wb") as file:
+        data = pickle.dumps(self)
+        with os.fdopen(os.dup(STATE), "r+b") as file:
             file.seek(0)
+            file.write(data)
             file.truncate()
-            pickle.dump(self, file)
 
     def watching(self) -> TreeWatch:
         """Raises `Refusal` where there is nothing to watch."""
@@ -159,7 +171,15 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
         with _kept(KEPT_HOME) as kept:
             baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
         state = replace(state, baseline=baseline, shared_memory=SharedMemory() if config.uid is not None else None)
-        state.watching().begin()
+        if state.watch is None:
+            return {"unwatched": _NO_REPOSITORY}
+        try:
+            state.watch.head()
+        except Refusal as exc:
+            if state.had_commit:
+                raise
+            return {"unwatched": str(exc)}
+        state.watch.begin()
         if state.judged:
             with _kept(KEPT_GIT) as kept:
                 state.judged.begin(kept)

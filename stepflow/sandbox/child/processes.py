@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,25 +53,16 @@ def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 20
     return () if gone else tuple(sorted(living or {root}))
 
 
-def kill_user(uid: int, gid: int | None, *, timeout: float = 20.0) -> bool:
+def kill_user(uid: int, *, timeout: float = 20.0) -> bool:
     """Kill every process of a user that only tools have, wherever it hangs in the tree; says whether none is left. For
-    tools whose launcher is gone, by a root process. The kernel lets none of them start another one meanwhile."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        subprocess.run(
-            ("/bin/sh", "-c", "kill -9 -1"),
-            user=uid,
-            group=gid,
-            extra_groups=(),
-            check=False,
-            stderr=subprocess.DEVNULL,
-        )
-        # It is by its status that a process cannot hide its user.
+    tools whose launcher is gone, by a root process, which they cannot signal."""
+
+    def look() -> tuple[set[int], bool]:
+        # One that ended while we looked may have started the next.
         processes, complete = process_table()
-        if complete and not any(uid in process.uids and not process.dead for process in processes):
-            return True
-        time.sleep(_PAUSE)
-    return False
+        return {process.pid for process in processes if uid in process.uids and not process.dead}, complete
+
+    return _kill_all(look, timeout)[1]
 
 
 def _kill_all(look: Callable[[], tuple[set[int], bool]], timeout: float) -> tuple[set[int], bool]:
