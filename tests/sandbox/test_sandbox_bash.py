@@ -178,12 +178,15 @@ def test_an_unknown_tool_is_answered_with_the_names_of_the_known(shared_box):
 
 def test_a_shell_whose_pipe_tools_have_filled_is_replaced(start, checkout):
     box = start(**stays_root(checkout))
-    assert box.bash("exec 9<>/proc/$$/fd/10; (sleep 0.3; kill -STOP $$; yes '#' >&9) & true").exit_code == 0
-    time.sleep(1)
-    begun = time.monotonic()
-    assert "did not read its commands" in box.bash("echo lost", timeout_ms=5000).text
+    fill = "exec 9<>/proc/$$/fd/10; (sleep 0.1; kill -STOP $$; yes '#' >&9) & echo $$"
+    state = Path(f"/proc/{int(box.bash(fill).text)}/stat")
+    deadline = time.monotonic() + 30
+    while state.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # Where the pipe is not full yet, the command is never read.
+    assert box.bash("echo lost", timeout_ms=2000).is_error
     assert box.bash("echo fine").text == "fine\n"
-    assert time.monotonic() - begun < 60
 
 
 def test_tools_that_read_their_own_output_stop_nobody(start):
