@@ -165,8 +165,11 @@ def test_what_setup_left_may_be_larger_than_a_file_of_tools(start):
 
 def test_what_git_leaves_running_holds_nothing_up(start):
     box = start()
-    box.sh("printf '#!/bin/sh\\nsleep 300 & exit 1\\n' > .git/monitor; chmod +x .git/monitor")
-    box.sh("git config core.fsmonitor $PWD/.git/monitor")
+    box.sh("printf '#!/bin/sh\\ntouch called\\nsetsid sleep 300 > /dev/null &\\nexit 1\\n' > .git/monitor")
+    box.sh("chmod +x .git/monitor")
+    box.sh("git config core.fsmonitor $PWD/.git/monitor; git update-index --fsmonitor; rm -f called")
+    box.sh("git config status.showUntrackedFiles no; echo x > hidden")
     begun = time.monotonic()
     assert box.toolbox.guards((TYPES,)).closing().problem == ""
     assert time.monotonic() - begun < 60
+    assert (box.checkout / "called").exists()
