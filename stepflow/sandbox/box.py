@@ -181,11 +181,11 @@ class Toolbox:
             if not (request.checks and self._guarded):
                 return run()
             self._launcher.end()
-            before = self._operate("before_check", timeout=_RESTORE_TIMEOUT)
+            before = self._run_operation("before_check", timeout=_RESTORE_TIMEOUT)
             if "problem" in before:
                 return CommandResult(exit_code=-1, started=False, error=before["problem"])
             result = run(environment={"PYTHONPYCACHEPREFIX": str(self.private / "tmp" / "pycache")})
-            after = self._operate("after_check", timeout=_RESTORE_TIMEOUT)
+            after = self._run_operation("after_check", timeout=_RESTORE_TIMEOUT)
             if "problem" in after:
                 return CommandResult(exit_code=-1, started=False, error=after["problem"])
             return replace(result, restored=tuple(before["restored"]))
@@ -235,19 +235,11 @@ class Toolbox:
             f"The commits of this run make a bundle of more than {max_bytes} bytes.",
             hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
         )
-        left = max_bytes
-
-        def hand_on(data: bytes) -> None:
-            nonlocal left
-            left -= len(data)
-            if left < 0:
-                raise too_large
-            sink(data)
-
+        hand_on = _Bounded(sink, max_bytes, too_large)
         request: JsonObject = {"base": base_commit, "commit": commit}
         with self._launcher.during("bundle"):
             self._end_all()
-            answer = self._operate("bundle", request, timeout=_GIT_TIMEOUT, sink=hand_on)
+            answer = self._run_operation("bundle", request, timeout=_GIT_TIMEOUT, sink=hand_on)
         if "problem" in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the workspace: {answer['problem']}.",
@@ -259,7 +251,7 @@ class Toolbox:
             commits=answer["commits"],
             commit=answer["commit"],
             tree=answer["tree"],
-            size=max_bytes - left,
+            size=max_bytes - hand_on.left,
             changes=_diff_stat(answer["changes"]) if answer["changes"] else None,
         )
 
@@ -267,9 +259,10 @@ class Toolbox:
         """What a git command prints in the sandbox that only reads objects; None where that is more than `limit` bytes.
         `base` is any commit of the repository. Raises `BoundaryError` when git fails."""
         output = bytearray()
+        sink = _Bounded(output.extend, limit, OutputTooLarge(f"git prints more than {limit} bytes."))
         request: JsonObject = {"arguments": list(arguments), "base": base, "stdin": stdin}
         try:
-            answer = self._ask("read_objects", request, timeout=_GIT_TIMEOUT, sink=_limited(output.extend, limit))
+            answer = self._ask("read_objects", request, timeout=_GIT_TIMEOUT, sink=sink)
         except OutputTooLarge:
             return None
         if "problem" in answer:
@@ -288,6 +281,7 @@ class Toolbox:
     ) -> CommandResult:
         """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
         `OutputTooLarge` for more than `limit` bytes, after the first ones."""
+        bounded = _Bounded(sink, limit, OutputTooLarge(f"{argv[0]} prints more than {limit} bytes."))
         stdin.seek(0)
         with sealed_memory(stdin.read()) as given, self._launcher.during("program"):
             return run_command(
@@ -296,7 +290,7 @@ class Toolbox:
                 timeout,
                 alone=False,
                 stdin=given.fileno(),
-                stdout=_limited(sink, limit),
+                stdout=bounded,
                 environment=environment,
             )
 
@@ -363,7 +357,7 @@ class Toolbox:
                 inputs["expression"] = glob_expression(pattern.removeprefix("./"), braces=True)
             except ValueError as exc:
                 raise Refusal(f"{pattern}: {exc}") from exc
-        answer = self._operate("tool", {"name": use.name, "input": inputs}, timeout=self.options.file_timeout)
+        answer = self._run_operation("tool", {"name": use.name, "input": inputs}, timeout=self.options.file_timeout)
         if "problem" in answer:
             raise Refusal(answer["problem"])
         return str(answer["text"])
@@ -382,32 +376,31 @@ class Toolbox:
         self._guarded = self._guarded or what == "begin"
         with self._launcher.during("guard"):
             self._end_all()
-            return self._operate(what, request, timeout=timeout)
+            return self._run_operation(what, request, timeout=timeout)
 
     def _ask(
         self, what: str, request: JsonObject | None = None, *, timeout: float, sink: Sink | None = None
     ) -> dict[str, Any]:
         with self._launcher.during(what):
-            return self._operate(what, request, timeout=timeout, sink=sink)
+            return self._run_operation(what, request, timeout=timeout, sink=sink)
 
-    def _operate(
+    def _run_operation(
         self, what: str, request: JsonObject | None = None, *, timeout: float, sink: Sink | None = None
     ) -> dict[str, Any]:
         return self._launcher.ask(what, request or {}, timeout=timeout, files=self._kept, sink=sink)
 
 
-def _limited(sink: Sink, limit: int) -> Sink:
-    """Hands on at most so many bytes. Raises `OutputTooLarge`."""
-    left = limit
+class _Bounded:
+    """Hands on at most `limit` bytes, and raises the error for more."""
 
-    def hand_on(data: bytes) -> None:
-        nonlocal left
-        left -= len(data)
-        if left < 0:
-            raise OutputTooLarge(f"It prints more than {limit} bytes.")
-        sink(data)
+    def __init__(self, sink: Sink, limit: int, error: StepflowError) -> None:
+        self._sink, self.left, self._error = sink, limit, error
 
-    return hand_on
+    def __call__(self, data: bytes) -> None:
+        self.left -= len(data)
+        if self.left < 0:
+            raise self._error
+        self._sink(data)
 
 
 def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:

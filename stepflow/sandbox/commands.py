@@ -176,7 +176,7 @@ class Shell:
         try:
             return script.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise Refusal("the command holds half a character") from None
+            raise Refusal("the command contains an unpaired surrogate") from None
 
     def _write(self, script: bytes) -> None:
         """The pipe is empty before each command, so all fits into it, unless tools have filled it."""
@@ -193,7 +193,7 @@ class Shell:
             return
         if not is_whole:
             self._launcher.end()
-            raise Refusal("the shell did not read its commands any more; the next call gets a fresh one")
+            raise Refusal("the shell no longer reads commands; the next call starts a new one")
 
     def _read_rest(self, output: HeadTail) -> None:
         """What was written before the status line is in the pipe by now, and a pipe holds no more than one piece."""

@@ -86,11 +86,11 @@ class CheckoutGuards:
         )
 
     def _begin(self) -> str:
-        """Let the start be remembered; gives why there is nothing to compare with."""
+        """Have the start recorded; gives why there is nothing to compare with."""
         answer = self._look("begin")
         if "problem" in answer:
             raise InputError(
-                f"What the checks rely on cannot be remembered after `setup`: {_printable(str(answer['problem']))}.",
+                f"What the checks rely on cannot be recorded after `setup`: {_printable(str(answer['problem']))}.",
                 hint="Look at what `setup` left in the repository, in HOME and in TMPDIR.",
             )
         return str(answer.get("unwatched", ""))

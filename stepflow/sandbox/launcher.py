@@ -108,15 +108,14 @@ class Launcher:
         be closed, as what fails in the launcher itself does."""
         if self._broken:
             raise IsolationError(self._broken, hint="Start the run again.")
-        self._broken = interrupted = f"The toolbox was interrupted during `{what}` and cannot be asked any more."
         self._doing = what
         try:
             with self.waiting():
                 yield
-        except Exception:
-            self._broken = self._broken.replace(interrupted, "")
+        except BaseException as exc:
+            if not isinstance(exc, Exception):
+                self._broken = f"The toolbox was interrupted during `{what}` and cannot be asked any more."
             raise
-        self._broken = ""
 
     def open_pipe(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
         """A pipe that a program writes to: our end and the program's, each to be closed with a stack. Like a pipe of
@@ -188,7 +187,7 @@ class Launcher:
         try:
             return dict(json.loads(came))
         except (ValueError, TypeError, RecursionError):
-            return {"problem": "ended without an answer: it ran into one of its limits, or was ended"}
+            return {"problem": "ended without an answer: it hit one of its limits or was killed"}
 
     @contextlib.contextmanager
     def killed_on_error(self, pid: int) -> Iterator[None]:

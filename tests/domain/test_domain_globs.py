@@ -47,7 +47,7 @@ PATTERNS = (
     *("x", "/x", "a/x", "/a/x", "**/x", "a/**/x", "**", "*", "/*", "*.c", "/*.c", "a/*", "*/x", "?", "b.?", "*.[ch]"),
     *("[!x]", "a/[a-z]", "{x}", "{x,a}"),
 )
-#: These fit the folder itself and a file of its name as well, other than in git.
+#: These fit the folder itself and a file of its name as well, unlike in git.
 OF_FOLDERS = {
     "x/": ["x", "x/y", "a/x", "a/x/y", "a/b/x"],
     "a/b/**": ["a/b/x"],

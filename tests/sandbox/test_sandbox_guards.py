@@ -148,10 +148,10 @@ def test_a_git_that_a_check_broke_could_not_be_asked_a_second_time(project):
     assert problem == "git could not be asked a second time: there is no commit yet"
 
 
-def test_a_start_that_cannot_be_remembered_ends_the_run(start, checkout):
+def test_a_start_that_cannot_be_recorded_ends_the_run(start, checkout):
     box = start()
     box.sh("mkdir ~/closed; touch ~/closed/x; chmod 000 ~/closed")
-    with pytest.raises(InputError, match="cannot be remembered after `setup`"):
+    with pytest.raises(InputError, match="cannot be recorded after `setup`"):
         box.toolbox.guards((TYPES,))
 
 

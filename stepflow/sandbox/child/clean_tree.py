@@ -139,8 +139,8 @@ class TreeWatch:
     def __init__(self, repository: Repository, fingerprint: dict[str, str]) -> None:
         self._repository, self._fingerprint = repository, fingerprint
         self._start: Start | None = None
-        #: What is known of a commit, by work trees: the newest, and the start's. Between two looks it is in this
-        #: process alone. Nothing is learned from objects that tools may have written.
+        #: What is known of a commit, by work trees: the newest, and the start's. Between two looks the parent
+        #: keeps it out of reach. Nothing is learned from objects that tools may have written.
         self._newest: dict[str, Known] = {}
         self._first: dict[str, Known] = {}
 

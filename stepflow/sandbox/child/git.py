@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
+import select
 import shutil
 import stat
 import subprocess
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 GIT_TIMEOUT = 120.0
 _PIECE = 65536
-#: Seconds between two looks whether git has ended, and for what is left in its streams then.
-_BEAT, _DRAIN_SECONDS = 0.1, 2.0
+#: Seconds without output after which it is asked whether git has ended.
+_BEAT = 0.1
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
@@ -76,44 +76,41 @@ def git(
     """Run git. What the sink raises ends it."""
     environment = {**os.environ, **PLAIN_ENVIRONMENT, **(extra_env or {})}
     words = ("git", *NO_GRAFT_ADVICE, *arguments)
-    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
-    try:
-        process = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)  # noqa: S603
-    except OSError as exc:
-        return Ended(error=f"`git` could not be started: {exc.strerror}")
-    try:
-        in_time = _read(process, stdout or output.feed, errors.feed)
-    finally:
-        process.kill()
-        code = process.wait()
+    output = HeadTail(STREAM_LIMIT)
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, env=environment)  # noqa: S603
+        except OSError as exc:
+            return Ended(error=f"`git` could not be started: {exc.strerror}")
+        try:
+            in_time = _read(process, stdout or output.feed)
+        finally:
+            process.kill()
+            code = process.wait()
+        errors.seek(0)
+        complaints = errors.read(STREAM_LIMIT).decode("utf-8", "replace")
     return Ended(
         exit_code=code if in_time else -1,
         stdout=output.text(),
-        stderr=errors.text(),
+        stderr=complaints,
         error="" if in_time else f"timed out after {GIT_TIMEOUT:g} s; it was killed",
     )
 
 
-def _read(process: subprocess.Popen[bytes], out: Sink, err: Sink) -> bool:
-    """Until git has ended, and with it both streams, which what it has started may keep open; false when that takes too
-    long."""
-    deadline, has_ended = time.monotonic() + GIT_TIMEOUT, False
-    with selectors.DefaultSelector() as selector:
-        for stream, sink in ((process.stdout, out), (process.stderr, err)):
-            assert stream  # noqa: S101 - both are pipes
-            selector.register(stream, selectors.EVENT_READ, sink)
-        while (left := deadline - time.monotonic()) > 0 and not (has_ended and not selector.get_map()):
-            if not has_ended and process.poll() is not None:
-                has_ended, deadline = True, min(deadline, time.monotonic() + _DRAIN_SECONDS)
-            for key, _ in selector.select(min(left, _BEAT)) if selector.get_map() else ():
-                if data := os.read(key.fd, _PIECE):
-                    key.data(data)
-                else:
-                    selector.unregister(key.fileobj)
-            if not selector.get_map() and not has_ended:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_BEAT)
-    return has_ended
+def _read(process: subprocess.Popen[bytes], sink: Sink) -> bool:
+    """Read until git ends; false when that takes too long. What git has started may keep its output open."""
+    assert process.stdout  # noqa: S101 - a pipe
+    deadline = time.monotonic() + GIT_TIMEOUT
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([process.stdout], [], [], min(left, _BEAT))[0]:
+            if not (data := os.read(process.stdout.fileno(), _PIECE)):
+                break
+            sink(data)
+        elif process.poll() is not None:
+            break
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(deadline - time.monotonic(), 0))
+    return process.returncode is not None
 
 
 def said(ended: Ended) -> str:

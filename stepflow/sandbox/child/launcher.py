@@ -108,7 +108,8 @@ class _Launcher:
                     _send(self._channel, self._start(_read(descriptors.pop(0)), descriptors))
                 case ["kill", pid]:
                     # Its id is nobody else's until it is reaped.
-                    _kill(-int(pid) if int(pid) in self._started else None)
+                    if int(pid) in self._started:
+                        _kill(-int(pid))
                     _send(self._channel, {})
                 case _:
                     _send(self._channel, {"alive": self._end()})
@@ -250,10 +251,9 @@ def _put_in_place(descriptors: Sequence[int], *, keep: int) -> None:
     os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _kill(target: int | None) -> None:
+def _kill(target: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        if target is not None:
-            os.kill(target, signal.SIGKILL)
+        os.kill(target, signal.SIGKILL)
 
 
 def _drain(fd: int) -> None:
