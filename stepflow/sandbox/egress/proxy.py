@@ -52,6 +52,8 @@ _PIECE = 64 * 1024
 #: either direction.
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 60.0, 20.0, 300.0
 _FLUSH_SECONDS = 5.0
+#: For a connection to end where a program asks for one more.
+_PLACE_SECONDS = 1.0
 _NO_NAME = "(no name)"
 _OTHERS = "(other names)"
 
@@ -85,6 +87,8 @@ class EgressProxy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
+        #: Calls for which there was no place.
+        self._waiting: set[asyncio.Task[None]] = set()
         self._counts: dict[str, tuple[int, int]] = {}
         self._counting = True
 
@@ -139,9 +143,10 @@ class EgressProxy:
         ready.set()
         await self._stopped.wait()
         self._loop.remove_reader(listener)
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        tasks = (*self._waiting, *self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _answer_call(self, listener: int) -> None:
         if is_over(listener):
@@ -159,6 +164,18 @@ class EgressProxy:
                     self._count(call.description, is_allowed=False, counting=self._counting)
                 refuse_call(listener, call, errno.EACCES)
             elif len(self._connections) >= _MOST_CONNECTIONS:
+                waiting = asyncio.get_running_loop().create_task(self._give_later(listener, call))
+                self._waiting.add(waiting)
+                waiting.add_done_callback(self._waiting.discard)
+            else:
+                self._give_connection(listener, call)
+
+    async def _give_later(self, listener: int, call: SocketCall) -> None:
+        """Give a connection once another one ends, as those of a program that has just ended do; else refuse."""
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_PLACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(OSError):
+            if len(self._connections) >= _MOST_CONNECTIONS:
                 refuse_call(listener, call, errno.EMFILE)
             else:
                 self._give_connection(listener, call)
