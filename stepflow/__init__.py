@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepflow.domain.words import Outcome
     from stepflow.errors import DefinitionError, StepflowError
     from stepflow.model.anthropic_model import AnthropicModel
-    from stepflow.model.scripted import ScriptedModel
+    from stepflow.model.scenario import ScriptedModel
     from stepflow.report.log import LogEntry
     from stepflow.run.runner import Boundary, StepFlowRunner
     from stepflow.run.scenarios import load_scenario
@@ -52,7 +52,7 @@ _ROOMS = {
     "stepflow.errors": ("DefinitionError", "StepflowError"),
     "stepflow.model.anthropic_model": ("AnthropicModel",),
     "stepflow.run.scenarios": ("load_scenario",),
-    "stepflow.model.scripted": ("ScriptedModel",),
+    "stepflow.model.scenario": ("ScriptedModel",),
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.report.log": ("LogEntry",),
     "stepflow.run.runner": ("Boundary", "StepFlowRunner"),

@@ -11,7 +11,7 @@ from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent
 from stepflow.domain.problem import Inspection, Problem
 from stepflow.errors import DefinitionError
-from stepflow.journal.reader import iter_journal
+from stepflow.journal.file import iter_journal
 from stepflow.report.collect import collect_report
 from stepflow.report.document import problems_json
 from stepflow.report.graph.flow_graph import cost_words, graph_json, mermaid_graph, walked_path

@@ -14,7 +14,7 @@ FORMATS = {
     "registry": "stepflow.definition.published_schemas:registry_schema",
     "agent": "stepflow.definition.published_schemas:agent_schema",
     "scenario": "stepflow.model.scenario:scenario_schema",
-    "journal": "stepflow.journal.line:journal_schema",
+    "journal": "stepflow.journal.file:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.document:problems_schema",
 }

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.output import last_run, print_json
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.reader import JournalReader, iter_journal
-from stepflow.journal.writer import is_being_written
+from stepflow.journal.file import JournalReader, is_being_written, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline

@@ -6,33 +6,27 @@ import asyncio
 import json
 import logging
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
-from stepflow.domain.mcp import digest_of
+from stepflow.domain.json import JsonObject
+from stepflow.domain.mcp import McpServer, McpTool, digest_of
 from stepflow.errors import InputError
-from stepflow.mcp.bounds import ENDED, BoundedTransport, CallBounds
-from stepflow.mcp.remote import RemoteAccess, RemoteTransport
-from stepflow.mcp.session import call_tool, connect, list_tools
-from stepflow.mcp.stdio import StdioTransport
+from stepflow.mcp.content import CallAnswer, read_answer
+from stepflow.mcp.transports import ENDED, BoundedTransport, CallBounds, RemoteAccess, RemoteTransport, StdioTransport
 from stepflow.sandbox.launcher import CannotStart
+from stepflow.sandbox.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
-
+    # The package is loaded where a step has a server.
     from anyio.from_thread import BlockingPortal
     from mcp import Client
     from mcp.client import Transport
-
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.mcp import McpServer, McpTool
-    from stepflow.mcp.content import CallAnswer
-    from stepflow.sandbox.server_process import ServerProcess
 
 #: Seconds until a server answers for the first time: one that is fetched by npx or uvx takes its time.
 START_SECONDS = 60.0
@@ -41,6 +35,8 @@ _FAREWELL = 2.0
 #: Characters of a server's own words in a message, and names of tools in a list.
 _SHOWN, _NAMED = 300, 10
 _NAME, _LONGEST_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII), 64
+#: Pages of a list of tools, each of which a server may make as short as it likes.
+_MOST_PAGES = 50
 Answer = TypeVar("Answer")
 
 
@@ -67,7 +63,7 @@ class _Connection:
         """Hold the connection until it is `over`."""
         # What is lost in a task would be printed with the server's words in it.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        async with connect(transport) as client:
+        async with _open_client(transport) as client:
             self.ready.set_result(client)
             await self.over.wait()
 
@@ -92,7 +88,7 @@ class OpenServers:
     def list_tools(self, server: McpServer) -> tuple[McpTool, ...]:
         """The tools that the server lists; it is started if it is not open. Raises `ServerProblem`."""
         connection = self._connections.get(server.name) or self._connect(server)
-        return self._ask(server, connection, list_tools, START_SECONDS)
+        return self._ask(server, connection, _list_tools, START_SECONDS)
 
     def open(self, server: McpServer) -> None:
         """Start the server if it is not open. Raises `ServerProblem`, and `ToolsChanged` where it is not the server
@@ -112,7 +108,7 @@ class OpenServers:
         the next call."""
         self.open(server)
         connection = self._connections[server.name]
-        return self._ask(server, connection, lambda client: call_tool(client, tool.name, arguments), seconds)
+        return self._ask(server, connection, lambda client: _call_tool(client, tool.name, arguments), seconds)
 
     def close(self) -> None:
         """End every connection; what runs in the sandbox is the sandbox's to end."""
@@ -267,3 +263,45 @@ def _problem(server: McpServer, problem: str) -> ServerProblem:
 
 def _shown_name(name: str) -> str:
     return name if _NAME.fullmatch(name) else json.dumps(name)[:_LONGEST_NAME]
+
+
+@asynccontextmanager
+async def _open_client(transport: Transport) -> AsyncIterator[Client]:
+    """A connection on which both sides have agreed on a version. It offers the server nothing: no model, no questions
+    to a person, no folders."""
+    from mcp import Client  # noqa: PLC0415 - the package is loaded where a step has a server
+    from mcp_types import Implementation  # noqa: PLC0415
+
+    async with Client(transport, cache=None, client_info=Implementation(name="stepflow", version="1")) as client:
+        yield client
+
+
+async def _list_tools(client: Client) -> tuple[McpTool, ...]:
+    """All tools, as the server lists them now."""
+    from mcp_types import PaginatedRequestParams  # noqa: PLC0415 - the package is loaded where a step has a server
+
+    tools: list[McpTool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        tools += (
+            McpTool(name=tool.name, description=tool.description or "", input_schema=tool.input_schema)
+            for tool in page.tools
+        )
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(tools)
+    raise ValueError(f"its list of tools has no end after {_MOST_PAGES} pages")
+
+
+async def _call_tool(client: Client, name: str, arguments: JsonObject) -> CallAnswer:
+    """What the tool answers.
+
+    Not by the package's own `call_tool`: that checks the answer by a schema of the server's, whose patterns may take
+    forever.
+    """
+    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult  # noqa: PLC0415 - as above
+
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    result = await client.session.send_request(request, CallToolResult)
+    return read_answer(result)

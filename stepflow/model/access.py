@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import DIRECT, Connection, address_problem, is_loopback
+from stepflow.domain.connection import DIRECT, Connection, ConnectionTo, address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    # Loaded with the SDK, which only a real model should cost.
     import httpx2
-
-    from stepflow.domain.connection import ConnectionTo
 
 GUIDE = "docs/how-to/providers.md"
 #: The job's variables by which it gets an identity token; there only with the permission `id-token: write`.

@@ -11,50 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.connection import direct, is_refused
 from stepflow.domain.conversation import ModelFault
-from stepflow.domain.words import Provider
-from stepflow.errors import InputError
-from stepflow.model import anthropic_api, bedrock, foundry, vertex
-from stepflow.model.access import GUIDE, ModelAccess
+from stepflow.model.access import Login, ModelAccess, Service
+from stepflow.model.logins import find_login
 from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
     from stepflow.domain.connection import ConnectionTo
     from stepflow.domain.conversation import ModelRequest, ModelTurn
-    from stepflow.model.access import Login, Service
     from stepflow.model.wire import Wire
 
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")
 _LONGEST_REASON = 600
-#: What finds the login of a provider, and what says where its model is.
-_PROVIDERS: Mapping[Provider, tuple[Callable[[ModelAccess], Login], Callable[[ModelAccess], str]]] = {
-    Provider.ANTHROPIC: (anthropic_api.read_login, anthropic_api.address),
-    Provider.BEDROCK: (bedrock.read_login, bedrock.address),
-    Provider.VERTEX: (vertex.read_login, vertex.address),
-    Provider.FOUNDRY: (foundry.read_login, foundry.address),
-}
-
-
-def find_login(access: ModelAccess) -> Login:
-    """What the inputs and the environment give for this provider."""
-    if access.identity and access.provider is not Provider.ANTHROPIC:
-        raise InputError(
-            f"The input anthropic-workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
-            hint=f"Leave them out, or leave `provider` out. See {GUIDE}.",
-        )
-    if access.provider is Provider.SCRIPTED:
-        raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
-    read_login, _ = _PROVIDERS[access.provider]
-    return read_login(access)
-
-
-def address_of(access: ModelAccess) -> str:
-    """Where the model is, of an access that `find_login` took. No file is read, so what logs in may be away by now."""
-    _, address = _PROVIDERS[access.provider]
-    return address(access)
 
 
 def open_service(login: Login, *, connection_to: ConnectionTo, timeouts: tuple[float, float]) -> Service:

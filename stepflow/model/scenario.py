@@ -1,18 +1,30 @@
-"""What a scripted model answers, as a file that people write and `--record` writes (cli.md "Scenario files")."""
+"""Scenarios: what a model answers, as a file that people and `--record` write (cli.md "Scenario files"), the model that
+plays one, for tests and demos without a key, and the one that records what a real model answered."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from stepflow.domain.conversation import StopReason
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, text_block
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.json import JsonObject, JsonValue, published
+from stepflow.domain.figures import count
+from stepflow.domain.json import JsonObject, JsonValue, compact, published
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
+from stepflow.model.statuses import find_remedy, hint_for, is_transient_status
+from stepflow.ports import Model
 
+#: What a scripted turn names as its model.
+SCRIPTED = "scripted"
+#: Where the checkout is, for a shell in any folder of it.
+ROOT_IN_SHELL = "$(git rev-parse --show-toplevel)"
+NOT_WHOLE = "# This run did not come to an end of its own. Add the turns that are missing, and an `expect`.\n"
 _Positive = Annotated[int, Field(ge=1, le=100_000)]
 #: A result of a validator.
 ValidatorWord = Literal["pass", "fail", "skipped", "unrecoverable"]
@@ -158,3 +170,214 @@ def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text_node)
+
+
+class ScriptedModel:
+    """Implements the port `Model`. `position`: what `position` was when the run to be resumed stopped."""
+
+    def __init__(self, scenario: Scenario, *, position: Mapping[str, int] | None = None) -> None:
+        self._in_order = scenario.turns is not None
+        self._queues = {queue: played_out(turns) for queue, turns in scenario.queues().items()}
+        self._position = {queue: (position or {}).get(queue, 0) for queue in self._queues}
+        self._calls = sum(
+            len(turn.tools) for queue, turns in self._queues.items() for turn in turns[: self._position[queue]]
+        )
+
+    @property
+    def position(self) -> dict[str, int]:
+        """How many turns were played, by list: the JSON that a run folder keeps for resuming."""
+        return dict(self._position)
+
+    @property
+    def leftover(self) -> int:
+        """How many turns were not played; worth a note at the end of a run."""
+        return sum(max(0, len(turns) - self._position[queue]) for queue, turns in self._queues.items())
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """The next turn of the scenario, unless another step or another prompt was expected to ask for it."""
+        queue = "turns" if self._in_order else request.step_id
+        turns, number = self._queues.get(queue, ()), self._position.get(queue, 0)
+        if number >= len(turns):
+            return _ended(request, queue, number)
+        turn = turns[number]
+        if problem := _mismatch(turn, request):
+            return ModelFault(
+                reason=f"Turn {number + 1} of the scenario ({queue}) {problem}",
+                hint="Change the scenario, or the agent that no longer does what the scenario expects.",
+            )
+        first_id = self._calls + 1
+        self._calls += len(turn.tools)
+        self._position[queue] = number + 1
+        return _fault(turn.error) if turn.error else _turn(turn, first_id)
+
+
+def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Every turn as often as it is played."""
+    played: list[Turn] = []
+    for turn in turns:
+        played.extend([played[-1]] * turn.repeat if turn.repeat else [turn])
+    return tuple(played)
+
+
+def _ended(request: ModelRequest, queue: str, number: int) -> ModelFault:
+    played = f"iteration {request.iteration}, {count(number, 'turn')} played"
+    return ModelFault(
+        reason=f"the scenario ended at step {request.step_id!r} ({played})",
+        hint=f"Add a turn to the end of `{queue}` in the scenario." if number else f"Add turns for {queue!r} to it.",
+    )
+
+
+def _mismatch(turn: Turn, request: ModelRequest) -> str:
+    if turn.expect_step not in (None, request.step_id):
+        return f"expects step {turn.expect_step!r}, but step {request.step_id!r} asks."
+    prompt = _newest_prompt(request)
+    missing = next((words for words in turn.expect_prompt if words not in prompt), None)
+    return "" if missing is None else f"expects {missing!r} in the prompt of step {request.step_id!r}; it is not there."
+
+
+def _newest_prompt(request: ModelRequest) -> str:
+    """The text of the last message to the model that has any: tool results are not the prompt."""
+    for message in reversed(request.messages):
+        texts = [str(block.get("text", "")) for block in message.content if block.get("type") == "text"]
+        if message.role == "user" and texts:
+            return "\n".join(texts)
+    return ""
+
+
+def _turn(turn: Turn, first_id: int) -> ModelTurn:
+    text = compact(turn.output) if turn.output is not None else turn.text
+    content = [text_block(text)] if text else []
+    calls = [next(iter(call.items())) for call in turn.tools]
+    content += [_tool_use(number, name, given) for number, (name, given) in enumerate(calls, start=first_id)]
+    usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
+    return ModelTurn(content=tuple(content), stop_reason=turn.stop_reason or usual, model=SCRIPTED)
+
+
+def _tool_use(number: int, name: str, given: JsonObject) -> JsonObject:
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
+
+
+def _fault(error: ScriptedError) -> ModelFault:
+    said = f": {error.message}" if error.message else ""
+    if error.status is None:
+        return ModelFault(reason=f"The scenario drops the connection{said}", transient=True)
+    transient = is_transient_status(error.status)
+    return ModelFault(
+        reason=f"The scenario answers {error.status}{said}",
+        hint=hint_for(error.status, error.message),
+        transient=transient,
+        remedy=find_remedy(error.status, error.message),
+        retry_after=error.retry_after if transient else None,
+    )
+
+
+class RecordingModel:
+    """Implements the port `Model` around another one.
+
+    Kept are texts, tool calls and stop reasons. Not kept: thinking, which only the model that signed it takes back;
+    usage, since scripted turns cost nothing; faults, since a run that is recorded is meant to be played through; and
+    answers that a service gave without heeding how it was asked for them, where it was then asked in another way.
+    `root` is where the checkout was: a recording is played elsewhere, so its paths are kept without it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        params: Mapping[str, JsonValue] | None = None,
+        issue: Issue | None = None,
+        root: str = "",
+        before: Iterable[tuple[str, ModelTurn]] = (),
+    ) -> None:
+        """`before`: the turns of a run that goes on, each with the step that asked."""
+        self.model = model
+        self._params = dict(params or {})
+        self._issue = issue
+        self._root = root.rstrip("/")
+        self._turns: list[Turn] = [_recorded(step_id, turn, self._root) for step_id, turn in before]
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Pass the request on, and remember the turn that comes back."""
+        answer = self.model.ask(request)
+        if isinstance(answer, ModelTurn):
+            if self._replaces(request):
+                self._turns.pop()
+            self._turns.append(_recorded(request.step_id, answer, self._root))
+        return answer
+
+    def _replaces(self, request: ModelRequest) -> bool:
+        """Whether the turn answers what the one before it did not answer in form. A scripted model is never asked
+        again in words, so only the answer that came at last can be played."""
+        return request.corrects_in_words and bool(self._turns) and self._turns[-1].tools in (None, ())
+
+    def scenario(self, expect: Expect | None = None) -> Scenario:
+        """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""
+        given: dict[str, Any] = {"params": self._params or None, "issue": _issue(self._issue), "expect": expect}
+        set_fields = {key: value for key, value in given.items() if value is not None}
+        return Scenario(turns=tuple(self._turns), **set_fields)
+
+    def to_yaml(self, expect: Expect | None = None) -> str:
+        """The text of a scenario file; without `expect` it says that it is no whole run.
+
+        It can hold whatever the model said: redact it like every other output.
+        """
+        return ("" if expect else NOT_WHOLE) + scenario_text(self.scenario(expect))
+
+
+def _recorded(step_id: str, turn: ModelTurn, root: str) -> Turn:
+    calls = tuple({use.name: _without_root(use.name, use.input, root)} for use in turn.tool_uses)
+    answer = None if calls else _object(turn.text)
+    usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
+    is_empty = not (turn.text or calls)
+    given: dict[str, Any] = {
+        "expect_step": step_id,
+        "text": turn.text if turn.text and answer is None else None,
+        "tools": calls or None,
+        "output": answer,
+        "stop_reason": turn.stop_reason if is_empty or turn.stop_reason is not usual else None,
+    }
+    return Turn(**{key: value for key, value in given.items() if value is not None})
+
+
+def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
+    if not root:
+        return given
+    # A path ends where a name ends: /work/parser is no part of /work/parser-2.
+    pattern = re.compile(rf"{re.escape(root)}(?![\w.-])")
+    return {
+        name: value
+        if not isinstance(value, str)
+        else _in_shell(value, pattern)
+        if tool == "bash"
+        else _alone(value, root)
+        for name, value in given.items()
+    }
+
+
+def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
+    """The shell may stand in another folder by then, so it asks git; between single quotes it asks nobody."""
+    return pattern.sub(lambda match: "." if command[: match.start()].count("'") % 2 else ROOT_IN_SHELL, command)
+
+
+def _alone(path: str, root: str) -> str:
+    """A path from the root, as the tools for files take it; any other text as it is."""
+    return "." if path == root else path.removeprefix(f"{root}/")
+
+
+def _object(text: str) -> JsonObject | None:
+    """The text as a JSON object, if that is all it is."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _issue(issue: Issue | None) -> ScenarioIssue | None:
+    if issue is None:
+        return None
+    return ScenarioIssue(**{key: value for key, value in vars(issue).items() if value})

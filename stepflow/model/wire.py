@@ -11,11 +11,10 @@ import anthropic
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
-from stepflow.model.context_editing import is_near, plan_clearing, read_cleared, shows_thinking
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
-from stepflow.model.request import betas_of, request_body
+from stepflow.model.request import betas_of, is_near, plan_clearing, read_cleared, request_body, shows_thinking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

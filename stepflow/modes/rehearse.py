@@ -14,8 +14,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.model.scenario import Expect
-from stepflow.model.scripted import ScriptedModel
+from stepflow.model.scenario import Expect, ScriptedModel
 from stepflow.modes.expectations import came_of, differences, read_files, update_expect
 from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import telling_lines

@@ -29,8 +29,8 @@ from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutpu
 from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
+from stepflow.journal.file import Fanout, JournalFile
 from stepflow.journal.replay import replay
-from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
 from stepflow.run.clock import InterruptibleModel, TimelyCommands, TimelyTools

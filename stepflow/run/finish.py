@@ -30,7 +30,7 @@ from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets
 from stepflow.domain.state import fold
 from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
-from stepflow.journal.reader import iter_journal
+from stepflow.journal.file import iter_journal
 from stepflow.report.summary import comment_summary, removed_text, verified
 from stepflow.run.clock import Deadline, InterruptibleClock, clock_of_services
 from stepflow.run.ending import Ending, without_names

@@ -17,8 +17,9 @@ from stepflow.domain.event import RunStarted
 from stepflow.domain.words import Commits, Provider, VerdictType
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
-from stepflow.model.anthropic_model import AnthropicModel, address_of
-from stepflow.model.recording import RecordingModel
+from stepflow.model.anthropic_model import AnthropicModel
+from stepflow.model.logins import address_of
+from stepflow.model.scenario import RecordingModel
 from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.options import ToolboxOptions

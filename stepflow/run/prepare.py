@@ -20,8 +20,7 @@ from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.models import is_priced
-from stepflow.model.recording import RecordingModel
-from stepflow.model.scripted import ScriptedModel
+from stepflow.model.scenario import RecordingModel, ScriptedModel
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import LoadedSchemas, check_addresses, open_anthropic, open_verdict

@@ -31,7 +31,7 @@ from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.journal.replay import safe_point, turn_of
-from stepflow.model.scripted import played_out
+from stepflow.model.scenario import played_out
 
 if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt

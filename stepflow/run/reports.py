@@ -25,9 +25,8 @@ from stepflow.domain.event import (
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.reader import iter_journal
+from stepflow.journal.file import JournalFile, iter_journal
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.journal.writer import JournalFile
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, size_of
 from stepflow.report.document import report_json

@@ -31,9 +31,8 @@ from stepflow.domain.trigger_label import name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.errors import InputError
-from stepflow.journal.reader import iter_journal, read_journal
+from stepflow.journal.file import hold_alone, iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.journal.writer import hold_alone
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.snapshots import FOLDER

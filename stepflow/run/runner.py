@@ -18,8 +18,8 @@ from stepflow.domain.run import Issue
 from stepflow.domain.secrets import login_of
 from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.intake.sanitize import sanitize
-from stepflow.journal.writer import Fanout, MemoryJournal
-from stepflow.model.scripted import ScriptedModel
+from stepflow.journal.file import Fanout, MemoryJournal
+from stepflow.model.scenario import ScriptedModel
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.mcp import McpServer
     from stepflow.domain.words import Isolation
-    from stepflow.mcp.remote import RemoteAccess
+    from stepflow.mcp.transports import RemoteAccess
     from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
@@ -122,7 +122,7 @@ def open_tools(
 
 def remote_access(servers: tuple[McpServer, ...], request: RunRequest) -> RemoteAccess:
     """What calls of remote servers need. Raises `InputError` for a secret that is not given."""
-    from stepflow.mcp.remote import RemoteAccess  # noqa: PLC0415 - costs time that most agents need not take
+    from stepflow.mcp.transports import RemoteAccess  # noqa: PLC0415 - costs time that most agents need not take
 
     secrets = request.inputs.mcp_secrets
     check_mcp_secrets(servers, secrets)

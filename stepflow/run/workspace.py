@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import AGENTS
 from stepflow.errors import InputError
-from stepflow.journal.writer import MemoryJournal
+from stepflow.journal.file import MemoryJournal
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.action.outputs import OUTPUTS
-from stepflow.journal.reader import read_journal
+from stepflow.journal.file import read_journal
 from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.covering import FULL

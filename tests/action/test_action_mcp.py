@@ -14,8 +14,8 @@ import pytest
 import tests.servers
 from stepflow.definition.mcp import lock_text, pinned_tools
 from stepflow.domain.mcp import McpServer
-from stepflow.mcp.remote import RemoteAccess
 from stepflow.mcp.servers import OpenServers
+from stepflow.mcp.transports import RemoteAccess
 from tests.checkout import Invocation, git
 from tests.sandbox.toolbox_world import gone_within
 from tests.servers.mcp_remote import RemoteMcp

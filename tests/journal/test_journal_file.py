@@ -24,9 +24,15 @@ from stepflow.domain.event import (
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal.line import journal_schema
-from stepflow.journal.reader import JournalReader, iter_journal, read_journal
-from stepflow.journal.writer import Fanout, JournalFile, MemoryJournal
+from stepflow.journal.file import (
+    Fanout,
+    JournalFile,
+    JournalReader,
+    MemoryJournal,
+    iter_journal,
+    journal_schema,
+    read_journal,
+)
 from tests.golden import assert_golden
 from tests.report.every_event import EVENTS
 from tests.report.plausible_run import STARTED

@@ -11,8 +11,8 @@ import pytest
 import tests.servers
 from stepflow.domain.mcp import McpServer, digest_of
 from stepflow.domain.words import Isolation
-from stepflow.mcp.remote import RemoteAccess
 from stepflow.mcp.servers import OpenServers
+from stepflow.mcp.transports import RemoteAccess
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 from tests.mcp.steps import Step

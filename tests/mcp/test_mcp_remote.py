@@ -16,7 +16,7 @@ from stepflow.domain.connection import Connection
 from stepflow.domain.mcp import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
-from stepflow.mcp.remote import RemoteAccess
+from stepflow.mcp.transports import RemoteAccess
 from stepflow.run.inputs import Inputs
 from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import remote_access

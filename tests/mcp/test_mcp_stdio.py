@@ -11,8 +11,8 @@ import pytest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.mcp import McpTool
 from stepflow.errors import DefinitionError
-from stepflow.mcp.remote import RemoteAccess
 from stepflow.mcp.servers import OpenServers
+from stepflow.mcp.transports import RemoteAccess
 from tests.mcp.steps import Step, docs
 from tests.sandbox.toolbox_world import gone_within
 

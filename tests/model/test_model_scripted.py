@@ -20,9 +20,7 @@ from stepflow.domain.conversation import (
 )
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
-from stepflow.model.recording import RecordingModel
-from stepflow.model.scenario import Expect
-from stepflow.model.scripted import ScriptedModel
+from stepflow.model.scenario import Expect, RecordingModel, ScriptedModel
 from stepflow.run.scenarios import parse_scenario
 from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import Answer, Failure, calls, says

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import RunCancelled
-from stepflow.journal.reader import read_journal
+from stepflow.journal.file import read_journal
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.inputs import read_inputs
 from stepflow.run.reports import write_unbegun

@@ -14,7 +14,7 @@ import pytest
 
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.journal.writer import JournalFile
+from stepflow.journal.file import JournalFile
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.recorded import PreviousRun
 from stepflow.run.resume import completed_report
