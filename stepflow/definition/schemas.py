@@ -13,7 +13,7 @@ from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, register_document, report_fault, unsafe_reason
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
+from stepflow.engine.answer_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
 from stepflow.engine.patterns import PatternFault, check_pattern
 
 MAX_NODES = 20_000

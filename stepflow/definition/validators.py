@@ -31,7 +31,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.patterns import PatternFault, check_pattern
-from stepflow.engine.prompt.retry import RETRY_VALUES
+from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
 
 #: `git status` without paths and without options that leave something out, and nothing after it that filters.

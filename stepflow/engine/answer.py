@@ -1,9 +1,11 @@
-"""Find the JSON object in what a model wrote, and check it against the author's schema (flow.md §4)."""
+"""Find the JSON object in what a model wrote, and check it against the author's schema."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from jsonschema import Draft202012Validator
@@ -11,16 +13,12 @@ from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
-from stepflow.domain.json import compact
-from stepflow.engine.closed_schema import CONDITIONS, change_schemas
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.engine.answer_schema import CONDITIONS, change_schemas
 from stepflow.engine.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from jsonschema.protocols import Validator
-
-    from stepflow.domain.json import JsonObject, JsonValue
 
 FENCE = re.compile(
     r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",
@@ -29,6 +27,33 @@ FENCE = re.compile(
 
 #: A text with more openings than this is not searched further: each failed try costs a scan of the text.
 MAX_OPENINGS = 1000
+
+
+NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
+CLOSING_MISFIT = "the closing answer does not fit its schema"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedAnswer:
+    """The object that a text holds, None where it holds none, and what is wrong with the answer."""
+
+    answer: JsonObject | None
+    errors: tuple[FormatError, ...] = ()
+
+
+def parse_answer(text: str, *, is_only: bool) -> ParsedAnswer:
+    """The answer in a text: its first object, or with `is_only` the only one, so that nothing is guessed."""
+    first = None if is_only else find_object(text)
+    objects = find_objects(text) if is_only else () if first is None else (first,)
+    if len(objects) > 1:
+        several = f"{len(objects)} JSON objects, where there must be exactly one"
+        return ParsedAnswer(answer=None, errors=(FormatError(path="(answer)", message=several),))
+    return ParsedAnswer(answer=objects[0]) if objects else ParsedAnswer(answer=None, errors=NO_OBJECT)
+
+
+def describe_misfit(errors: tuple[FormatError, ...], what: str = "the answer does not fit") -> str:
+    """What does not fit, in a sentence: the first errors."""
+    return f"{what}: {'; '.join(map(str, errors[:5]))}"
 
 
 def find_object(text: str) -> JsonObject | None:
@@ -83,7 +108,7 @@ _CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
 
 
 def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
-    """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
+    """Every way in which the answer does not fit the schemas. `format` is not asserted."""
     search = Search()
     try:
         errors = {

@@ -1,54 +1,34 @@
-"""One step attempt: schema, prompt, model or command, gate (flow.md §3)."""
+"""One step attempt, from top to bottom: prompt, model and tools, answer, decision."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
-from stepflow.domain.decision import Decided, Undecided
-from stepflow.domain.event import (
-    CommandRan,
-    IterationStarted,
-    PromptRendered,
-    SchemaFailed,
-    StepAnswered,
-)
-from stepflow.domain.json import as_text
-from stepflow.domain.ladder import ModelChanged
+from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
+from stepflow.domain.definition import Step, StepCommand
+from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
+from stepflow.domain.json import JsonObject, as_text
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.run import MAX_STRIKES
+from stepflow.domain.state import RunState
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
-from stepflow.engine.answer import check_format
-from stepflow.engine.context import FlowStopped
-from stepflow.engine.conversation import Conversation, ConversationEnded
-from stepflow.engine.intent import (
-    ParsedAnswer,
-    Reading,
-    decide,
-    format_errors,
-    give_up,
-    judge,
-    read_answer,
-    set_step_id,
-)
-from stepflow.engine.ladder import current_rung
-from stepflow.engine.native_schema import native_schema
+from stepflow.engine.answer import NO_OBJECT, ParsedAnswer, check_format, describe_misfit, parse_answer
+from stepflow.engine.answer_schema import native_schema
+from stepflow.engine.check_dialect import check_errors, decide_by_check
+from stepflow.engine.context import FlowContext, FlowStopped
+from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
+from stepflow.engine.gate import decide_by_gate, gate_errors
 from stepflow.engine.prompt.messages import answer_form, first_message_blocks, image_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.engine.prompt.variables import Variables
+from stepflow.engine.verdict import decide_by_verdict
 from stepflow.ports import SchemaFailure
-
-if TYPE_CHECKING:
-    from stepflow.domain.checkout import CommandResult
-    from stepflow.domain.definition import Step, StepCommand
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.state import RunState
-    from stepflow.engine.context import FlowContext
-    from stepflow.engine.prompt.variables import Variables
 
 TREE_STAYS = "what it changed so far is in the working tree"
 BEGUN_AGAIN = f"the conversation outgrew the model's context window, so the step begins again; {TREE_STAYS}"
@@ -62,99 +42,119 @@ class Answered:
     decision: Decided
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """An answer with what was made of it."""
+
+    answer: JsonObject
+    decision: Decision
+
+
 def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     """Run the step once and read its answer. Everything its tools left running is dead when this returns."""
-    context.record(_begin(context, step))
+    rung = None if step.command else context.current_rung(step)
+    context.record(
+        IterationStarted(
+            iteration=context.state.iteration + 1,
+            step_id=step.id,
+            kind=step.kind,
+            model=rung.model if rung else "",
+            effort=rung.effort or step.effort if rung else None,
+            max_output_tokens=step.max_output_tokens if rung else None,
+        )
+    )
     try:
         schema = context.ports.schemas.resolve(step)
     except SchemaFailure as failure:
         _strike(context, step, failure)
         return None
     before = context.state
+    reading: Reading | FlowStopped | ConversationEnded | None
     try:
-        reading = _answer(context, step, schema)
-    except FlowStopped:
-        context.ports.tools.end_step()
-        raise
-    except ConversationEnded as ended:
-        context.ports.tools.end_step()
-        return _begin_again(context, before, ended)
+        if step.command:
+            reading = _run_command(context, step, step.command, schema)
+        else:
+            reading = _ask_model(context, step, schema)
+    except (FlowStopped, ConversationEnded) as end:
+        reading = end
     context.ports.tools.end_step()
-    if reading is None:
-        return None
+    match reading:
+        case None:
+            return None
+        case FlowStopped():
+            raise reading
+        case ConversationEnded():
+            return _begin_again(context, before, reading)
     _record_answer(context, step, reading)
     if isinstance(reading.decision, Undecided):
-        raise _undecided(context, step, reading.decision)
+        _note_no_intent(context, step, reading.decision.reason)
+        reason = f'{reading.decision.lacking} of step "{step.id}": {reading.decision.reason}'
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
     return Answered(answer=reading.answer, decision=reading.decision)
 
 
-def _begin(context: FlowContext, step: Step) -> IterationStarted:
-    begun = IterationStarted(iteration=context.state.iteration + 1, step_id=step.id, kind=step.kind, model="")
-    if step.command:
-        return begun
-    rung = current_rung(context, step)
-    most = step.max_output_tokens
-    return replace(begun, model=rung.model, effort=rung.effort or step.effort, max_output_tokens=most)
-
-
-def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
-    strikes = context.state.strikes + 1
-    context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
-    if strikes >= MAX_STRIKES:
-        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
-        raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
-
-
-def _begin_again(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
-    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay, and what was done in the
-    conversations until here is told."""
-    work = "\n\n".join(filter(None, (before.work_before, ended.event.work)))
-    retry_prompt, retry_source = before.retry_prompt, before.retry_source
-    context.record(replace(ended.event, retry_prompt=retry_prompt, retry_source=retry_source, work=work))
-    is_changed = isinstance(ended.event, ModelChanged)
-    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else BEGUN_AGAIN
-    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=reason))
-
-
-def _answer(context: FlowContext, step: Step, schema: JsonObject | None) -> Reading | None:
-    if step.command:
-        return _run_command(context, step, step.command, schema)
-    request = _open(context, step, schema)
+def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> Reading | None:
+    """The model's answer after format retries, with its decision; None when iteration 1 gave no JSON object and the
+    gate has no fallback."""
+    request = _open_request(context, step, schema)
     context.ports.tools.begin_step(request.tools)
-    in_words = request.strategy is Strategy.PROMPT
-    conversation = Conversation(
-        context=context, request=request, in_words=in_words, described_schema=schema if in_words else None
-    )
-    return read_answer(conversation, step, schema)
+    conversation = Conversation(context=context, step=step, request=request)
+    answer: JsonObject | None = None
+    while True:
+        parsed = parse_answer(conversation.listen(), is_only=schema is not None and conversation.in_words)
+        found = None if parsed.answer is None else _set_step_id(context, step, parsed.answer)
+        conversation.learn(found)
+        errors = parsed.errors if step.gate or schema is not None else ()
+        if found is not None:
+            answer, errors = found, _find_errors(context, step, found, schema)
+        elif answer is None and step.gate and not (schema is not None and conversation.in_words):
+            break  # Nothing has described the answer's form, so there is nothing to correct.
+        if not errors:
+            break
+        retries = context.state.format_retries
+        if retries >= step.format_retries:
+            conversation.give_up(errors)
+            break
+        context.note("warning", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
+        conversation.correct(errors)
+    if step.check:
+        return Reading(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))
+    if answer is None and step.gate and step.gate.fail_fast:
+        conversation.change_model(ClimbCause.FORMAT, describe_misfit(NO_OBJECT))
+        _note_no_intent(context, step, "no JSON object")
+        if context.state.iteration == 1:
+            return None
+        reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} holds no JSON object'
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
+    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
 
 
-def _open(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:
-    """The opening of the conversation; the retry prompt, if there is one, replaces the step's (prompts.md §7)."""
+def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:
+    """The opening of the conversation, recorded; the retry prompt, if there is one, replaces the step's."""
     agent, facts = context.agent, context.facts
-    rung = current_rung(context, step)
-    model = rung.model
+    rung = context.current_rung(step)
     variables = context.variables(step)
-    prompt = _prompt(context, step, variables)
+    prompt = _choose_prompt(context, step, variables)
     if isinstance(prompt, PromptFailure):
         raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
     blocks = first_message_blocks(
         prompt.text, agent=agent, step=step, facts=facts, state=context.state, variables=variables
     )
-    strategy = _choose_strategy(context, model, schema)
+    strategy = _choose_strategy(context, rung.model, schema)
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
     opening = Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images)))
-    if Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(model, ()):
+    if Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(rung.model, ()):
         opening = without_images(opening)
     system = render_system(agent, step, variables)
     request = ModelRequest(
         step_id=step.id,
         iteration=context.state.iteration,
-        model=model,
+        model=rung.model,
         system=system.text,
         cacheable=system.cacheable,
         messages=(opening,),
-        tools=tuple(effective_tools(agent, step, context.facts.working_directory).values()),
+        tools=tuple(effective_tools(agent, step, facts.working_directory).values()),
         schema=schema,
         strategy=strategy,
         effort=rung.effort or step.effort,
@@ -175,7 +175,7 @@ def _choose_strategy(context: FlowContext, model: str, schema: JsonObject | None
     return Strategy.NATIVE
 
 
-def _prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:
+def _choose_prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:
     state = context.state
     if state.retry_prompt is not None:
         return RenderedPrompt(text=state.retry_prompt, source=state.retry_source or "")
@@ -205,6 +205,38 @@ def _record_opening(
     )
 
 
+def _set_step_id(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
+    """The answer under the running step's id; one without an id stays as it is."""
+    got = answer.get("stepId")
+    if not isinstance(got, str) or got == step.id:
+        return answer
+    context.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
+    return {**answer, "stepId": step.id}
+
+
+def _find_errors(
+    context: FlowContext, step: Step, answer: JsonObject, schema: JsonObject | None
+) -> tuple[FormatError, ...]:
+    """What does not fit, by what reads the answers of this step."""
+    if step.gate:
+        return gate_errors(step, step.gate, answer, schema)
+    if step.check:
+        return check_errors(context.state, step, step.check, answer, schema)
+    return check_format(answer, schema)
+
+
+def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> Reading:
+    """The answer with the decision that the gate finds in it, or the agent's verdict."""
+    if step.gate is None:
+        return Reading(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
+    decision = decide_by_gate(step.gate, parsed)
+    if isinstance(decision, Decided):
+        context.note_missing(step, decision.missing)
+        if decision.violation is not None:
+            context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
+    return Reading(answer=parsed.answer or {}, decision=decision)
+
+
 def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:
     decision = reading.decision
     event = StepAnswered(step_id=step.id, answer=reading.answer, intent=None, target=None, reason=decision.reason)
@@ -219,20 +251,12 @@ def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:
     context.record(event)
 
 
-def _undecided(context: FlowContext, step: Step, decision: Undecided) -> FlowStopped:
-    iteration = context.state.iteration
-    context.note(
-        "error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": decision.reason}
-    )
-    return FlowStopped(Outcome.ROUTING_FAILED, f'{decision.lacking} of step "{step.id}": {decision.reason}')
-
-
 #: A run argument in a word of a command step.
 _ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
 
 
 def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading:
-    """A process answers instead of the model: its stdout is read, without format retries (flow.md §4.5)."""
+    """A process answers instead of the model: its stdout is read, without format retries."""
     missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
     if missing:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
@@ -254,25 +278,43 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
         )
     )
     if result.exit_code != 0 or result.timed_out or not result.started:
-        raise FlowStopped(Outcome.VALIDATION_FAILED, _failure(step, request, result))
-    answer = set_step_id(context, step, _answer_of(result.stdout))
-    gate = step.gate
-    errors = format_errors(step, gate, answer, schema) if gate else check_format(answer, schema)
+        words = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
+        failed = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {words}'
+        raise FlowStopped(Outcome.VALIDATION_FAILED, failed)
+    answer = _set_step_id(context, step, _parse_output(result.stdout))
+    errors = _find_errors(context, step, answer, schema)
     if errors:
-        give_up(context, step, errors)
-    if gate is None:
-        return judge(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
-    return Reading(answer=answer, decision=decide(context, step, gate, answer, errors))
+        note_misfit(context, step, errors)
+    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
 
 
-def _failure(step: Step, request: CommandRequest, result: CommandResult) -> str:
-    said = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
-    return f'command step "{step.id}" ({request.argv[0]}) failed with exit code {result.exit_code}: {said}'
-
-
-def _answer_of(stdout: str) -> JsonObject:
+def _parse_output(stdout: str) -> JsonObject:
     try:
         value = json.loads(stdout)
     except (ValueError, RecursionError):
         return {"raw": stdout}
     return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}
+
+
+def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
+    strikes = context.state.strikes + 1
+    context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
+    if strikes >= MAX_STRIKES:
+        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
+        raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
+
+
+def _begin_again(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
+    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay, and what was done in the
+    conversations until here is told."""
+    work = "\n\n".join(filter(None, (before.work_before, ended.event.work)))
+    retry_prompt, retry_source = before.retry_prompt, before.retry_source
+    context.record(replace(ended.event, retry_prompt=retry_prompt, retry_source=retry_source, work=work))
+    is_changed = isinstance(ended.event, ModelChanged)
+    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else BEGUN_AGAIN
+    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=reason))
+
+
+def _note_no_intent(context: FlowContext, step: Step, found: str) -> None:
+    iteration = context.state.iteration
+    context.note("error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": found})

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from stepflow.domain.conversation import Message, ModelFault, text_block
+from stepflow.domain.conversation import Message, ModelFault, ModelRequest, ModelTurn, text_block
 from stepflow.domain.event import CacheRenewed
-from stepflow.engine.context import CachedRequest
-from stepflow.engine.ladder import current_rung
+from stepflow.engine.context import CachedRequest, FlowContext
 from stepflow.engine.limits import check_limits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from stepflow.domain.conversation import ModelRequest, ModelTurn
-    from stepflow.engine.context import FlowContext
-    from stepflow.ports import PromptCache
+from stepflow.ports import PromptCache
 
 #: Seconds from the beginning of the last request that used it until the service forgets what it has cached, and until
 #: it is used again to prevent that.
@@ -57,7 +50,7 @@ def keep_opening(context: FlowContext, next_step: str | None) -> Iterator[None]:
 def _is_asked_again(context: FlowContext, request: ModelRequest) -> bool:
     """Whether the step still stands on the rung on which it was asked; what another has cached is of no use."""
     step = context.agent.steps[request.step_id]
-    rung = current_rung(context, step)
+    rung = context.current_rung(step)
     return (rung.model, rung.effort or step.effort) == (request.model, request.effort)
 
 

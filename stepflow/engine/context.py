@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import Closing
+from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.decision import FlowResult
+from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.event import Event, FlowEnded, Noted
+from stepflow.domain.json import JsonObject
+from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
+from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.engine.limits import check_limits
-from stepflow.engine.prompt.variables import step_variables
+from stepflow.engine.prompt.variables import Variables, step_variables
+from stepflow.ports import Ports
 
-if TYPE_CHECKING:
-    from stepflow.domain.checkout import Closing
-    from stepflow.domain.conversation import ModelRequest
-    from stepflow.domain.definition import AgentDefinition, Step
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.run import RunFacts
-    from stepflow.engine.prompt.variables import Variables
-    from stepflow.ports import Ports
-
-#: Where a run stopped, the first words of every reason (flow.md §11).
+#: Where a run stopped, the first words of every reason.
 FLOW_LOOP = "Flow loop"
 COMPLETION_LOOP = "Completion loop"
 
@@ -61,14 +59,40 @@ class FlowContext:
         self.state = advance(self.state, event)
 
     def note(self, level: str, message: str, data: JsonObject | None = None) -> None:
-        """Record a log entry of flow.md §15 that no other event stands for."""
+        """Record a log entry that no other event stands for."""
         self.record(Noted(level=level, message=message, data=data or {}))
+
+    def note_missing(self, step: Step, paths: Iterable[str]) -> None:
+        """Log the handoff fields that an answer did not hold."""
+        for path in paths:
+            self.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
 
     def variables(self, step: Step) -> Variables:
         """What the step's texts may use now."""
         verdict, facts = self.ports.verdict, self.facts
         criteria = verdict.criteria if verdict else ""
         return step_variables(self.agent, step, facts, self.state, facts.limits.iterations, criteria=criteria)
+
+    def current_rung(self, step: Step) -> Rung:
+        """Where the step stands on its ladder of models: a run begins on the first rung, and only ever climbs."""
+        ladder = self.agent.ladder_of(step, self.facts.model)
+        return ladder.find(self.state.rungs.get(ladder.owner))
+
+    def find_change(self, step: Step, cause: ClimbCause, reason: str) -> ModelChanged | None:
+        """The change to the step's next model, for whoever records it; None where there is none for this cause."""
+        ladder, rung = self.agent.ladder_of(step, self.facts.model), self.current_rung(step)
+        above = None if step.command else ladder.above(rung, cause)
+        if above is None:
+            return None
+        return ModelChanged(
+            step_id=step.id,
+            owner=ladder.owner,
+            before=str(rung),
+            to=str(above),
+            fallback=above.fallback,
+            cause=cause,
+            reason=reason,
+        )
 
     def check_limits(self, *, next_step: str | None = None) -> None:
         """Stop the run when a limit forbids the next iteration (at `next_step`) or the next model turn."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from stepflow.domain.decision import Close, Decided, FlowResult, GoTo, Move, Stop
+from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.event import Routed
+from stepflow.domain.run import RunFacts
+from stepflow.domain.state import RunState
 from stepflow.engine.approval import demand_approval
 from stepflow.engine.attempt import attempt_step
-from stepflow.engine.closing import complete
+from stepflow.engine.completion.closing import complete
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.router import choose_move
-
-if TYPE_CHECKING:
-    from stepflow.domain.definition import AgentDefinition, Step
-    from stepflow.domain.run import RunFacts
-    from stepflow.domain.state import RunState
-    from stepflow.ports import Ports
+from stepflow.ports import Ports
 
 
 def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState) -> FlowResult:

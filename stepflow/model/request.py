@@ -7,7 +7,7 @@ from __future__ import annotations
 from stepflow.domain.conversation import ClearedResults, Message, ModelRequest, ToolSpec, Usage, text_block
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Strategy
-from stepflow.engine.native_schema import native_schema
+from stepflow.engine.answer_schema import native_schema
 from stepflow.model.models import resolve_model
 
 _CLEARING = "clear_tool_uses_20250919"

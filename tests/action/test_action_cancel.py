@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepflow.action.main import act
-from stepflow.engine import model_call
+from stepflow.engine import conversation
 from stepflow.run import clock
 from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation
@@ -167,7 +167,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
 
 
 def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_call, "ANSWER_GRACE", 0.2)
+    monkeypatch.setattr(conversation, "ANSWER_GRACE", 0.2)
     began = time.monotonic()
     replies = iter([understood(), Drop(silent=600)])
 

@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.definition import AgentVerdict
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
-from stepflow.engine.completion.finished import VerdictInput, why_finished
+from stepflow.engine.verdict import VerdictInput, why_finished
 
 FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DONE now"), answer=None, closure=False)
 

@@ -13,15 +13,14 @@ from stepflow.domain.definition import Gate, OutcomeRule, StepCheck
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, Intent, StepKind
 from stepflow.engine.answer import find_object
-from stepflow.engine.gate import (
+from stepflow.engine.check_dialect import (
     Judged,
-    canonical_answer,
     decide_outcome,
     read_check_answer,
-    read_gate,
     read_handoff,
     read_own_result,
 )
+from stepflow.engine.gate import canonical_answer, read_gate
 from tests.build import make_gate
 from tests.tried import tried
 

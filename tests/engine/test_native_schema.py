@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stepflow.engine.closed_schema import close_schema
-from stepflow.engine.native_schema import native_schema
+from stepflow.engine.answer_schema import close_schema, native_schema
 from tests.servers.messages_api_rules import schema_problems
 
 STRING = {"type": "string"}

@@ -9,7 +9,7 @@ from prompt_parts import texts
 
 from stepflow.domain.decision import ValidatorFailure
 from stepflow.domain.definition import SourceText, ValidationEntry
-from stepflow.engine.prompt.retry import RetryText, render_retry
+from stepflow.engine.prompt.render import RetryText, render_retry
 
 FAILURE = ValidatorFailure(
     validator="git-clean",

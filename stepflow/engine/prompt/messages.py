@@ -14,7 +14,7 @@ from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.output_excerpt import excerpt
 from stepflow.domain.words import Intent
-from stepflow.engine.closed_schema import close_schema
+from stepflow.engine.answer_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, fill_shipped, render_prompt
 from stepflow.engine.prompt.template import fill_template, parse_template
 from stepflow.engine.prompt.variables import SYSTEM_VARIABLES, offered_intents, system_names

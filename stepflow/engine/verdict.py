@@ -1,4 +1,4 @@
-"""Is an ungated flow finished: its verdict type asked after each iteration (flow.md §9.2).
+"""The verdict of an ungated flow, asked after each iteration: is the work finished, or where does it go on?
 
 The verdict keeps no state of its own; the counters come from the run's.
 """
@@ -6,15 +6,17 @@ The verdict keeps no state of its own; the counters come from the run's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from stepflow.domain.decision import Decided
+from stepflow.domain.definition import AgentVerdict, Step
 from stepflow.domain.json import JsonObject, JsonValue, value_at
-from stepflow.domain.words import VerdictType
-from stepflow.engine.answer import FENCE, parse_object
-
-if TYPE_CHECKING:
-    from stepflow.domain.definition import AgentVerdict
-    from stepflow.ports import CustomVerdict
+from stepflow.domain.words import Intent, StepKind, VerdictType
+from stepflow.engine.answer import FENCE, ParsedAnswer, check_format, parse_object
+from stepflow.engine.context import FlowContext
+from stepflow.engine.gate import stated_reason
+from stepflow.engine.router import continuation_of
+from stepflow.ports import CustomVerdict
 
 #: Answers that mean the end without naming the signal.
 _MEANS_FINISHED = (("status", "completed"), ("result", "complete"))
@@ -31,6 +33,28 @@ class VerdictInput:
     texts: tuple[str, ...]
     answer: JsonObject | None
     closure: bool
+
+
+def decide_by_verdict(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> Decided:
+    """`closing` where the verdict calls the work finished, else the step's `next`, else the step once more. An answer
+    that does not fit its schema does not finish a closure step."""
+    state, closure, answer = context.state, step.kind is StepKind.CLOSURE, parsed.answer or {}
+    given = VerdictInput(
+        iteration=state.iteration,
+        limit=context.facts.limits.iterations,
+        answers=state.answers + 1,
+        texts=texts,
+        answer=parsed.answer,
+        closure=closure,
+    )
+    finished = why_finished(context.agent.verdict, given, context.ports.verdict)
+    closing = step.validation.schema if step.validation else None
+    if finished and not (closure and (parsed.errors or check_format(answer, closing))):
+        return Decided(intent=Intent.CLOSING, reason=stated_reason(answer) or finished)
+    reason = stated_reason(answer) or "the verdict does not call the work finished yet"
+    if Intent.NEXT in step.edges or continuation_of(step.id, context.agent.steps):
+        return Decided(intent=Intent.NEXT, reason=reason)
+    return Decided(intent=Intent.REPEAT, target=step.id, reason=reason)
 
 
 def why_finished(verdict: AgentVerdict, given: VerdictInput, custom: CustomVerdict | None = None) -> str | None:
