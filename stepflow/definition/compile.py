@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic.alias_generators import to_snake
 
-from stepflow.definition.agent import Agent, check_version
-from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
-from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
-from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.agent import MODEL_KEYS, Agent, check_models, check_version, own_fallback, own_models
+from stepflow.definition.check_dialect import CheckPrompts, CheckRegistry, add_aliases, read_check_steps
+from stepflow.definition.diagnostics import FileProblems
+from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.graph import (
     add_edges,
@@ -20,26 +20,23 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.mcp import LOCK_FILE, LockedServers
-from stepflow.definition.models import MODEL_KEYS, check_models, own_fallback, own_models
+from stepflow.definition.json_text import Pointer
+from stepflow.definition.mcp import LockedServers
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import PromptFiles, open_prompts
-from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
-from stepflow.definition.repository.guidance import GuidanceFiles
+from stepflow.definition.prompts import GatePrompts, Supply
+from stepflow.definition.repository import GuidanceFiles
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import read_shape
-from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_gate_steps
+from stepflow.definition.steps import Node, StepTools, read_gate_steps
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.mcp import MCP_PREFIX, mcp_name
-from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.words import (
     ClosureAction,
     Dialect,
     FollowUpKind,
     Permission,
-    PermissionMode,
     StepKind,
     VerdictType,
 )
@@ -100,7 +97,7 @@ def compile_registry(
     schemas = _open_schemas(registry, agent, folder, problems)
     files = open_prompts(registry, folder, problems, closure_action=_closure_action(agent))
 
-    nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
+    nodes: Mapping[str, Node[StepSettings]]
     sections: Collection[str] = ()
     if isinstance(registry, GateRegistry):
         violations = options.allow_spec_violations
@@ -115,7 +112,7 @@ def compile_registry(
         add_aliases(checked, owners, taken, problems)
     entries = check_entries(registry, nodes, sections, verdict, problems)
     check_approvals(nodes, entries, problems)
-    tools = _StepTools(agent=agent, locked=locked, problems=problems).of_steps(tuple(nodes.values()))
+    tools = StepTools(agent=agent, locked=locked, problems=problems).of_steps(tuple(nodes.values()))
     guided = {node.id: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for node in nodes.values()}
     lost: dict[tuple[str, str], str] = {}
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
@@ -163,7 +160,7 @@ def _closure_action(agent: Agent) -> ClosureAction | None:
 
 def _validation(
     registry: Registry,
-    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    nodes: Mapping[str, Node[StepSettings]],
     verdict: VerdictType | None,
     problems: FileProblems,
     *,
@@ -187,7 +184,7 @@ def _validation(
 
 
 def _step(
-    node: Node[StepEntry] | Node[CheckStepEntry],
+    node: Node[StepSettings],
     prompt: StepPrompt | None,
     agent: Agent,
     validation: Mapping[str, ValidationEntry],
@@ -228,87 +225,8 @@ def _step(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StepTools:
-    """Reads what steps name in `tools`."""
-
-    agent: Agent
-    locked: LockedServers
-    problems: FileProblems
-
-    def of_steps(self, nodes: Sequence[Node[StepEntry] | Node[CheckStepEntry]]) -> dict[str, tuple[str, ...] | None]:
-        """The tools of each step by its id, None where it names none; with what nobody can use reported."""
-        tools = {node.id: self._of_step(node) for node in nodes}
-        asking = [tools[node.id] for node in nodes if not _is_command(node)]
-        reading = [names for names in asking if "Read" in (self._allowed if names is None else names)]
-        if self.agent.file.skills and not reading:
-            message = 'skills are read with the tool "Read", which no step has'
-            self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')
-        if not self.problems.failed_at(r"/steps/[^/]+/tools(/.*)?"):
-            named = {name for names in asking for name in names or ()}
-            for server, offered in self.locked.offered.items():
-                if named.isdisjoint(offered):
-                    at = Pointer("/mcpServers") / server.removeprefix(MCP_PREFIX)
-                    fix = f'Write "{server}" into "tools" of the steps that need it, or remove it.'
-                    self.agent.problems.report("SF111", at, "no step names a tool of it", fix)
-        return tools
-
-    @property
-    def _allowed(self) -> tuple[str, ...]:
-        allowed = self.agent.runner.boundaries.allowed_tools
-        return tuple(name for name in TOOL_SPECS_BY_NAME if allowed is None or name in allowed or "*" in allowed)
-
-    def _of_step(self, node: Node[StepEntry] | Node[CheckStepEntry]) -> tuple[str, ...] | None:
-        at = node.at / "tools"
-        if node.entry.tools is None:
-            return None
-        if _is_command(node):
-            message = '"tools" has no effect where a command answers instead of the model'
-            self.problems.report("SF111", at, message, "Remove the key, or leave it.")
-            return None
-        mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
-        plan = mode is PermissionMode.PLAN
-        named = (self._names(tool, at / index, plan=plan) for index, tool in enumerate(node.entry.tools))
-        return tuple(dict.fromkeys(name for names in named for name in names))
-
-    def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
-        """The tools that are meant; none after a problem."""
-        names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
-        names |= {name: (name,) for name in self.locked.tools}
-        if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
-            return names[tool]
-        if tool in names:
-            message = f'"permissionMode" is "plan", which leaves it no tool "{tool}"'
-            fix = f"Remove it, or give the step another mode: this one leaves {listed(sorted(READ_ONLY_TOOLS))}."
-        elif tool in KNOWN_TOOL_NAMES:
-            message = f'agent.json does not allow the tool "{tool}"'
-            fix = 'Add it to "allowedTools" there, or remove it here.'
-        elif any(f"{tool}__".startswith(server) for server in self._unpinned):
-            return ()  # why nothing is known of it was reported
-        else:
-            all_of_it = tool.removesuffix("__*")
-            near = all_of_it if all_of_it in names else closest_match(tool, names)
-            message = f'the tool "{tool}" is not known{hint(near)}'
-            fix = f"Use {listed((*self._allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
-        self.problems.report("SF356", at, message, fix)
-        return ()
-
-    @property
-    def _unpinned(self) -> Iterator[str]:
-        """What the names of tools begin with that nothing is known of."""
-        if not self.agent.known:
-            yield MCP_PREFIX
-        for server in self.agent.mcp_servers:
-            if f"{MCP_PREFIX}{server.name}" not in self.locked.offered:
-                yield mcp_name(server.name, "")
-
-
-def _is_command(node: Node[StepEntry] | Node[CheckStepEntry]) -> bool:
-    return isinstance(node.entry, StepEntry) and node.entry.runner is not None
-
-
 def _name_handoffs(
-    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]], noun: str, problems: FileProblems
+    nodes: Mapping[str, Node[StepSettings]], noun: str, problems: FileProblems
 ) -> dict[str, tuple[str, str]]:
     """The step and key that each handoff variable stands for. Two that get one name are reported (SF327)."""
     owners: dict[str, tuple[str, str]] = {}

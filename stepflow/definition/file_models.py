@@ -47,7 +47,7 @@ class ParameterEntry(FileModel):
     validation: ParameterRules | None = None
 
 
-class PromptFiles(FileModel):
+class PromptSettings(FileModel):
     """`runner.flow.prompts`."""
 
     no_effect = frozenset({"fallbackDir"})
@@ -66,7 +66,7 @@ class FlowSettings(FileModel):
 
     no_effect = frozenset({"askUserAutoResponse"})
     system_prompt_path: str | None = None
-    prompts: PromptFiles = PromptFiles()
+    prompts: PromptSettings = PromptSettings()
     schemas: SchemaFiles = SchemaFiles()
     default_model: str | None = None
     models: Models | None = None
@@ -281,24 +281,11 @@ class CommandEntry(FileModel):
     timeout: Annotated[float, Field(gt=0)] = 30000
 
 
-class StepEntry(FileModel):
-    """One value of `steps` (registry.md §5.1)."""
+class StepSettings(FileModel):
+    """What a step of either dialect may say."""
 
-    no_effect = frozenset({"type", "description", "condition", "priority"})
-    step_id: NeededText = None
     name: str | None = None
-    step_kind: Annotated[StepKind, Strict(False)] | None = None
-    c2: NeededText = None
-    c3: NeededText = None
-    edition: str | None = None
-    adaptation: str | None = None
-    fallback_key: str | None = None
-    uv_variables: Annotated[list[str] | None, NULL_ALLOWED] = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
-    output_schema_ref: SchemaRef = None
-    structured_gate: GateEntry | None = None
-    transitions: dict[str, RuleEntry] | None = None
-    inputs: dict[str, InputEntry] = Field(default_factory=dict)
     model: str | None = None
     models: Models | None = None
     fallback_model: str | None = None
@@ -306,10 +293,28 @@ class StepEntry(FileModel):
     max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None
     format_retries: AtLeastZero | None = None
-    runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
     guidance: list[str] = Field(default_factory=list)
     tools: list[str] | None = None
+
+
+class StepEntry(StepSettings):
+    """One value of `steps` (registry.md §5.1)."""
+
+    no_effect = frozenset({"type", "description", "condition", "priority"})
+    step_id: NeededText = None
+    step_kind: Annotated[StepKind, Strict(False)] | None = None
+    c2: NeededText = None
+    c3: NeededText = None
+    edition: str | None = None
+    adaptation: str | None = None
+    fallback_key: str | None = None
+    uv_variables: Annotated[list[str] | None, NULL_ALLOWED] = None
+    output_schema_ref: SchemaRef = None
+    structured_gate: GateEntry | None = None
+    transitions: dict[str, RuleEntry] | None = None
+    inputs: dict[str, InputEntry] = Field(default_factory=dict)
+    runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
 
 
 class PatternEntry(FileModel):
@@ -374,6 +379,9 @@ class Registry(FileModel):
     """What `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    #: The key that says where the prompts are, and the first part of their addresses where no "c1" is written.
+    base_key: ClassVar[str] = "userPromptsBase"
+    default_c1: ClassVar[str] = ""
     agent_id: str | None = None
     version: str | None = None
     c1: str | None = None
@@ -383,6 +391,11 @@ class Registry(FileModel):
     failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
     validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
     validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
+
+    @property
+    def prompts_base(self) -> str | None:
+        """What is written under the `base_key`."""
+        return None
 
 
 class GateRegistry(Registry):
@@ -397,78 +410,7 @@ class GateRegistry(Registry):
     path_template_no_adaptation: str | None = None
     steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
 
-
-class PromptEntry(FileModel):
-    """A prompt by path, or by its C3L address (registry.md §6.1)."""
-
-    path: str | None = None
-    fallback: str | None = None
-    c1: str | None = None
-    c2: str | None = None
-    c3: str | None = None
-    edition: str | None = None
-    adaptation: str | None = None
-
-
-class TransitionEntry(FileModel):
-    """What an outcome leads to (registry.md §6.2)."""
-
-    next: Annotated[str | None, NULL_ALLOWED] = None
-    fallback: Annotated[str | None, NULL_ALLOWED] = None
-    retry: bool = False
-    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
-    complete: bool = False
-
-
-class CheckEntry(FileModel):
-    """`check` of a step."""
-
-    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
-    response_format: dict[str, JsonValue] | None = None
-    on_pass: TransitionEntry | None = None
-    on_fail: TransitionEntry | None = None
-
-
-class IterationsEntry(FileModel):
-    """`iterations` of a step."""
-
-    min: AtLeastOne = 1
-    max: AtLeastOne = 1
-
-
-class HandoffEntry(FileModel):
-    """One of `handoff`."""
-
-    key: Annotated[str | None, NEEDED, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
-    description: str | None = None
-
-
-class CheckStepEntry(FileModel):
-    """One value of `steps` (registry.md §6.1)."""
-
-    no_effect = frozenset({"variables", "customVariables", "description"})
-    id: str | None = None
-    name: str | None = None
-    prompt: Annotated[PromptEntry | None, NEEDED, Code("SF701", "SF701", inside=True)] = None
-    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
-    check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
-    handoff: list[HandoffEntry] = Field(default_factory=list)
-    model: str | None = None
-    models: Models | None = None
-    fallback_model: str | None = None
-    effort: EffortLevel | None = None
-    max_output_tokens: OutputTokens | None = None
-    permission_mode: Mode | None = None
-    uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
-    format_retries: AtLeastZero | None = None
-    approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
-    guidance: list[str] = Field(default_factory=list)
-    tools: list[str] | None = None
-
-
-class CheckRegistry(Registry):
-    """`steps_registry.json` of the check dialect."""
-
-    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
-    base_path: str | None = None
-    steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
+    @property
+    def prompts_base(self) -> str | None:
+        """`userPromptsBase`."""
+        return self.user_prompts_base

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GateEntry
-from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.json_text import Pointer, node_at
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Intent

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
-from stepflow.definition.file_models import CheckStepEntry, Registry, RuleEntry, StepEntry
-from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.file_models import Registry, RuleEntry, StepEntry, StepSettings
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.definition import Branch, Gate, Target, Transition
@@ -234,9 +234,7 @@ def check_entries(
     return Entries(step=chosen, follow_ups=follow_ups, by_pointer=by_pointer)
 
 
-def check_approvals(
-    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]], entries: Entries, problems: FileProblems
-) -> None:
+def check_approvals(nodes: Mapping[str, Node[StepSettings]], entries: Entries, problems: FileProblems) -> None:
     """Before an entry step and behind the end there is nothing to approve (SF355)."""
     begins = set(entries.by_pointer.values())
     for step_id in sorted(begins):
@@ -251,7 +249,7 @@ def check_approvals(
             problems.report("SF355", node.at / "transitions" / Intent.CLOSING / "approval", message, fix)
 
 
-def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]]) -> str:
+def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepSettings]]) -> str:
     """Where an approval can stand instead; `places` are the steps that can wait for one."""
     waiting = [step_id for step_id in places if nodes[step_id].entry.approval is not None]
     if waiting:
@@ -260,7 +258,7 @@ def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepEntry]] | Mapp
 
 
 def check_graph(
-    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    nodes: Mapping[str, Node[StepSettings]],
     entries: Entries,
     dialect: Dialect,
     problems: FileProblems,
@@ -289,7 +287,7 @@ def check_graph(
 
 
 def lost_values(
-    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    nodes: Mapping[str, Node[StepSettings]],
     entries: Entries,
     owners: Mapping[str, str],
 ) -> dict[tuple[str, str], str]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent import Agent, read_agent
+from stepflow.definition.agent import Agent, own_fallback, own_models, read_agent
 from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
+from stepflow.definition.check_dialect import detect_dialect
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
-from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
 from stepflow.definition.file_models import GitHub
-from stepflow.definition.files.json_text import Pointer, node_at
-from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.mcp import LockedServers, read_lock
-from stepflow.definition.models import own_fallback, own_models
 from stepflow.definition.prompt_files import Prompt, TagReporter, shipped_prompt, split_prompt
-from stepflow.definition.repository.guidance import GuidanceFiles
-from stepflow.definition.repository.skills import read_skills
+from stepflow.definition.repository import GuidanceFiles, read_skills
+from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.definition.shapes import FileModel
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
@@ -31,7 +29,6 @@ from stepflow.domain.definition import (
     SourceText,
 )
 from stepflow.domain.figures import count
-from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
@@ -39,44 +36,6 @@ from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.engine.prompt.variables import system_names
 from stepflow.errors import DefinitionError
-
-_GATE_KEYS = ("structuredGate", "c2")
-_CHECK_KEYS = ("check", "prompt", "iterations")
-
-
-def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
-    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
-    steps = registry.get("steps")
-    if not isinstance(steps, dict) or not steps:
-        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
-        problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
-        return None
-    if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
-        message = 'the registry is in the form of climpt 1.14 ("address" and "kind" in steps), which is not supported'
-        fix = 'Make the parts of "address" keys of the step itself ("c2", "c3", "edition", "adaptation"; "c1" of the '
-        fix += 'registry), rename "kind" to "stepKind", and give each type in "entryStepMapping" one step id.'
-        problems.add("SF309", newer, message, fix)
-        return None
-    gate = list(_marks(steps, _GATE_KEYS))
-    check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
-    if gate and check:
-        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
-        message += f"{listed(check[:1])} of the check dialect"
-        problems.add("SF302", check[0], message, "Write all steps in one dialect.")
-        return None
-    if not gate and not check:
-        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
-        problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
-        return None
-    return Dialect.GATE if gate else Dialect.CHECK
-
-
-def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
-    for name, step in steps.items():
-        for key in keys:
-            if isinstance(step, dict) and key in step:
-                yield Pointer("/steps") / name / key
-
 
 DEFAULT_REGISTRY = "steps_registry.json"
 

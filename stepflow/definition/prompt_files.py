@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint
-from stepflow.definition.file_models import CheckRegistry, GateRegistry
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.safe_files import FileRefused, Why
-from stepflow.definition.files.yaml_text import YamlFault, read_yaml
+from stepflow.definition.file_models import GateRegistry, Registry
 from stepflow.definition.folder import AgentFolder, unsafe_reason
+from stepflow.definition.json_text import Pointer
+from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.definition.steps import check_part
+from stepflow.definition.yaml_text import YamlFault, read_yaml
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
@@ -41,7 +41,6 @@ def split_prompt(text: str) -> tuple[str, str, int]:
 
 
 DEFAULT_BASE = "prompts"
-DEFAULT_C1 = "steps"
 DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"
 DEFAULT_PLAIN_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}.md"
 DEFAULT_EDITION = "default"
@@ -147,25 +146,18 @@ def shipped_prompt(key: str) -> Prompt:
 
 
 def open_prompts(
-    registry: GateRegistry | CheckRegistry,
-    folder: AgentFolder,
-    problems: FileProblems,
-    *,
-    closure_action: ClosureAction | None,
+    registry: Registry, folder: AgentFolder, problems: FileProblems, *, closure_action: ClosureAction | None
 ) -> PromptFiles | None:
     """The prompt files of a registry; None when its base or its templates cannot be used."""
+    base, c1 = registry.prompts_base, registry.c1 or registry.default_c1
+    template, plain = DEFAULT_TEMPLATE, DEFAULT_PLAIN_TEMPLATE
     if isinstance(registry, GateRegistry):
-        base_key, base, c1 = "userPromptsBase", registry.user_prompts_base, registry.c1 or ""
-        template, plain = registry.path_template, registry.path_template_no_adaptation
-    else:
-        base_key, base, c1 = "basePath", registry.base_path, registry.c1 or DEFAULT_C1
-        template = plain = None
+        template = template if registry.path_template is None else registry.path_template
+        plain = plain if registry.path_template_no_adaptation is None else registry.path_template_no_adaptation
     base = DEFAULT_BASE if base is None else base
-    template = DEFAULT_TEMPLATE if template is None else template
-    plain = DEFAULT_PLAIN_TEMPLATE if plain is None else plain
     reason = unsafe_reason(base)
     if reason:
-        problems.add("SF109", f"/{base_key}", f'"{base_key}" is "{base}", which {reason}', _INSIDE)
+        problems.add("SF109", f"/{registry.base_key}", f'"{registry.base_key}" is "{base}", which {reason}', _INSIDE)
     sound = [
         not reason,
         _check_template("pathTemplate", template, problems),

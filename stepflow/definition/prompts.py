@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
-from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.file_models import InputEntry, StepEntry, StepSettings
+from stepflow.definition.folder import beside
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,
@@ -18,7 +17,7 @@ from stepflow.definition.prompt_files import (
     closest_variable,
     shipped_prompt,
 )
-from stepflow.definition.steps import Node, Nodes, check_part
+from stepflow.definition.steps import Node, Nodes
 from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
@@ -115,13 +114,14 @@ def _sections_in(prompt: Prompt) -> dict[str, Tag]:
     return {tag.name: tag for tag in reversed(prompt.tags()) if tag.use is Use.SECTION}
 
 
-def _values_in(tags: Sequence[Tag]) -> dict[str, Tag]:
+def values_in(tags: Sequence[Tag]) -> dict[str, Tag]:
     """The variables that tags ask for, each with its first tag, one that no block asks about if there is one."""
     values = [tag for tag in reversed(tags) if tag.use is Use.VALUE and tag.name not in ("this", "@index")]
     return {tag.name: tag for tag in sorted(values, key=lambda tag: not tag.is_asked)}
 
 
-def _check_stdin(node: Node[StepEntry] | Node[CheckStepEntry], problems: FileProblems) -> None:
+def check_stdin(node: Node[StepSettings], problems: FileProblems) -> None:
+    """Warn about a step that no run without an input text can render (SF511)."""
     if node.entry.uses_stdin:
         message = '"usesStdin" is true, so a run without input text cannot render it'
         problems.report("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
@@ -144,7 +144,7 @@ class GatePrompts:
         """The prompt of every flow step that asks the model."""
         prompts: dict[str, StepPrompt] = {}
         for node in self.nodes.flow.values():
-            _check_stdin(node, self.problems)
+            check_stdin(node, self.problems)
             inputs = tuple(self._input(node, name, entry) for name, entry in node.entry.inputs.items())
             fallback = self._fallback(node)
             prompt = None if node.entry.runner is not None else self._find(node, fallback)
@@ -244,7 +244,7 @@ class GatePrompts:
             used[owner.id] = {tag.name for tag in tags if tag.use is Use.VALUE}
             self.supply.reporter(node.id, text, known, self.problems).report(tags, takes_sections=True)
             own = self.problems.diagnostics.of(text.source.file)
-            for name, tag in _values_in(tags).items():
+            for name, tag in values_in(tags).items():
                 if name in step.variables or name in inputs or (name == INPUT_TEXT and step.uses_stdin):
                     continue
                 line, near = text.line_of(tag), closest_match(name, step.variables)
@@ -297,76 +297,3 @@ class GatePrompts:
             message = f'the input "{name}" is from "{origin}", but {state}'
             self.problems.report("SF510", at, message, "Name a step and one of its handoff fields.")
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
-
-
-_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckPrompts:
-    """Finds the prompts of the steps of a registry with checks."""
-
-    files: PromptFiles
-    nodes: Mapping[str, Node[CheckStepEntry]]
-    supply: Supply
-    problems: FileProblems
-
-    def prompts(self) -> dict[str, StepPrompt]:
-        """The prompt of every step; a check that asks gets its own, the question."""
-        prompts: dict[str, StepPrompt] = {}
-        for node in self.nodes.values():
-            _check_stdin(node, self.problems)
-            if prompt := self._prompt(node, node.entry.prompt, node.at / "prompt"):
-                prompts[node.id] = prompt
-            asked = node.entry.check.prompt if node.entry.check else None
-            if node.check is not None and (question := self._prompt(node, asked, node.at / "check" / "prompt")):
-                node.check = replace(node.check, prompt=question)
-        return prompts
-
-    def _prompt(self, node: Node[CheckStepEntry], entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
-        if entry is None or not self._sound(entry, at):
-            return None
-        if entry.path is not None:
-            paths = [self.files.below_base(path) for path in (entry.path, entry.fallback) if path]
-            prompt = next((prompt for path in paths if (prompt := self.files.read(path)) is not None), None)
-        else:
-            edition = entry.edition or DEFAULT_EDITION
-            address = Address(c1=entry.c1, c2=entry.c2 or "", c3=entry.c3 or "", edition=edition)
-            paths = [self.files.path(address, None)]
-            prompt = self.files.find(node.kind, address, entry.adaptation, at)
-        if prompt is None:
-            named = " and ".join(f'"{path}"' for path in paths)
-            what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
-            message = f"the prompt {what} missing or empty{beside(self.files.folder, paths[0])}"
-            self.problems.report("SF501", at, message, f'Write "{paths[0]}".')
-            return None
-        own, uses_stdin = self.problems.diagnostics.of(prompt.source.file), bool(node.entry.uses_stdin)
-        known = {*self.supply.names, INPUT_TEXT} if uses_stdin else self.supply.names
-        tags = prompt.tags(known, is_open=not self.supply.known)
-        self.supply.reporter(node.id, prompt, known, self.problems).report(tags)
-        for name, tag in _values_in(tags).items():
-            if name != INPUT_TEXT and not (tag.is_asked and self.supply.has(name)):
-                self.supply.check(node.id, name, own, line=prompt.line_of(tag), word=tag.written)
-        return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
-
-    def _sound(self, entry: PromptEntry, at: Pointer) -> bool:
-        """Whether the reference is a path or an address, and safe."""
-        given = [key for key in _PARTS if getattr(entry, key) is not None]
-        fault = ""
-        if entry.path is not None and given:
-            fault = f'has both "path" and "{given[0]}"'
-        elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
-            fault = 'has neither "path" nor "c1", "c2" and "c3"'
-        if fault and not self.problems.at(at):
-            fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
-            self.problems.report("SF701", at, f"the prompt reference {fault}", fix)
-        if entry.path is None and entry.fallback is not None:
-            message = '"fallback" has no effect beside an address, only beside a "path"'
-            self.problems.report("SF111", at / "fallback", message, "Remove the key, or leave it.")
-        sound = [check_part(at, key, getattr(entry, key), self.problems) for key in _PARTS]
-        for key, path in (("path", entry.path), ("fallback", entry.fallback)):
-            if path is not None and (reason := unsafe_reason(path)):
-                message = f'the prompt path "{path}" {reason}'
-                self.problems.report("SF109", at / key, message, "Name a file under the base path.")
-                sound.append(False)
-        return not fault and all(sound) and not self.problems.at(at)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
+from stepflow.definition.check_dialect import CheckRegistry
+from stepflow.definition.file_models import AgentFile, GateRegistry
 from stepflow.definition.shapes import FileModel
 from stepflow.domain.json import JsonObject, JsonValue
 

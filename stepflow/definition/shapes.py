@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.yaml_text import read_yaml
+from stepflow.definition.json_text import Pointer
+from stepflow.definition.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue, compact
 
 #: Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported.
@@ -44,19 +44,21 @@ NeededText = Annotated[str | None, NEEDED]
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Make the published JSON Schema say what `read_shape` checks, in the words of `fields.yaml`."""
     fields, notes = fields_of(model), field_notes().get(model.__name__, {})
-    for key, inner in schema.get("properties", {}).items():
-        described = inner if NULL_ALLOWED in fields[key].metadata else _without_null(inner)
-        described.pop("title", None)
-        if isinstance(described.get("default"), dict):
-            del described["default"]
-        if key in notes:
-            described["description"] = notes[key].description
-        schema["properties"][key] = described
+    properties = schema.get("properties", {})
+    schema["properties"] = {key: _described(properties[key], fields[key], note) for key, note in notes.items()}
     if needed := [key for key, info in fields.items() if NEEDED in info.metadata]:
         schema["required"] = needed
     if issubclass(model, FileModel) and not model.rest_has_no_effect:
         # An editor marks what `read_shape` reports.
         schema["additionalProperties"] = False
+
+
+def _described(schema: dict[str, Any], info: FieldInfo, note: FieldNote) -> dict[str, Any]:
+    described = schema if NULL_ALLOWED in info.metadata else _without_null(schema)
+    described.pop("title", None)
+    if isinstance(described.get("default"), dict):
+        del described["default"]
+    return {**described, "description": note.description}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pydantic.alias_generators import to_snake
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
-from stepflow.definition.file_models import (
-    CheckEntry,
-    CheckRegistry,
-    CheckStepEntry,
-    GateEntry,
-    GateRegistry,
-    StepEntry,
-    TransitionEntry,
-)
-from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.agent import MODEL_KEYS, Agent
+from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
+from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry, StepSettings
 from stepflow.definition.gate_paths import GatePaths, is_dotted
-from stepflow.definition.models import MODEL_KEYS
+from stepflow.definition.json_text import Pointer, node_at
+from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.schemas import Schemas
-from stepflow.domain.definition import Gate, OutcomeRule, StepCheck, Transition
-from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, Permission, StepKind
-from stepflow.engine.prompt.variables import handoff_variable
+from stepflow.domain.definition import Gate, StepCheck, Transition
+from stepflow.domain.json import JsonObject
+from stepflow.domain.mcp import MCP_PREFIX, mcp_name
+from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
+from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, Permission, PermissionMode, StepKind
 
 _KIND_OF_C2 = {
     "initial": StepKind.WORK,
@@ -39,11 +32,11 @@ _KIND_OF_C2 = {
 #: registry.md §5: what every flow step of a gated registry must have.
 _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 
-Entry = TypeVar("Entry", StepEntry, CheckStepEntry)
+Entry_co = TypeVar("Entry_co", bound=StepSettings, covariant=True)
 
 
 @dataclass(kw_only=True)
-class Node(Generic[Entry]):
+class Node(Generic[Entry_co]):
     """A flow step or a section on its way to becoming a `Step`. `at` is its JSON Pointer in the registry.
 
     `following` are the steps that may come right after it, `handed` the keys that it hands off, each with its place.
@@ -51,7 +44,7 @@ class Node(Generic[Entry]):
 
     id: str
     at: Pointer
-    entry: Entry
+    entry: Entry_co
     kind: StepKind | None
     initial: bool = False
     schema: JsonObject | None = None
@@ -293,166 +286,80 @@ class _GateReader:
             self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
 
 
-CheckNodes = dict[str, Node[CheckStepEntry]]
-_ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
+@dataclass(frozen=True, kw_only=True)
+class StepTools:
+    """Reads what steps name in `tools`."""
+
+    agent: Agent
+    locked: LockedServers
+    problems: FileProblems
+
+    def of_steps(self, nodes: Sequence[Node[StepSettings]]) -> dict[str, tuple[str, ...] | None]:
+        """The tools of each step by its id, None where it names none; with what nobody can use reported."""
+        tools = {node.id: self._of_step(node) for node in nodes}
+        asking = [tools[node.id] for node in nodes if not _is_command(node)]
+        reading = [names for names in asking if "Read" in (self._allowed if names is None else names)]
+        if self.agent.file.skills and not reading:
+            message = 'skills are read with the tool "Read", which no step has'
+            self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')
+        if not self.problems.failed_at(r"/steps/[^/]+/tools(/.*)?"):
+            named = {name for names in asking for name in names or ()}
+            for server, offered in self.locked.offered.items():
+                if named.isdisjoint(offered):
+                    at = Pointer("/mcpServers") / server.removeprefix(MCP_PREFIX)
+                    fix = f'Write "{server}" into "tools" of the steps that need it, or remove it.'
+                    self.agent.problems.report("SF111", at, "no step names a tool of it", fix)
+        return tools
+
+    @property
+    def _allowed(self) -> tuple[str, ...]:
+        allowed = self.agent.runner.boundaries.allowed_tools
+        return tuple(name for name in TOOL_SPECS_BY_NAME if allowed is None or name in allowed or "*" in allowed)
+
+    def _of_step(self, node: Node[StepSettings]) -> tuple[str, ...] | None:
+        at = node.at / "tools"
+        if node.entry.tools is None:
+            return None
+        if _is_command(node):
+            message = '"tools" has no effect where a command answers instead of the model'
+            self.problems.report("SF111", at, message, "Remove the key, or leave it.")
+            return None
+        mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
+        plan = mode is PermissionMode.PLAN
+        named = (self._names(tool, at / index, plan=plan) for index, tool in enumerate(node.entry.tools))
+        return tuple(dict.fromkeys(name for names in named for name in names))
+
+    def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
+        """The tools that are meant; none after a problem."""
+        names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
+        names |= {name: (name,) for name in self.locked.tools}
+        if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
+            return names[tool]
+        if tool in names:
+            message = f'"permissionMode" is "plan", which leaves it no tool "{tool}"'
+            fix = f"Remove it, or give the step another mode: this one leaves {listed(sorted(READ_ONLY_TOOLS))}."
+        elif tool in KNOWN_TOOL_NAMES:
+            message = f'agent.json does not allow the tool "{tool}"'
+            fix = 'Add it to "allowedTools" there, or remove it here.'
+        elif any(f"{tool}__".startswith(server) for server in self._unpinned):
+            return ()  # why nothing is known of it was reported
+        else:
+            all_of_it = tool.removesuffix("__*")
+            near = all_of_it if all_of_it in names else closest_match(tool, names)
+            message = f'the tool "{tool}" is not known{hint(near)}'
+            fix = f"Use {listed((*self._allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
+        self.problems.report("SF356", at, message, fix)
+        return ()
+
+    @property
+    def _unpinned(self) -> Iterator[str]:
+        """What the names of tools begin with that nothing is known of."""
+        if not self.agent.known:
+            yield MCP_PREFIX
+        for server in self.agent.mcp_servers:
+            if f"{MCP_PREFIX}{server.name}" not in self.locked.offered:
+                yield mcp_name(server.name, "")
 
 
-def read_check_steps(registry: CheckRegistry, problems: FileProblems) -> CheckNodes:
-    """Check each step by itself."""
-    return {step_id: _check_node(step_id, entry, registry.steps, problems) for step_id, entry in registry.steps.items()}
-
-
-def _check_node(
-    step_id: str, entry: CheckStepEntry, steps: Mapping[str, CheckStepEntry], problems: FileProblems
-) -> Node[CheckStepEntry]:
-    at = Pointer("/steps") / step_id
-    check_key(step_id, entry.id, at, problems, word="id")
-    if not _ID_FORM.fullmatch(step_id):
-        message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
-        problems.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
-    keys: dict[str, Pointer] = {}
-    for index, one in enumerate(entry.handoff):
-        if one.key in keys:
-            message = f'the handoff key "{one.key}" is declared twice'
-            problems.report("SF708", at / "handoff" / index / "key", message, "Declare each key once.")
-        elif one.key:
-            keys[one.key] = at / "handoff" / index
-    low, high = entry.iterations.min, entry.iterations.max
-    if low > high and not problems.at(at / "iterations"):
-        message = f'"iterations" has min {low}, which is more than max {high}'
-        problems.report("SF705", at / "iterations", message, "Make min at most max.")
-    written = entry.check or CheckEntry()
-    outcomes = {"onPass": written.on_pass, "onFail": written.on_fail}
-    rules = {key: tuple(_outcome_rules(outcome, high)) if outcome else () for key, outcome in outcomes.items()}
-    if entry.check:
-        _check_outcomes(at / "check", outcomes, rules, problems, steps=steps, high=high)
-    on_pass, on_fail = (tuple(_within(high, rule, step_id) for rule in rules[key]) for key in ("onPass", "onFail"))
-    if low > 1:
-        on_pass = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low), *on_pass)
-    if high > 1 and not on_fail:
-        on_fail = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=high),)
-    is_demanded = written.response_format is not None
-    check = StepCheck(on_pass=on_pass, on_fail=on_fail, is_demanded=is_demanded, handoff_keys=tuple(keys))
-    completes = any(rule.intent is Intent.CLOSING for rule in check.rules)
-    return Node(
-        id=step_id,
-        at=at,
-        entry=entry,
-        kind=StepKind.CLOSURE if completes else StepKind.WORK,  # registry.md §7
-        schema=_built_schema(entry, check),
-        check=check,
-        following={rule.target or step_id for rule in check.rules if rule.intent is not Intent.CLOSING},
-        handed=keys,
-    )
-
-
-def _check_outcomes(
-    at: Pointer,
-    outcomes: Mapping[str, TransitionEntry | None],
-    rules: Mapping[str, tuple[OutcomeRule, ...]],
-    problems: FileProblems,
-    *,
-    steps: Mapping[str, CheckStepEntry],
-    high: int,
-) -> None:
-    """Report an outcome that leads nowhere, and keys that are never reached."""
-    if not any(rules.values()):
-        if not problems.failed_at(f"{re.escape(at)}/on(Pass|Fail)(/.*)?"):
-            message = 'neither "onPass" nor "onFail" of the check says what follows'
-            problems.report("SF702", at, message, 'Write "onPass", for example {"next": "<step id>"}.')
-        return
-    for key, entry in outcomes.items():
-        for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
-            if target is not None and target not in steps:
-                message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
-                problems.report("SF703", at / key / name, message, f"Name a step; there are {listed(steps)}.")
-        for name, why in _unreached(entry, high) if entry else ():
-            message = f'"{name}" of "{key}" is never reached, because {why}'
-            problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
-        if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
-            message = f"nothing says what follows a {key[2:].lower()}, so it ends the run as failed"
-            fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
-            problems.report("SF706", at / key if entry else at, message, fix)
-
-
-def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRule]:
-    """What follows, in the order of reading (registry.md §6.2). The step runs at most `most_runs` times in one visit;
-    1, the default, only says that it does not repeat by itself: then `maxRetries` alone limits `retry`."""
-    if entry.complete:
-        yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
-    elif entry.next is not None:
-        yield OutcomeRule(intent=Intent.NEXT, transition="next", target=entry.next)
-    else:
-        if entry.retry:
-            most = entry.max_retries or None
-            yield OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
-        if entry.fallback is not None and (entry.max_retries or not entry.retry or most_runs > 1):
-            yield OutcomeRule(intent=Intent.JUMP, transition="fallback", target=entry.fallback)
-
-
-def _within(most_runs: int, rule: OutcomeRule, step_id: str) -> OutcomeRule:
-    """The rule, which leads back to the step only while it may run once more in this visit."""
-    leads_back = rule.intent is Intent.REPEAT or rule.target == step_id
-    return replace(rule, runs_below=most_runs) if leads_back and most_runs > 1 else rule
-
-
-def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
-    """The written keys that the order of reading never comes to, each with the reason."""
-    given = {
-        "next": entry.next is not None,
-        "retry": entry.retry,
-        "maxRetries": entry.max_retries > 0,
-        "fallback": entry.fallback is not None,
-    }
-    if entry.complete or entry.next is not None:
-        first = "complete" if entry.complete else "next"
-        yield from ((name, f'"{first}" comes first') for name in given if given[name] and name != first)
-    elif not entry.retry and given["maxRetries"]:
-        yield "maxRetries", 'there is no "retry": true'
-    elif entry.retry and not given["maxRetries"] and given["fallback"] and most_runs == 1:
-        yield "fallback", '"retry" has no limit of its own'
-
-
-def _built_schema(entry: CheckStepEntry, check: StepCheck) -> JsonObject | None:
-    """The answer schema that the engine builds; None when nothing is read from the step's own answer."""
-    asks = entry.check is not None and entry.check.prompt is not None
-    if asks and not check.handoff_keys:
-        return None
-    properties: JsonObject = {} if asks else {"result": _RESULT}
-    required: list[JsonValue] = ["result"] if check.is_demanded and not asks else []
-    properties["message"] = {"type": "string", "description": "what was done or found"}
-    if check.handoff_keys:
-        described = {one.key: one.description for one in entry.handoff if one.key}
-        keys: JsonObject = {key: {"description": text} if text else {} for key, text in described.items()}
-        properties["handoff"] = {"type": "object", "required": list(described), "properties": keys}
-        required.append("handoff")
-    return {"type": "object", "required": required, "properties": properties}
-
-
-_RESULT: JsonObject = {
-    "enum": ["ok", "ng", "pass", "fail", True, False],
-    "description": "ok: the step has done what it was asked; ng: it has not",
-}
-
-
-def add_aliases(
-    nodes: CheckNodes, owners: dict[str, tuple[str, str]], reserved: frozenset[str], problems: FileProblems
-) -> None:
-    """Add the names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
-
-    `owners` are the handoff variables that there are, and get those that are added; `reserved` names mean something
-    else. A second name that clashes with one of them is left out.
-    """
-    prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
-    named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
-    times = Counter(c3 for _, c3 in named)
-    for node, prefix in (*prefixes, *(one for one in named if times[one[1]] == 1)):
-        for key, named_at in node.handed.items():
-            name, own = handoff_variable(prefix, key), (node.id, key)
-            owner = owners.setdefault(name, own)
-            if owner == own and name not in reserved:
-                node.aliases.setdefault(name, key)
-            else:
-                other = f'"{owner[1]}" of step "{owner[0]}"' if owner != own else "another variable"
-                message = f'"{key}" is not known as "{name}" too, since that is {other}'
-                problems.report("SF111", named_at, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
+def _is_command(node: Node[StepSettings]) -> bool:
+    return isinstance(node.entry, StepEntry) and node.entry.runner is not None

@@ -9,7 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
-from stepflow.definition.files.safe_files import FileRefused, read_below, text_of
+from stepflow.definition.safe_files import FileRefused, read_below, text_of
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn

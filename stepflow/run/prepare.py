@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
-from stepflow.definition.models import find_effort_misfit
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import Spent
 from stepflow.domain.problem import Severity

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS, Case, cases, edit_json
 
-from stepflow.definition import file_models
+from stepflow.definition import check_dialect, file_models
 from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
 from stepflow.definition.compile import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
 from stepflow.definition.loading import DEFAULT_REGISTRY
@@ -25,17 +25,21 @@ SCHEMAS = {"agent.json": agent_schema, REGISTRY: registry_schema}
 OLD_FORMS = {"old-registry-names"}
 
 
+#: What both dialects have; only their own models are published.
+ABSTRACT = (FileModel, file_models.Registry, file_models.StepSettings)
+
+
 def models() -> dict[str, type[FileModel]]:
     return {
         name: model
-        for name, model in vars(file_models).items()
-        if isinstance(model, type) and issubclass(model, FileModel) and model not in (FileModel, file_models.Registry)
+        for name, model in (vars(file_models) | vars(check_dialect)).items()
+        if isinstance(model, type) and issubclass(model, FileModel) and model not in ABSTRACT
     }
 
 
 def test_every_key_of_our_files_has_a_note_and_every_note_a_key() -> None:
-    keys = {name: [info.alias or at for at, info in one.model_fields.items()] for name, one in models().items()}
-    assert {name: list(notes) for name, notes in field_notes().items()} == keys
+    keys = {name: {info.alias or at for at, info in one.model_fields.items()} for name, one in models().items()}
+    assert {name: set(notes) for name, notes in field_notes().items()} == keys
 
 
 def test_every_note_says_where_its_key_is_from_and_is_a_sentence() -> None:
@@ -48,7 +52,7 @@ def test_every_note_says_where_its_key_is_from_and_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("model", "key", "default"),
     [
-        ("PromptFiles", "registry", DEFAULT_REGISTRY),
+        ("PromptSettings", "registry", DEFAULT_REGISTRY),
         ("SchemaFiles", "base", DEFAULT_SCHEMAS_BASE),
         ("FlowSettings", "defaultModel", DEFAULT_MODEL),
         ("FlowSettings", "formatRetries", str(DEFAULT_FORMAT_RETRIES)),

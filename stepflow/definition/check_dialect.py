@@ -1,0 +1,371 @@
+"""The check dialect of registries: its keys, its steps, and where their prompts are."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
+from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.json_text import Pointer, node_at
+from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
+from stepflow.definition.prompts import Supply, check_stdin, values_in
+from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel
+from stepflow.definition.steps import Node, check_key, check_part
+from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import Dialect, Intent, StepKind
+from stepflow.engine.prompt.render import INPUT_TEXT
+from stepflow.engine.prompt.variables import handoff_variable
+
+_GATE_KEYS = ("structuredGate", "c2")
+_CHECK_KEYS = ("check", "prompt", "iterations")
+
+
+def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
+    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
+    steps = registry.get("steps")
+    if not isinstance(steps, dict) or not steps:
+        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
+        problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
+        return None
+    if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
+        message = 'the registry is in the form of climpt 1.14 ("address" and "kind" in steps), which is not supported'
+        fix = 'Make the parts of "address" keys of the step itself ("c2", "c3", "edition", "adaptation"; "c1" of the '
+        fix += 'registry), rename "kind" to "stepKind", and give each type in "entryStepMapping" one step id.'
+        problems.add("SF309", newer, message, fix)
+        return None
+    gate = list(_marks(steps, _GATE_KEYS))
+    check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
+    if gate and check:
+        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
+        message += f"{listed(check[:1])} of the check dialect"
+        problems.add("SF302", check[0], message, "Write all steps in one dialect.")
+        return None
+    if not gate and not check:
+        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
+        problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
+        return None
+    return Dialect.GATE if gate else Dialect.CHECK
+
+
+def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
+    for name, step in steps.items():
+        for key in keys:
+            if isinstance(step, dict) and key in step:
+                yield Pointer("/steps") / name / key
+
+
+class PromptEntry(FileModel):
+    """A prompt by path, or by its C3L address (registry.md §6.1)."""
+
+    path: str | None = None
+    fallback: str | None = None
+    c1: str | None = None
+    c2: str | None = None
+    c3: str | None = None
+    edition: str | None = None
+    adaptation: str | None = None
+
+
+class TransitionEntry(FileModel):
+    """What an outcome leads to (registry.md §6.2)."""
+
+    next: Annotated[str | None, NULL_ALLOWED] = None
+    fallback: Annotated[str | None, NULL_ALLOWED] = None
+    retry: bool = False
+    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
+    complete: bool = False
+
+
+class CheckEntry(FileModel):
+    """`check` of a step."""
+
+    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
+    response_format: dict[str, JsonValue] | None = None
+    on_pass: TransitionEntry | None = None
+    on_fail: TransitionEntry | None = None
+
+
+class IterationsEntry(FileModel):
+    """`iterations` of a step."""
+
+    min: AtLeastOne = 1
+    max: AtLeastOne = 1
+
+
+class HandoffEntry(FileModel):
+    """One of `handoff`."""
+
+    key: Annotated[str | None, NEEDED, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
+    description: str | None = None
+
+
+class CheckStepEntry(StepSettings):
+    """One value of `steps` (registry.md §6.1)."""
+
+    no_effect = frozenset({"variables", "customVariables", "description"})
+    id: str | None = None
+    prompt: Annotated[PromptEntry | None, NEEDED, Code("SF701", "SF701", inside=True)] = None
+    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
+    check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
+    handoff: list[HandoffEntry] = Field(default_factory=list)
+
+
+class CheckRegistry(Registry):
+    """`steps_registry.json` of the check dialect."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
+    base_key: ClassVar[str] = "basePath"
+    default_c1: ClassVar[str] = "steps"
+    base_path: str | None = None
+    steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
+
+    @property
+    def prompts_base(self) -> str | None:
+        """`basePath`."""
+        return self.base_path
+
+
+CheckNodes = dict[str, Node[CheckStepEntry]]
+_ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
+
+
+def read_check_steps(registry: CheckRegistry, problems: FileProblems) -> CheckNodes:
+    """Check each step by itself."""
+    return {step_id: _check_node(step_id, entry, registry.steps, problems) for step_id, entry in registry.steps.items()}
+
+
+def _check_node(
+    step_id: str, entry: CheckStepEntry, steps: Mapping[str, CheckStepEntry], problems: FileProblems
+) -> Node[CheckStepEntry]:
+    at = Pointer("/steps") / step_id
+    check_key(step_id, entry.id, at, problems, word="id")
+    if not _ID_FORM.fullmatch(step_id):
+        message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
+        problems.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
+    keys: dict[str, Pointer] = {}
+    for index, one in enumerate(entry.handoff):
+        if one.key in keys:
+            message = f'the handoff key "{one.key}" is declared twice'
+            problems.report("SF708", at / "handoff" / index / "key", message, "Declare each key once.")
+        elif one.key:
+            keys[one.key] = at / "handoff" / index
+    low, high = entry.iterations.min, entry.iterations.max
+    if low > high and not problems.at(at / "iterations"):
+        message = f'"iterations" has min {low}, which is more than max {high}'
+        problems.report("SF705", at / "iterations", message, "Make min at most max.")
+    written = entry.check or CheckEntry()
+    outcomes = {"onPass": written.on_pass, "onFail": written.on_fail}
+    rules = {key: tuple(_outcome_rules(outcome, high)) if outcome else () for key, outcome in outcomes.items()}
+    if entry.check:
+        _check_outcomes(at / "check", outcomes, rules, problems, steps=steps, high=high)
+    on_pass, on_fail = (tuple(_within(high, rule, step_id) for rule in rules[key]) for key in ("onPass", "onFail"))
+    if low > 1:
+        on_pass = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low), *on_pass)
+    if high > 1 and not on_fail:
+        on_fail = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=high),)
+    is_demanded = written.response_format is not None
+    check = StepCheck(on_pass=on_pass, on_fail=on_fail, is_demanded=is_demanded, handoff_keys=tuple(keys))
+    completes = any(rule.intent is Intent.CLOSING for rule in check.rules)
+    return Node(
+        id=step_id,
+        at=at,
+        entry=entry,
+        kind=StepKind.CLOSURE if completes else StepKind.WORK,  # registry.md §7
+        schema=_built_schema(entry, check),
+        check=check,
+        following={rule.target or step_id for rule in check.rules if rule.intent is not Intent.CLOSING},
+        handed=keys,
+    )
+
+
+def _check_outcomes(
+    at: Pointer,
+    outcomes: Mapping[str, TransitionEntry | None],
+    rules: Mapping[str, tuple[OutcomeRule, ...]],
+    problems: FileProblems,
+    *,
+    steps: Mapping[str, CheckStepEntry],
+    high: int,
+) -> None:
+    """Report an outcome that leads nowhere, and keys that are never reached."""
+    if not any(rules.values()):
+        if not problems.failed_at(f"{re.escape(at)}/on(Pass|Fail)(/.*)?"):
+            message = 'neither "onPass" nor "onFail" of the check says what follows'
+            problems.report("SF702", at, message, 'Write "onPass", for example {"next": "<step id>"}.')
+        return
+    for key, entry in outcomes.items():
+        for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
+            if target is not None and target not in steps:
+                message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
+                problems.report("SF703", at / key / name, message, f"Name a step; there are {listed(steps)}.")
+        for name, why in _unreached(entry, high) if entry else ():
+            message = f'"{name}" of "{key}" is never reached, because {why}'
+            problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
+        if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
+            message = f"nothing says what follows a {key[2:].lower()}, so it ends the run as failed"
+            fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
+            problems.report("SF706", at / key if entry else at, message, fix)
+
+
+def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRule]:
+    """What follows, in the order of reading (registry.md §6.2). The step runs at most `most_runs` times in one visit;
+    1, the default, only says that it does not repeat by itself: then `maxRetries` alone limits `retry`."""
+    if entry.complete:
+        yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
+    elif entry.next is not None:
+        yield OutcomeRule(intent=Intent.NEXT, transition="next", target=entry.next)
+    else:
+        if entry.retry:
+            most = entry.max_retries or None
+            yield OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
+        if entry.fallback is not None and (entry.max_retries or not entry.retry or most_runs > 1):
+            yield OutcomeRule(intent=Intent.JUMP, transition="fallback", target=entry.fallback)
+
+
+def _within(most_runs: int, rule: OutcomeRule, step_id: str) -> OutcomeRule:
+    """The rule, which leads back to the step only while it may run once more in this visit."""
+    leads_back = rule.intent is Intent.REPEAT or rule.target == step_id
+    return replace(rule, runs_below=most_runs) if leads_back and most_runs > 1 else rule
+
+
+def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
+    """The written keys that the order of reading never comes to, each with the reason."""
+    given = {
+        "next": entry.next is not None,
+        "retry": entry.retry,
+        "maxRetries": entry.max_retries > 0,
+        "fallback": entry.fallback is not None,
+    }
+    if entry.complete or entry.next is not None:
+        first = "complete" if entry.complete else "next"
+        yield from ((name, f'"{first}" comes first') for name in given if given[name] and name != first)
+    elif not entry.retry and given["maxRetries"]:
+        yield "maxRetries", 'there is no "retry": true'
+    elif entry.retry and not given["maxRetries"] and given["fallback"] and most_runs == 1:
+        yield "fallback", '"retry" has no limit of its own'
+
+
+def _built_schema(entry: CheckStepEntry, check: StepCheck) -> JsonObject | None:
+    """The answer schema that the engine builds; None when nothing is read from the step's own answer."""
+    asks = entry.check is not None and entry.check.prompt is not None
+    if asks and not check.handoff_keys:
+        return None
+    properties: JsonObject = {} if asks else {"result": _RESULT}
+    required: list[JsonValue] = ["result"] if check.is_demanded and not asks else []
+    properties["message"] = {"type": "string", "description": "what was done or found"}
+    if check.handoff_keys:
+        described = {one.key: one.description for one in entry.handoff if one.key}
+        keys: JsonObject = {key: {"description": text} if text else {} for key, text in described.items()}
+        properties["handoff"] = {"type": "object", "required": list(described), "properties": keys}
+        required.append("handoff")
+    return {"type": "object", "required": required, "properties": properties}
+
+
+_RESULT: JsonObject = {
+    "enum": ["ok", "ng", "pass", "fail", True, False],
+    "description": "ok: the step has done what it was asked; ng: it has not",
+}
+
+
+def add_aliases(
+    nodes: CheckNodes, owners: dict[str, tuple[str, str]], reserved: frozenset[str], problems: FileProblems
+) -> None:
+    """Add the names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
+
+    `owners` are the handoff variables that there are, and get those that are added; `reserved` names mean something
+    else. A second name that clashes with one of them is left out.
+    """
+    prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
+    named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
+    times = Counter(c3 for _, c3 in named)
+    for node, prefix in (*prefixes, *(one for one in named if times[one[1]] == 1)):
+        for key, named_at in node.handed.items():
+            name, own = handoff_variable(prefix, key), (node.id, key)
+            owner = owners.setdefault(name, own)
+            if owner == own and name not in reserved:
+                node.aliases.setdefault(name, key)
+            else:
+                other = f'"{owner[1]}" of step "{owner[0]}"' if owner != own else "another variable"
+                message = f'"{key}" is not known as "{name}" too, since that is {other}'
+                problems.report("SF111", named_at, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
+
+
+_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckPrompts:
+    """Finds the prompts of the steps of a registry with checks."""
+
+    files: PromptFiles
+    nodes: Mapping[str, Node[CheckStepEntry]]
+    supply: Supply
+    problems: FileProblems
+
+    def prompts(self) -> dict[str, StepPrompt]:
+        """The prompt of every step; a check that asks gets its own, the question."""
+        prompts: dict[str, StepPrompt] = {}
+        for node in self.nodes.values():
+            check_stdin(node, self.problems)
+            if prompt := self._prompt(node, node.entry.prompt, node.at / "prompt"):
+                prompts[node.id] = prompt
+            asked = node.entry.check.prompt if node.entry.check else None
+            if node.check is not None and (question := self._prompt(node, asked, node.at / "check" / "prompt")):
+                node.check = replace(node.check, prompt=question)
+        return prompts
+
+    def _prompt(self, node: Node[CheckStepEntry], entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
+        if entry is None or not self._sound(entry, at):
+            return None
+        if entry.path is not None:
+            paths = [self.files.below_base(path) for path in (entry.path, entry.fallback) if path]
+            prompt = next((prompt for path in paths if (prompt := self.files.read(path)) is not None), None)
+        else:
+            edition = entry.edition or DEFAULT_EDITION
+            address = Address(c1=entry.c1, c2=entry.c2 or "", c3=entry.c3 or "", edition=edition)
+            paths = [self.files.path(address, None)]
+            prompt = self.files.find(node.kind, address, entry.adaptation, at)
+        if prompt is None:
+            named = " and ".join(f'"{path}"' for path in paths)
+            what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
+            message = f"the prompt {what} missing or empty{beside(self.files.folder, paths[0])}"
+            self.problems.report("SF501", at, message, f'Write "{paths[0]}".')
+            return None
+        own, uses_stdin = self.problems.diagnostics.of(prompt.source.file), bool(node.entry.uses_stdin)
+        known = {*self.supply.names, INPUT_TEXT} if uses_stdin else self.supply.names
+        tags = prompt.tags(known, is_open=not self.supply.known)
+        self.supply.reporter(node.id, prompt, known, self.problems).report(tags)
+        for name, tag in values_in(tags).items():
+            if name != INPUT_TEXT and not (tag.is_asked and self.supply.has(name)):
+                self.supply.check(node.id, name, own, line=prompt.line_of(tag), word=tag.written)
+        return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
+
+    def _sound(self, entry: PromptEntry, at: Pointer) -> bool:
+        """Whether the reference is a path or an address, and safe."""
+        given = [key for key in _PARTS if getattr(entry, key) is not None]
+        fault = ""
+        if entry.path is not None and given:
+            fault = f'has both "path" and "{given[0]}"'
+        elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
+            fault = 'has neither "path" nor "c1", "c2" and "c3"'
+        if fault and not self.problems.at(at):
+            fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
+            self.problems.report("SF701", at, f"the prompt reference {fault}", fix)
+        if entry.path is None and entry.fallback is not None:
+            message = '"fallback" has no effect beside an address, only beside a "path"'
+            self.problems.report("SF111", at / "fallback", message, "Remove the key, or leave it.")
+        sound = [check_part(at, key, getattr(entry, key), self.problems) for key in _PARTS]
+        for key, path in (("path", entry.path), ("fallback", entry.fallback)):
+            if path is not None and (reason := unsafe_reason(path)):
+                message = f'the prompt path "{path}" {reason}'
+                self.problems.report("SF109", at / key, message, "Name a file under the base path.")
+                sound.append(False)
+        return not fault and all(sound) and not self.problems.at(at)

@@ -1,1 +1,0 @@
-"""What the repository says to whoever works on it: guidance and skills."""
