@@ -16,13 +16,14 @@ from stepflow.definition.file_models import (
     VerdictSettings,
 )
 from stepflow.definition.folder import AgentFolder, read_object
-from stepflow.definition.json_text import Pointer
+from stepflow.definition.json_text import Pointer, node_at
 from stepflow.definition.mcp import check_servers
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.safe_files import FileRefused
-from stepflow.definition.shapes import field_notes, read_shape
+from stepflow.definition.shapes import blank, field_notes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
+from stepflow.domain.json import JsonValue
 from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import MCP_PREFIX, McpServer
 from stepflow.domain.run import Limits
@@ -53,18 +54,17 @@ _PARTS_OF_COMPOSITE = (
 
 
 def check_verdict(
-    settings: VerdictSettings, problems: FileProblems, *, folder: AgentFolder, allow_custom: bool
+    settings: VerdictSettings, written: JsonValue, problems: FileProblems, *, folder: AgentFolder, allow_custom: bool
 ) -> AgentVerdict | None:
-    """The agent's verdict; None when its type cannot be told."""
+    """The agent's verdict; None when its type cannot be told. `written` is its config as the file has it."""
     if problems.at(_AT / "type"):
         return None
-    written = settings.type is not None
     kind = _type(settings.type, _AT / "type", problems) if settings.type is not None else VerdictType.COUNT_ITERATION
     if kind is None:
         return None
     config, custom = settings.config, kind is VerdictType.META_CUSTOM
     at = _AT / "config" if "config" in settings.model_fields_set else _AT
-    _check_config(kind, config, at, problems, demanded=written)
+    _check_config(kind, config, at, problems, demanded=settings.type is not None)
     return AgentVerdict(
         type=kind,
         limits=Limits(
@@ -72,7 +72,7 @@ def check_verdict(
             visits=config.max_visits_per_step,
             turns=config.max_turns_per_step or DEFAULT_MAX_TURNS,
         ),
-        config=config.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        config=written if isinstance(written, dict) else {},
         handler=_handler(config, problems, folder=folder, allowed=allow_custom) if custom else None,
     )
 
@@ -264,7 +264,7 @@ class Agent:
 
     known: bool
     problems: FileProblems
-    file: AgentFile = field(default_factory=AgentFile)
+    file: AgentFile = field(default_factory=lambda: blank(AgentFile))
     verdict: AgentVerdict | None = None
     parameters: tuple[Parameter, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
@@ -291,7 +291,8 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None:
-        verdict = check_verdict(runner.verdict, problems, folder=folder, allow_custom=allow_custom)
+        written = node_at(layout.document, _AT / "config")
+        verdict = check_verdict(runner.verdict, written, problems, folder=folder, allow_custom=allow_custom)
     reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)
     check_version(file.version, problems)

@@ -16,7 +16,7 @@ from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.json_text import Pointer, node_at
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.definition.prompts import Supply, check_stdin, values_in
-from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel
+from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel
 from stepflow.definition.steps import Node, check_key, check_part
 from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -103,7 +103,7 @@ class IterationsEntry(FileModel):
 class HandoffEntry(FileModel):
     """One of `handoff`."""
 
-    key: Annotated[str | None, NEEDED, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
+    key: Annotated[str, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")]
     description: str | None = None
 
 
@@ -112,9 +112,9 @@ class CheckStepEntry(StepSettings):
 
     no_effect = frozenset({"variables", "customVariables", "description"})
     id: str | None = None
-    prompt: Annotated[PromptEntry | None, NEEDED, Code("SF701", "SF701", inside=True)] = None
+    prompt: Annotated[PromptEntry | None, Code("SF701", "SF701", inside=True)]
     iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
-    check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
+    check: Annotated[CheckEntry | None, Code("SF702", "SF702")]
     handoff: list[HandoffEntry] = Field(default_factory=list)
 
 
@@ -125,7 +125,7 @@ class CheckRegistry(Registry):
     base_key: ClassVar[str] = "basePath"
     default_c1: ClassVar[str] = "steps"
     base_path: str | None = None
-    steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
+    steps: dict[str, CheckStepEntry]
 
     @property
     def prompts_base(self) -> str | None:

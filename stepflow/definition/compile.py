@@ -195,7 +195,7 @@ def _step(
     entry, command = node.entry, None
     if isinstance(entry, StepEntry) and entry.runner is not None:
         runner = entry.runner
-        command = StepCommand(command=runner.command or "", args=tuple(runner.args), timeout=runner.timeout / 1000)
+        command = StepCommand(command=runner.command, args=tuple(runner.args), timeout=runner.timeout / 1000)
     retries = (entry.format_retries, agent.runner.flow.format_retries, DEFAULT_FORMAT_RETRIES)
     return Step(
         id=node.id,

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, WithJsonSchema
 
-from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
+from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel
 from stepflow.domain.definition import (
     DEFAULT_MOST_BYTES,
     DEFAULT_MOST_FILES,
@@ -18,7 +18,7 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, Effort, FailureAction, PermissionMode, StepKind
 
-AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
+AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
 EffortLevel = Annotated[Effort, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
@@ -39,8 +39,8 @@ class ParameterRules(FileModel):
 class ParameterEntry(FileModel):
     """`parameters.<name>` (registry.md §2.3)."""
 
-    type: Annotated[Literal["string", "number", "boolean", "array"] | None, NEEDED, Code("SF207", "SF207")] = None
-    cli: Annotated[str | None, NEEDED, Code("SF207", "SF207"), Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
+    type: Annotated[Literal["string", "number", "boolean", "array"], Code("SF207", "SF207")]
+    cli: Annotated[str, Code("SF207", "SF207"), Field(pattern=r"^--[a-z][a-z0-9-]*$")]
     description: str | None = None
     required: bool = False
     default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which has an error of its own
@@ -79,7 +79,7 @@ class FlowSettings(FileModel):
 class CompositePart(FileModel):
     """One of `conditions` of `meta:composite`."""
 
-    type: Annotated[NeededText, Code("SF204")] = None
+    type: Annotated[str, Code("SF204")]
     config: VerdictConfig | None = None
 
 
@@ -207,15 +207,15 @@ class AgentFile(FileModel):
     """`agent.json`."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
-    name: AgentName = None
-    version: NeededText = None
-    display_name: NeededText = None
-    description: NeededText = None
+    name: AgentName
+    version: str
+    display_name: str
+    description: str
     guidance: Guidance = None
     skills: list[str] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
-    runner: Annotated[Runner | None, NEEDED] = None
+    runner: Runner | None
 
 
 #: Text `#/…` or `{file, schema}`; read by `schema_refs`, which names each fault.
@@ -240,9 +240,9 @@ class GateEntry(FileModel):
     """`structuredGate` (registry.md §5.3)."""
 
     no_effect = frozenset({"targetMode"})
-    allowed_intents: Annotated[list[str] | None, NEEDED, Code("SF323")] = None
-    intent_field: Annotated[NeededText, Code("SF324", "SF324")] = None
-    intent_schema_ref: Annotated[NeededText, Code("SF325", "SF325")] = None
+    allowed_intents: Annotated[list[str], Code("SF323")]
+    intent_field: Annotated[str, Code("SF324", "SF324")]
+    intent_schema_ref: Annotated[str, Code("SF325", "SF325")]
     target_field: str | None = None
     handoff_fields: list[str] = Field(default_factory=list)
     fail_fast: bool = True
@@ -252,7 +252,7 @@ class GateEntry(FileModel):
 class ApprovalEntry(FileModel):
     """`approval` of a step or of a transition: who must agree before the step begins."""
 
-    by: Annotated[Literal["write", "maintain", "admin"] | None, NEEDED, Code("SF355", "SF355")] = None
+    by: Annotated[Literal["write", "maintain", "admin"], Code("SF355", "SF355")]
 
 
 class RuleEntry(FileModel):
@@ -268,7 +268,7 @@ class RuleEntry(FileModel):
 class InputEntry(FileModel):
     """One value of `inputs` (prompts.md §6.3)."""
 
-    from_: Annotated[str | None, NEEDED, Field(alias="from")] = None
+    from_: Annotated[str, Field(alias="from")]
     required: bool = False
     default: Annotated[JsonValue, NULL_ALLOWED] = None
 
@@ -276,7 +276,7 @@ class InputEntry(FileModel):
 class CommandEntry(FileModel):
     """`runner` of a closure step (registry.md §5.5); `timeout` in milliseconds."""
 
-    command: Annotated[NeededText, Code("SF311")] = None
+    command: Annotated[str, Code("SF311")]
     args: list[str] = Field(default_factory=list)
     timeout: Annotated[float, Field(gt=0)] = 30000
 
@@ -302,10 +302,10 @@ class StepEntry(StepSettings):
     """One value of `steps` (registry.md §5.1)."""
 
     no_effect = frozenset({"type", "description", "condition", "priority"})
-    step_id: NeededText = None
+    step_id: str
     step_kind: Annotated[StepKind, Strict(False)] | None = None
-    c2: NeededText = None
-    c3: NeededText = None
+    c2: str
+    c3: str
     edition: str | None = None
     adaptation: str | None = None
     fallback_key: str | None = None
@@ -320,8 +320,8 @@ class StepEntry(StepSettings):
 class PatternEntry(FileModel):
     """One value of `failurePatterns` (registry.md §5.7)."""
 
-    description: NeededText = None
-    edition: NeededText = None
+    description: str
+    edition: str
     adaptation: str | None = None
     params: list[str] | None = None
 
@@ -329,10 +329,10 @@ class PatternEntry(FileModel):
 class ValidatorEntry(FileModel):
     """One value of `validators` (registry.md §5.6); `timeout` in seconds."""
 
-    type: Annotated[Literal["command"] | None, NEEDED, Code("SF601", "SF601")] = None
-    command: Annotated[NeededText, Code("SF601")] = None
-    success_when: Annotated[NeededText, Code("SF601", "SF602")] = None
-    failure_pattern: Annotated[NeededText, Code("SF601")] = None
+    type: Annotated[Literal["command"], Code("SF601", "SF601")]
+    command: Annotated[str, Code("SF601")]
+    success_when: Annotated[str, Code("SF601", "SF602")]
+    failure_pattern: Annotated[str, Code("SF601")]
     extract_params: dict[str, str] = Field(default_factory=dict)
     recoverable_by_default: bool = True
     timeout: Annotated[float, Field(gt=0)] = 600
@@ -343,7 +343,7 @@ class ValidatorEntry(FileModel):
 class ConditionEntry(FileModel):
     """One of `validationConditions`."""
 
-    validator: NeededText = None
+    validator: str
     params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -357,12 +357,12 @@ class OnFailure(FileModel):
 class ValidationStepEntry(FileModel):
     """One value of `validationSteps` (registry.md §5.7)."""
 
-    step_id: NeededText = None
+    step_id: str
     name: str | None = None
     description: str | None = None
-    c2: NeededText = None
-    c3: NeededText = None
-    validation_conditions: Annotated[list[ConditionEntry] | None, NEEDED] = None
+    c2: str
+    c3: str
+    validation_conditions: list[ConditionEntry]
     on_failure: Annotated[OnFailure, Code(wrong="SF607", inside=True)] = OnFailure()
     output_schema_ref: SchemaRef = None
     output_schema: JsonObject | None = None
@@ -401,14 +401,14 @@ class Registry(FileModel):
 class GateRegistry(Registry):
     """`steps_registry.json` of the gate dialect."""
 
-    agent_id: NeededText = None
-    version: NeededText = None
-    c1: NeededText = None
+    agent_id: str
+    version: str
+    c1: str
     user_prompts_base: str | None = None
     schemas_base: str | None = None
     path_template: str | None = None
     path_template_no_adaptation: str | None = None
-    steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
+    steps: dict[str, StepEntry]
 
     @property
     def prompts_base(self) -> str | None:

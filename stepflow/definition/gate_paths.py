@@ -205,7 +205,7 @@ class GatePaths:
                 self._check_path(look_into(self.schema, path), self.at / "handoffFields" / index, path)
 
     def _check_intent(self, path: str) -> None:
-        held, at, pointer = look_into(self.schema, path), self.at / "intentField", self.entry.intent_schema_ref or ""
+        held, at, pointer = look_into(self.schema, path), self.at / "intentField", self.entry.intent_schema_ref
         words = tuple(word for word in self.allowed if word in list(Intent))
         pointed = node_at(self.schema, pointer[1:]) if pointer.startswith("#/") else None
         if held.blocked or not held.takes_text(words):

@@ -62,9 +62,8 @@ class _Rules:
         return transitions
 
     def read_approval(self, intent: Intent, entry: RuleEntry, at: Pointer) -> None:
-        if entry.approval is None or entry.approval.by is None:
-            return
-        self.node.approvals[intent] = Permission(entry.approval.by)
+        if entry.approval is not None and entry.approval.by:
+            self.node.approvals[intent] = Permission(entry.approval.by)
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:

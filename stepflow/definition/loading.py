@@ -247,9 +247,9 @@ def _define(
     others |= {skill.address(file): text for skill in skills for file, text in skill.files.items()}
     return AgentDefinition(
         name=file.name or folder.name,
-        version=file.version or "",
+        version=file.version,
         display_name=file.display_name or file.name or folder.name,
-        description=file.description or "",
+        description=file.description,
         folder=folder.prefix,
         dialect=graph.dialect,
         digest=folder.digest(others),

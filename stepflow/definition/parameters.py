@@ -38,7 +38,7 @@ def check_parameters(
         if entry.cli in flags:
             message = f'the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
             problems.report("SF207", at / "cli", message, "Give each parameter a flag of its own.")
-        elif entry.cli is not None:
+        elif entry.cli:
             flags[entry.cli] = name
         parameter = _parameter(name, entry)
         _check_rules(parameter, entry, at, problems)
@@ -117,8 +117,8 @@ def _parameter(name: str, entry: ParameterEntry) -> Parameter:
     rules = entry.validation or ParameterRules()
     return Parameter(
         name=name,
-        type=entry.type or "",
-        cli=entry.cli or "",
+        type=entry.type,
+        cli=entry.cli,
         description=entry.description or "",
         required=entry.required,
         default=entry.default,

@@ -278,7 +278,7 @@ class GatePrompts:
 
     def _input(self, node: Node[StepEntry], name: str, entry: InputEntry) -> StepInput:
         """An input, whose `from` is a step and a key: the longest known id counts, else all before the last dot."""
-        origin, flow, at = entry.from_ or "", self.nodes.flow, node.at / "inputs" / name / "from"
+        origin, flow, at = entry.from_, self.nodes.flow, node.at / "inputs" / name / "from"
         above = step_id = origin.rpartition(".")[0]
         while step_id and step_id not in flow:
             step_id = step_id.rpartition(".")[0]

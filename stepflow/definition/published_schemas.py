@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator
+from typing import Any, cast
 
 from stepflow.definition.check_dialect import CheckRegistry
 from stepflow.definition.file_models import AgentFile, GateRegistry
-from stepflow.definition.shapes import FileModel
+from stepflow.definition.shapes import NULL_ALLOWED, FileModel, field_notes, fields_of
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -46,10 +47,42 @@ def check_schema() -> JsonObject:
 
 def _published(model: type[FileModel], title: str) -> JsonObject:
     schema = model.model_json_schema()
+    definitions = schema.pop("$defs")
+    models = {each.__name__: each for each in _models(FileModel)}
+    for name, each in {model.__name__: schema, **definitions}.items():
+        if name in models:
+            _describe(each, models[name])
+        each.pop("title", None)  # with the description it says how the models are built
+        each.pop("description", None)
     address: JsonObject = {"type": "string", "description": "Address of this schema, for editors."}
     schema["properties"] = {"$schema": address, **schema["properties"]}
-    definitions = schema.pop("$defs")
-    for each in (schema, *definitions.values()):  # which say how the models are built
-        each.pop("title", None)
-        each.pop("description", None)
     return {"$schema": DRAFT, "title": title, **schema, "$defs": definitions}
+
+
+def _models(base: type[FileModel]) -> Iterator[type[FileModel]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from _models(each)
+
+
+def _describe(schema: dict[str, Any], model: type[FileModel]) -> None:
+    """Say of each key what `fields.yaml` says, in its order, and leave out what only the model is built with."""
+    fields, properties = fields_of(model), schema.get("properties", {})
+    for key, note in field_notes()[model.__name__].items():
+        described = properties.pop(key)
+        if NULL_ALLOWED not in fields[key].metadata:
+            described = _without_null(described)
+        described.pop("title", None)
+        if isinstance(described.get("default"), dict):
+            del described["default"]
+        properties[key] = {**described, "description": note.description}
+    if model.rest_has_no_effect:
+        del schema["additionalProperties"]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    branches = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
+    if len(branches) == 1:
+        return {**branches[0], **rest}
+    return {**rest, "anyOf": branches} if branches else rest

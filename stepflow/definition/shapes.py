@@ -1,27 +1,32 @@
-"""Outside data becomes typed: the base of the file models, and their errors as problems."""
+"""The base of the file models, and pydantic's errors as problems in the words of this house."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.yaml_text import read_yaml
-from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.json import JsonObject, compact
 
-#: Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported.
-NEEDED = "needed"
 #: Marks a key for which `null` means the same as leaving it out.
 NULL_ALLOWED = "null allowed"
 
@@ -38,48 +43,24 @@ class Code:
     inside: bool = False
 
 
-NeededText = Annotated[str | None, NEEDED]
+@dataclass(frozen=True)
+class _Accepted:
+    """Stands in a document for a value that is not checked again: its fault is reported."""
 
-
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Make the published JSON Schema say what `read_shape` checks, in the words of `fields.yaml`."""
-    fields, notes = fields_of(model), field_notes().get(model.__name__, {})
-    properties = schema.get("properties", {})
-    schema["properties"] = {key: _described(properties[key], fields[key], note) for key, note in notes.items()}
-    if needed := [key for key, info in fields.items() if NEEDED in info.metadata]:
-        schema["required"] = needed
-    if issubclass(model, FileModel) and not model.rest_has_no_effect:
-        # An editor marks what `read_shape` reports.
-        schema["additionalProperties"] = False
-
-
-def _described(schema: dict[str, Any], info: FieldInfo, note: FieldNote) -> dict[str, Any]:
-    described = schema if NULL_ALLOWED in info.metadata else _without_null(schema)
-    described.pop("title", None)
-    if isinstance(described.get("default"), dict):
-        del described["default"]
-    return {**described, "description": note.description}
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    branches = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
-    if len(branches) == 1:
-        return {**branches[0], **rest}
-    return {**rest, "anyOf": branches} if branches else rest
+    value: object
 
 
 class FileModel(BaseModel):
-    """Base of the file models: keys as in the file, strict types, unknown keys kept."""
+    """Base of the file models: keys as in the file, strict types. A required key must not be empty, and `null` is for
+    the keys that are marked so."""
 
     model_config = ConfigDict(
         # Built for the files that are there: an agent of one dialect has none of the other's.
         defer_build=True,
-        extra="allow",
+        extra="forbid",
         frozen=True,
         strict=True,
         alias_generator=to_camel,
-        json_schema_extra=_describe,
     )
 
     #: Keys that are known and do nothing here (SF111).
@@ -88,6 +69,21 @@ class FileModel(BaseModel):
     for_editors: ClassVar[frozenset[str]] = frozenset()
     #: True when every key that is no field is such a key.
     rest_has_no_effect: ClassVar[bool] = False
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _check_presence(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        if isinstance(value, _Accepted):
+            return value.value
+        declared = cls.model_fields[info.field_name or ""]
+        if declared.is_required() and value is None:
+            raise PydanticCustomError("missing", "is null")
+        checked = check(value)
+        if checked is None and NULL_ALLOWED not in declared.metadata:
+            raise PydanticCustomError("null", "is null")
+        if declared.is_required() and (checked in ([], {}) or (isinstance(checked, str) and not checked.strip())):
+            raise PydanticCustomError("empty", "is empty")
+        return checked
 
 
 @dataclass(frozen=True)
@@ -112,8 +108,15 @@ def field_notes() -> Mapping[str, Mapping[str, FieldNote]]:
     return {model: {key: FieldNote(*row) for key, row in keys.items()} for model, keys in models.items()}
 
 
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their keys in the file."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
 #: The code of a wrong value.
 WRONG = "SF106"
+#: How like a known key an unknown one must be, from 0 to 1, to be that key misspelled.
+LIKE_KEYS = 0.8
 
 Shape = TypeVar("Shape", bound=FileModel)
 
@@ -126,130 +129,166 @@ def read_shape(
     *,
     excused: frozenset[str] = frozenset(),
 ) -> Shape:
-    """Read `document` as `model`. What has a wrong type is reported and left out; a misspelled key is corrected in the
-    document too, and `origins` gets its place in the file.
+    """Read `document` as `model`, with every fault reported. What is wrong is left out, and a required key without a
+    value is empty, or None where the model allows that. A misspelled key is read as the one that is meant: one cause,
+    one problem; `origins` gets its place in the file.
 
-    `excused` are pointers of needed keys that this file may leave out.
+    `excused` are pointers of required keys that this file may leave out.
     """
-    _check_keys(model, document, Pointer(), problems, origins)
-    document = copy.deepcopy(document)
-    silent = set(excused)
-    while True:
-        try:
-            shape = model.model_validate(document)
-        except ValidationError as exc:
-            # Items of a list are taken out from its end, so that the places of the others stay true.
-            for error in sorted(exc.errors(include_url=False), key=_place_order, reverse=True):
-                silent.add(_drop(document, error, _wrong_code(model, error["loc"]), problems))
-        else:
-            _review(shape, Pointer(), problems, silent)
-            return shape
+    return _Reader(model, copy.deepcopy(document), problems, origins, excused).read()
 
 
-#: How like a known key an unknown one must be, from 0 to 1, to be that key misspelled.
-LIKE_KEYS = 0.8
+@dataclass
+class _Reader(Generic[Shape]):
+    """Validates a document, reports what pydantic refuses, and does so again without it."""
 
+    model: type[Shape]
+    document: dict[str, Any]
+    problems: FileProblems
+    origins: dict[str, str]
+    excused: frozenset[str]
 
-def _check_keys(
-    model: type[FileModel], node: JsonValue, at: Pointer, problems: FileProblems, origins: dict[str, str]
-) -> None:
-    """Report keys that are not known or do nothing. Those that are nearly known ones (SF112) are read as if they were
-    spelled right: one cause, one problem.
+    def read(self) -> Shape:
+        while True:
+            try:
+                return self.model.model_validate(self.document)
+            except ValidationError as exc:
+                # Keys first: a required one may only be misspelled. Items of a list are taken out from its end, so
+                # that the places of the others stay true.
+                errors = sorted(exc.errors(include_url=False), key=_place_order, reverse=True)
+                keys = [error for error in errors if error["type"] == "extra_forbidden"]
+                for error in reversed(keys):
+                    self.take_key(error)
+                for error in errors:
+                    if error not in keys:
+                        self.take_value(error)
 
-    `node` is changed; `origins` gets where each of them stands in the file, by its new pointer.
-    """
-    if not isinstance(node, dict):
-        return
-    fields = fields_of(model)
-    for key in sorted(node.keys() - fields.keys() - model.for_editors):
+    def place(self, location: tuple[str | int, ...]) -> tuple[Any, Pointer]:
+        """What holds the last key of a location, and the pointer of that."""
+        node, at = self.document, Pointer()
+        for key in location[:-1]:
+            node, at = node[key], at / key  # type: ignore[index]  # pydantic walked the same way
+        return node, at
+
+    def take_key(self, error: ErrorDetails) -> None:
+        """Report a key that is not known or does nothing."""
+        node, at = self.place(error["loc"])
+        key = str(error["loc"][-1])
+        model = _declared(self.model, error["loc"]).model
+        fields = fields_of(model)
+        value = node.pop(key)
         near = closest_match(key, fields.keys() - node.keys(), LIKE_KEYS)
+        if key in model.for_editors:
+            return
         if model.rest_has_no_effect or key in model.no_effect:
-            problems.report("SF111", at / key, f'"{key}" has no effect here', "Remove the key, or leave it.")
+            self.problems.report("SF111", at / key, f'"{key}" has no effect here', "Remove the key, or leave it.")
         elif near:
-            problems.report("SF112", at / key, f'the key "{key}" is not known{hint(near)}', f'Write "{near}".')
-            node[near] = node.pop(key)
-            origins[at / near] = at / key
+            self.problems.report("SF112", at / key, f'the key "{key}" is not known{hint(near)}', f'Write "{near}".')
+            node[near] = value
+            self.origins[at / near] = at / key
         else:
-            note_unknown(at / key, key, list(fields), problems)
-    for key, info in fields.items():
-        inner, container = _model_in(info.annotation)
-        value = node.get(key)
-        if inner is not None and container is None:
-            _check_keys(inner, value, at / key, problems, origins)
-        elif inner is not None and isinstance(value, container or dict):
-            for item, item_at in _items(value, at / key):
-                _check_keys(inner, item, item_at, problems, origins)
+            note_unknown(at / key, key, list(fields), self.problems)
 
+    def take_value(self, error: ErrorDetails) -> None:
+        """Report a value that is missing or wrong, and leave it out."""
+        node, at = self.place(error["loc"])
+        key, kind = error["loc"][-1], error["type"]
+        declared = _declared(self.model, error["loc"])
+        if kind == "missing" and isinstance(node, dict) and node.get(key) is not None:
+            return  # it was only misspelled
+        if kind in ("missing", "empty"):
+            if at / key not in self.excused:
+                self.report_missing(declared, at, str(key), is_empty=kind == "empty")
+            node[key] = _Accepted(error["input"] if kind == "empty" else declared.blank())
+        elif kind == "null":
+            message = f'"{key}" is null, which says nothing here'
+            self.problems.report(declared.wrong, at / key, message, f'Leave "{key}" out.')
+            node[key] = _Accepted(None)
+        else:
+            self.problems.report(declared.wrong, at / key, *_describe_wrong(error))
+            if declared.info is not None and declared.info.is_required():
+                node[key] = _Accepted(declared.blank())
+            else:
+                del node[key]
 
-def _items(value: object, at: Pointer) -> Iterator[tuple[Any, Pointer]]:
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield item, at / key
-
-
-def _wrong_code(model: type[FileModel], location: tuple[str | int, ...]) -> str:
-    """The code of a wrong value at a place inside a model."""
-    code = outer = WRONG
-    inner: type[FileModel] | None = model
-    container: type | None = None
-    for key in location:
-        info = None if container or inner is None else fields_of(inner).get(str(key))
-        mark = _code_of(info) if info else Code()
-        code = mark.wrong or outer
-        outer = code if mark.inside else outer
-        inner, container = _model_in(info.annotation) if info else (inner, None)
-    return code
-
-
-def _model_in(annotation: object) -> tuple[type[FileModel] | None, type | None]:
-    """The model that a value consists of, and the container that it stands in: a list, or a dict by names."""
-    if isinstance(annotation, type) and issubclass(annotation, FileModel):
-        return annotation, None
-    origin = get_origin(annotation)
-    for one in get_args(annotation):
-        model, container = _model_in(one)
-        if model is not None:
-            return model, origin if origin in (dict, list) else container
-    return None, None
-
-
-def _code_of(info: FieldInfo) -> Code:
-    return next((mark for mark in info.metadata if isinstance(mark, Code)), Code())
-
-
-def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by their keys in the file."""
-    return {info.alias or name: info for name, info in model.model_fields.items()}
+    def report_missing(self, declared: _Declared, at: Pointer, key: str, *, is_empty: bool) -> None:
+        example = field_notes()[declared.model.__name__][key].example.replace("<its name>", at.rpartition("/")[2])
+        fix = f"Write {example}, for example." if example else f'Give "{key}" a value.'
+        message = f'{owner(at / key)}the required key "{key}" is {"empty" if is_empty else "missing"}'
+        # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
+        self.problems.add(declared.missing, at / key if is_empty else at, message, fix)
 
 
 def _place_order(error: ErrorDetails) -> list[tuple[int, str]]:
     return [(key, "") if isinstance(key, int) else (-1, key) for key in error["loc"]]
 
 
-def _drop(document: JsonObject, error: ErrorDetails, code: str, problems: FileProblems) -> str:
-    pointer = Pointer()
-    node: JsonValue = document
-    *parents, last = error["loc"]
-    for key in parents:
-        pointer = pointer / key
-        node = node[key]  # type: ignore[index]  # pydantic walked the same way
-    pointer = pointer / last
-    if isinstance(node, dict) and last in node:
-        del node[str(last)]
-    elif isinstance(node, list):
-        del node[int(last)]
-    context = error.get("ctx", {})
-    demand = _DEMANDS.get(error["type"], "be another value ({msg})").format(**context, msg=error["msg"])
-    message = f'"{last}" is {shown(error["input"])}, but it must {demand}'
-    fix = _FIXES.get(error["type"], "Write another value{example}.").format(
-        **context, example=_example(error["loc"][-1], error["type"], error["input"], context)
-    )
+@dataclass(frozen=True)
+class _Declared:
+    """What a model says of a place: the model that has the last key, the key's field unless it is an item's, and the
+    codes of what can be wrong."""
+
+    model: type[FileModel]
+    info: FieldInfo | None
+    missing: str
+    wrong: str
+
+    def blank(self) -> object:
+        """What a required key without a value has."""
+        annotation = self.info.annotation if self.info else None
+        origin = get_origin(annotation)
+        if origin in (list, dict):
+            return origin()
+        return None if type(None) in get_args(annotation) else ""
+
+
+def _declared(model: type[FileModel], location: tuple[str | int, ...]) -> _Declared:
+    outer = WRONG
+    inner: type[FileModel] | None = model
+    in_container = False
+    for key in location:
+        holder = inner or model
+        info = None if in_container or inner is None else fields_of(inner).get(str(key))
+        mark = next((one for one in info.metadata if isinstance(one, Code)), Code()) if info else Code()
+        declared = _Declared(model=holder, info=info, missing=mark.missing, wrong=mark.wrong or outer)
+        outer = declared.wrong if mark.inside else outer
+        inner, in_container = _model_in(info.annotation) if info else (inner, False)
+    return declared
+
+
+def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
+    """The model that a value consists of, and whether it stands in a list, or in a dict by names."""
+    if isinstance(annotation, type) and issubclass(annotation, FileModel):
+        return annotation, False
+    for one in get_args(annotation):
+        model, in_container = _model_in(one)
+        if model is not None:
+            return model, in_container or get_origin(annotation) in (dict, list)
+    return None, False
+
+
+def blank(model: type[Shape]) -> Shape:
+    """The model of a file that cannot be read: it says nothing."""
+    required = {key: info for key, info in fields_of(model).items() if info.is_required()}
+    return model.model_validate({key: _Accepted(_declared(model, (key,)).blank()) for key in required})
+
+
+def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
+    """Report one key that nobody knows (SF108)."""
+    message = f'the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
+    problems.report("SF108", at, message, "Correct the spelling, or remove the key.")
+
+
+def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
+    """What is wrong with a value, and what to write instead."""
+    key, kind, value, context = error["loc"][-1], error["type"], error["input"], error.get("ctx", {})
+    demand = _DEMANDS.get(kind, "be another value ({msg})").format(**context, msg=error["msg"])
+    message = f'"{key}" is {shown(value)}, but it must {demand}'
     if "expected" in context:
-        fix = "Use one of these words."
-        if isinstance(error["input"], str):
-            message += did_you_mean(error["input"], re.findall(r"'([^']*)'", context["expected"]))
-    problems.report(code, pointer, message, fix)
-    return pointer
+        near = did_you_mean(value, re.findall(r"'([^']*)'", context["expected"])) if isinstance(value, str) else ""
+        return message + near, "Use one of these words."
+    fix = _FIXES.get(kind, "Write another value{example}.")
+    return message, fix.format(**context, example=_example(key, kind, value, context))
 
 
 #: pydantic's error types in the words of this house.
@@ -307,42 +346,3 @@ def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any
         case _:
             example = "{…}"
     return f", for example {example}" if isinstance(key, int) else f', for example "{key}": {example}'
-
-
-def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[str], outer: str = WRONG) -> None:
-    """Report what pydantic does not see: needed keys that are missing or empty, and null.
-
-    `outer` is the code of a wrong value here, unless its key has another.
-    """
-    for name, info in type(shape).model_fields.items():
-        key, value, mark = info.alias or name, getattr(shape, name), _code_of(info)
-        pointer = at / key
-        if NEEDED in info.metadata and _empty(value) and pointer not in silent:
-            note = field_notes()[type(shape).__name__][key]
-            example = note.example.replace("<its name>", at.rpartition("/")[2])
-            fix = f"Write {example}, for example." if example else f'Give "{key}" a value.'
-            message = f'{owner(pointer)}the required key "{key}" is {"missing" if value is None else "empty"}'
-            # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
-            problems.add(mark.missing, at if value is None else pointer, message, fix)
-        elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
-            message = f'"{key}" is null, which says nothing here'
-            problems.report(mark.wrong or outer, pointer, message, f'Leave "{key}" out.')
-        for inner, inner_at in _shapes_in(value, pointer):
-            _review(inner, inner_at, problems, silent, mark.wrong if mark.inside and mark.wrong else outer)
-
-
-def _shapes_in(value: object, at: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
-    if isinstance(value, FileModel):
-        yield value, at
-    for item, item_at in _items(value, at):
-        yield from _shapes_in(item, item_at)
-
-
-def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
-    """Report one key that nobody knows (SF108)."""
-    message = f'the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
-    problems.report("SF108", at, message, "Correct the spelling, or remove the key.")
-
-
-def _empty(value: object) -> bool:
-    return value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip())

@@ -123,7 +123,7 @@ def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
         id=key,
         at=Pointer("/steps") / key,
         entry=entry,
-        kind=entry.step_kind or _KIND_OF_C2.get(entry.c2 or ""),
+        kind=entry.step_kind or _KIND_OF_C2.get(entry.c2),
         initial=key.startswith("initial.") or entry.c2 == "initial",  # flow.md §6.1
     )
 
@@ -172,7 +172,7 @@ class _GateReader:
     def __init__(self, node: Node[StepEntry], entry: GateEntry, problems: FileProblems) -> None:
         self.node, self.entry, self.problems = node, entry, problems
         self.at = node.at / "structuredGate"
-        self.allowed = list(entry.allowed_intents or ())
+        self.allowed = list(entry.allowed_intents)
 
     def read(self, allow_spec_violations: bool) -> Gate:
         for index, word in enumerate(self.allowed):
@@ -197,7 +197,7 @@ class _GateReader:
         fallback = Intent(entry.fallback_intent) if entry.fallback_intent in known else None
         return Gate(
             allowed=tuple(intent for intent in allowed if intent is not Intent.ABORT),
-            intent_field=entry.intent_field or "",
+            intent_field=entry.intent_field,
             target_field=entry.target_field,
             handoff_fields=tuple(entry.handoff_fields),
             fail_fast=entry.fail_fast,
@@ -236,7 +236,7 @@ class _GateReader:
 
     def _enum(self) -> list[str] | None:
         """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of texts."""
-        pointer, schema = self.entry.intent_schema_ref or "", self.node.schema
+        pointer, schema = self.entry.intent_schema_ref, self.node.schema
         node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
         words = node.get("enum") if isinstance(node, dict) else None
         if not isinstance(words, list) or not words:
@@ -245,7 +245,7 @@ class _GateReader:
         return texts if len(texts) == len(words) else None
 
     def _check_pointer(self, words: list[str] | None) -> None:
-        pointer, field_at = self.entry.intent_schema_ref or "", self.at / "intentSchemaRef"
+        pointer, field_at = self.entry.intent_schema_ref, self.at / "intentSchemaRef"
         enum, allowed = set(words or ()) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
         if not pointer.strip():
             return  # SF325 was reported with the shape

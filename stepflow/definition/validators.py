@@ -149,7 +149,7 @@ class ValidationBuilder:
         if any(self.problems.at(f"/{key}") for key in ("validators", "failurePatterns", "validationSteps")):
             return
         steps = registry.validation_steps.values()
-        run = {one.validator for entry in steps for one in entry.validation_conditions or ()}
+        run = {one.validator for entry in steps for one in entry.validation_conditions}
         named = {entry.failure_pattern for entry in registry.validators.values()}
         for name in registry.validators.keys() - run:
             fix = 'Name it in "validationConditions" of a validation step, or remove it.'
@@ -175,8 +175,8 @@ class ValidationBuilder:
             at = Pointer("/validators") / name
             success = self._success(entry.success_when, at / "successWhen")
             self._check_names(entry, at)
-            self._check_program(entry.command or "", at / "command")
-            pattern = patterns.get(entry.failure_pattern or "")
+            self._check_program(entry.command, at / "command")
+            pattern = patterns.get(entry.failure_pattern)
             if success is not None and pattern is not None and entry.command:
                 validators[name] = Validator(
                     name=name,
@@ -201,14 +201,14 @@ class ValidationBuilder:
             if all(safe) and entry.edition:
                 patterns[name] = FailurePattern(
                     name=name,
-                    description=entry.description or "",
+                    description=entry.description,
                     edition=entry.edition,
                     adaptation=entry.adaptation or None,
                 )
         return patterns
 
-    def _success(self, rule: str | None, at: Pointer) -> SuccessRule | None:
-        if not rule or not rule.strip():
+    def _success(self, rule: str, at: Pointer) -> SuccessRule | None:
+        if not rule.strip():
             return None
         try:
             success = _read_rule(rule)
@@ -259,8 +259,8 @@ class ValidationBuilder:
     ) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
         known = self.registry.validators
-        for index, one in enumerate(entry.validation_conditions or ()):
-            name = one.validator or ""
+        for index, one in enumerate(entry.validation_conditions):
+            name = one.validator
             if name and name not in known:
                 validator_at = at / "validationConditions" / index / "validator"
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
