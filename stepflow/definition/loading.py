@@ -2,45 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import fields, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent import Agent, own_fallback, own_models, read_agent
+from pydantic.alias_generators import to_snake
+
+from stepflow.definition.agent import (
+    MODEL_KEYS,
+    Agent,
+    check_models,
+    check_version,
+    own_fallback,
+    own_models,
+    read_agent,
+)
 from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
-from stepflow.definition.check_dialect import detect_dialect
-from stepflow.definition.compile import Graph, LoadOptions, compile_registry
-from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
-from stepflow.definition.file_models import GitHub
-from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
+from stepflow.definition.check_dialect import (
+    CheckPrompts,
+    CheckRegistry,
+    add_aliases,
+    detect_dialect,
+    read_check_steps,
+)
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
+from stepflow.definition.file_models import GateRegistry, GitHub, Registry, StepEntry, StepSettings
+from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
+from stepflow.definition.graph import (
+    add_edges,
+    check_approvals,
+    check_entries,
+    check_graph,
+    check_verdict_fits,
+    lost_values,
+)
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.mcp import LockedServers, read_lock
-from stepflow.definition.prompt_files import Prompt, TagReporter, shipped_prompt, split_prompt
+from stepflow.definition.old_names import report_old_names, to_new_names
+from stepflow.definition.prompt_files import open_prompts, read_system_prompt
+from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
-from stepflow.definition.safe_files import FileRefused, Why
-from stepflow.definition.shapes import FileModel
+from stepflow.definition.schemas import Schemas
+from stepflow.definition.shapes import FileModel, read_shape
+from stepflow.definition.steps import Node, StepTools, name_handoffs, read_gate_steps
+from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
-    AgentVerdict,
     GitHubSettings,
     PullRequestSettings,
-    Skill,
     SourceText,
+    Step,
+    StepCommand,
+    StepPrompt,
+    ValidationEntry,
 )
 from stepflow.domain.figures import count
+from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
-from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
-from stepflow.engine.prompt.variables import system_names
+from stepflow.domain.words import (
+    CHECK_DIALECT_LIMIT,
+    ClosureAction,
+    Dialect,
+    FollowUpKind,
+    Permission,
+    PermissionMode,
+    StepKind,
+)
+from stepflow.engine.prompt.variables import run_variable_names
 from stepflow.errors import DefinitionError
 
 DEFAULT_REGISTRY = "steps_registry.json"
+DEFAULT_SCHEMAS_BASE = "schemas"
+DEFAULT_FORMAT_RETRIES = 2
 
-_SYSTEM_PATH = "/runner/flow/systemPromptPath"
 _REGISTRY_PATH = "/runner/flow/prompts/registry"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """What the caller of the loader may choose.
+
+    With `bare_registry` there may be no `agent.json`; `checks` are the commands that a shipped agent runs at a closing;
+    `programs` are those that validators find, None where that is not known.
+    """
+
+    allow_spec_violations: bool
+    allow_custom_verdict: bool
+    bare_registry: bool = False
+    checks: Sequence[str] = ()
+    programs: Collection[str] | None = None
 
 
 def load_agent(
@@ -131,27 +186,19 @@ def _load(
     folder = AgentFolder(located.folder, root=located.root)
     diagnostics = Diagnostics()
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
-    system_prompt = _system_prompt(agent, folder)
-    locked = read_lock(agent.mcp_servers, folder, agent.problems)
-    files = GuidanceFiles(repository or located.root, agent)
-    guidance, skills = files.of_agent(), read_skills(repository or located.root, agent)
-    graph = _graph(agent, located.registry, folder, diagnostics, guidance=files, locked=locked, options=options)
-    inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
-    inspection = replace(inspection, folder=str(folder.path), prefix=folder.prefix, mcp_tools=locked.tools)
-    if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
-        return None, inspection
-    definition = _define(
-        agent,
-        agent.verdict,
-        graph,
-        system_prompt,
-        folder,
-        guidance=guidance,
-        skills=skills,
-        servers=locked.servers,
-        problems=inspection.problems,
+    loader = _Loader(
+        agent=agent,
+        folder=folder,
+        options=options,
+        diagnostics=diagnostics,
+        repository=repository or located.root,
+        system_prompt=read_system_prompt(agent, folder),
+        locked=read_lock(agent.mcp_servers, folder, agent.problems),
     )
-    return definition, inspection
+    definition = loader.load(located.registry)
+    inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
+    inspection = replace(inspection, folder=str(folder.path), prefix=folder.prefix, mcp_tools=loader.locked.tools)
+    return definition and replace(definition, problems=inspection.problems), inspection
 
 
 def _load_builtin(
@@ -165,120 +212,261 @@ def _load_builtin(
         return _load(name, root, options, repository=(repository or Path.cwd()).absolute())
 
 
-def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
-    path = agent.runner.flow.system_prompt_path
-    if path is None:
-        return shipped_prompt("system").source
-    fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
-    try:
-        _, text, first_line = split_prompt(folder.read(path))
-    except FileRefused as refused:
-        texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
-        message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
-        agent.problems.add(file_code(refused), _SYSTEM_PATH, message, fix)
+#: Where errors change which step follows which: of a broken graph it means nothing what can be reached.
+_GRAPH_PLACES = {
+    Dialect.GATE: r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*",
+    Dialect.CHECK: r"/steps(/[^/]+(/check(/on(Pass|Fail)(/.*)?)?)?)?|/entryStep.*",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loader:
+    """What is known of an agent before its registry is read, and how that becomes the definition."""
+
+    agent: Agent
+    folder: AgentFolder
+    options: LoadOptions
+    diagnostics: Diagnostics
+    repository: Path
+    system_prompt: SourceText | None
+    locked: LockedServers
+
+    def load(self, registry_file: str | None) -> AgentDefinition | None:
+        """The definition without its problems; None when the agent has any error."""
+        guidance = GuidanceFiles(self.repository, self.agent)
+        shared, skills = guidance.of_agent(), read_skills(self.repository, self.agent)
+        file = registry_file or self.agent.runner.flow.prompts.registry
+        if file is not None and (reason := unsafe_reason(file)):
+            fix = "Name a file inside the agent folder."
+            self.agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+            return None
+        problems = self.diagnostics.of(file or DEFAULT_REGISTRY)
+        document = read_object(self.folder, problems, what="registry")
+        dialect = detect_dialect(document, problems) if document is not None else None
+        if document is None or dialect is None:
+            return None
+        definition = self.compile(document, dialect, problems, guidance)
+        if definition is None:
+            return None
+        definition = replace(definition, guidance=shared, skills=skills)
+        return replace(definition, digest=self.folder.digest(_other_texts(definition)))
+
+    def compile(
+        self, document: JsonObject, dialect: Dialect, problems: FileProblems, guidance: GuidanceFiles
+    ) -> AgentDefinition | None:
+        """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
+        agent = self.agent
+        registry, problems = _read_registry(document, dialect, problems)
+        _check_names(registry, agent, problems)
+        verdict = agent.verdict.type if agent.verdict else None
+        schemas = _open_schemas(registry, agent, self.folder, problems)
+        files = open_prompts(registry, self.folder, problems, closure_action=_closure_action(agent))
+
+        nodes: Mapping[str, Node[StepSettings]]
+        sections: Collection[str] = ()
+        if isinstance(registry, GateRegistry):
+            violations = self.options.allow_spec_violations
+            gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
+            add_edges(gated, problems)
+            nodes, sections = gated.flow, gated.sections
+            owners = name_handoffs(nodes, "field", problems)
+        else:
+            checked = nodes = read_check_steps(registry, problems)
+            owners = name_handoffs(nodes, "key", problems)
+            taken = run_variable_names(verdict) | {parameter.name for parameter in agent.parameters}
+            add_aliases(checked, owners, taken, problems)
+        entries = check_entries(registry, nodes, sections, verdict, problems)
+        check_approvals(nodes, entries, problems)
+        tools = StepTools(agent=agent, locked=self.locked, problems=problems).of_steps(tuple(nodes.values()))
+        guided = {
+            node.id: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for node in nodes.values()
+        }
+        lost: dict[tuple[str, str], str] = {}
+        if not problems.failed_at(_GRAPH_PLACES[dialect]):
+            check_graph(nodes, entries, dialect, problems)
+            lost = lost_values(nodes, entries, {name: step_id for name, (step_id, _) in owners.items()})
+
+        supply = Supply.of(agent.parameters, owners, verdict, lost=lost, known=agent.known)
+        prompts: dict[str, StepPrompt] = {}
+        texts: dict[str, SourceText] = {}
+        if isinstance(registry, GateRegistry):
+            check_verdict_fits(gated, entries, verdict, problems)
+            finder = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
+            prompts = finder.prompts()
+            texts = {name: prompt.source for name, prompt in finder.sections.items()}
+        elif files is not None:
+            prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).prompts()
+        validation = ValidationBuilder(
+            registry=registry,
+            closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
+            verdict=verdict,
+            problems=problems,
+            schemas=schemas,
+            prompts=files,
+            supply=supply,
+            programs=self.options.programs,
+        ).entries()
+        if problems.diagnostics.failed or entries.step is None:
+            return None
+        steps = {
+            node.id: _step(
+                node, prompts.get(node.id), agent, validation, guidance=guided[node.id], tools=tools[node.id]
+            )
+            for node in nodes.values()
+        }
+        return self.define(dialect, steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
+
+    def define(
+        self,
+        dialect: Dialect,
+        steps: Mapping[str, Step],
+        *,
+        entry_step: str,
+        entry_steps: Mapping[FollowUpKind, str],
+        sections: Mapping[str, SourceText],
+    ) -> AgentDefinition | None:
+        """The definition, without what the repository says; None while its verdict is not known."""
+        file, runner, verdict = self.agent.file, self.agent.runner, self.agent.verdict
+        if verdict is None or self.system_prompt is None:
+            return None
+        tools = runner.boundaries.allowed_tools
+        everything = tools is None or "*" in tools
+        if dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
+            most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
+            verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
+        return AgentDefinition(
+            name=file.name or self.folder.name,
+            version=file.version,
+            display_name=file.display_name or file.name or self.folder.name,
+            description=file.description,
+            folder=self.folder.prefix,
+            dialect=dialect,
+            digest="",
+            steps=steps,
+            entry_step=entry_step,
+            entry_steps=entry_steps,
+            verdict=verdict,
+            system_prompt=self.system_prompt,
+            sections=sections,
+            parameters=self.agent.parameters,
+            models=own_models(runner.flow) or (Rung(model=DEFAULT_MODEL),),
+            fallback=own_fallback(runner.flow),
+            allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
+            permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
+            github=_github(runner.integrations.github),
+            log_format=runner.logging.format,
+            mcp_servers=self.locked.servers,
+        )
+
+
+def _other_texts(agent: AgentDefinition) -> dict[str, str]:
+    """What the definition has from outside the agent's folder, by names for the digest: another version of a shipped
+    template that it uses is another definition."""
+    prompts = [step.prompt for step in agent.steps.values() if step.prompt]
+    shipped = [agent.system_prompt, *agent.sections.values()]
+    shipped += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
+    others = {f"guidance:{text.file}": text.text for text in agent.all_guidance}
+    others |= {f"template:{text.template}": text.text for text in shipped if text.template}
+    return others | {skill.address(file): text for skill in agent.skills for file, text in skill.files.items()}
+
+
+def _read_registry(
+    document: JsonObject, dialect: Dialect, problems: FileProblems
+) -> tuple[GateRegistry | CheckRegistry, FileProblems]:
+    """The registry by its newer names, and where its problems go, which are placed by the names as they are written."""
+    renamed = to_new_names(document)
+    problems = problems.diagnostics.of(problems.file, renamed.origin)
+    report_old_names(renamed.old_names, problems)
+    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
+    return read_shape(model, renamed.document, problems, renamed.origins), problems
+
+
+def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
+    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and the models of its
+    steps are ones that can be asked."""
+    check_version(registry.version, problems)
+    agent_id, name = registry.agent_id, agent.file.name
+    if agent_id and name and agent_id != name:
+        message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
+        problems.add("SF201", "/agentId", message, "Give both the same name.")
+    for step_id, entry in registry.steps.items():
+        at = Pointer("/steps") / step_id
+        if not isinstance(entry, StepEntry) or entry.runner is None:
+            check_models(entry, at, problems, flow=agent.runner.flow)
+            continue
+        for key in MODEL_KEYS:
+            if to_snake(key) in entry.model_fields_set:
+                message = f'"{key}" has no effect where a command answers instead of the model'
+                problems.report("SF111", at / key, message, "Remove the key, or leave it.")
+
+
+def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> Schemas | None:
+    """None when the schemas base cannot be used; then nothing is said about schemas."""
+    own = registry.schemas_base if isinstance(registry, GateRegistry) else None
+    settings = agent.runner.flow.schemas
+    base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
+    if reason := unsafe_reason(base):
+        message, fix = f'the schemas base is "{base}", which {reason}', "Name a folder of the agent."
+        if own is not None:
+            problems.add("SF109", "/schemasBase", message, fix)
+        else:
+            agent.problems.add("SF109", "/runner/flow/schemas/base", message, fix)
         return None
-    if not text:
-        agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
-    prompt = Prompt(source=SourceText(text=text, file=path), first_line=first_line)
-    if agent.known:
-        _check_system_prompt(prompt, agent)
-    return prompt.source
-
-
-def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
-    """What is not the same in every step of a run stays as text in the system prompt."""
-    names = system_names(agent.parameters)
-    reporter = TagReporter(
-        prompt=prompt,
-        owner="the system prompt: ",
-        names=names,
-        plain=names,
-        problems=agent.problems,
-        advice="Write it in the prompt of a step",
+    return Schemas(
+        folder=folder,
+        base=folder.base(base),
+        default=settings.default,
+        agent_id=registry.agent_id or agent.file.name or folder.name,
+        registry=problems,
     )
-    reporter.report(prompt.tags(names, is_closed=True))
 
 
-def _graph(
+def _closure_action(agent: Agent) -> ClosureAction | None:
+    """What closing means where the closing answer does not say; None where nothing is done on GitHub."""
+    github = agent.runner.integrations.github
+    return github.default_closure_action if github.enabled else None
+
+
+def _step(
+    node: Node[StepSettings],
+    prompt: StepPrompt | None,
     agent: Agent,
-    named: str | None,
-    folder: AgentFolder,
-    diagnostics: Diagnostics,
-    *,
-    guidance: GuidanceFiles,
-    locked: LockedServers,
-    options: LoadOptions,
-) -> Graph | None:
-    file = named or agent.runner.flow.prompts.registry
-    if file is not None and (reason := unsafe_reason(file)):
-        fix = "Name a file inside the agent folder."
-        agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
-        return None
-    problems = diagnostics.of(file or DEFAULT_REGISTRY)
-    document = read_object(folder, problems, what="registry")
-    dialect = detect_dialect(document, problems) if document is not None else None
-    if document is None or dialect is None:
-        return None
-    return compile_registry(
-        document, dialect, problems, agent=agent, folder=folder, guidance=guidance, locked=locked, options=options
-    )
-
-
-def _define(
-    agent: Agent,
-    verdict: AgentVerdict,
-    graph: Graph,
-    system_prompt: SourceText,
-    folder: AgentFolder,
+    validation: Mapping[str, ValidationEntry],
     *,
     guidance: tuple[SourceText, ...],
-    skills: tuple[Skill, ...],
-    servers: tuple[McpServer, ...],
-    problems: tuple[Problem, ...],
-) -> AgentDefinition:
-    file, runner = agent.file, agent.runner
-    tools = runner.boundaries.allowed_tools
-    everything = tools is None or "*" in tools
-    if graph.dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
-        most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
-        verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
-    guiding = [*guidance, *(text for step in graph.steps.values() for text in step.guidance)]
-    others = {f"guidance:{text.file}": text.text for text in guiding} | _templates(graph, system_prompt)
-    others |= {skill.address(file): text for skill in skills for file, text in skill.files.items()}
-    return AgentDefinition(
-        name=file.name or folder.name,
-        version=file.version,
-        display_name=file.display_name or file.name or folder.name,
-        description=file.description,
-        folder=folder.prefix,
-        dialect=graph.dialect,
-        digest=folder.digest(others),
-        steps=graph.steps,
-        entry_step=graph.entry_step,
-        entry_steps=graph.entry_steps,
-        verdict=verdict,
-        system_prompt=system_prompt,
-        sections=graph.sections,
-        parameters=agent.parameters,
-        models=own_models(runner.flow) or (Rung(model=DEFAULT_MODEL),),
-        fallback=own_fallback(runner.flow),
-        allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
-        permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
-        github=_github(runner.integrations.github),
-        log_format=runner.logging.format,
-        problems=problems,
+    tools: tuple[str, ...] | None,
+) -> Step:
+    entry, command = node.entry, None
+    if isinstance(entry, StepEntry) and entry.runner is not None:
+        runner = entry.runner
+        command = StepCommand(command=runner.command, args=tuple(runner.args), timeout=runner.timeout / 1000)
+    retries = (entry.format_retries, agent.runner.flow.format_retries, DEFAULT_FORMAT_RETRIES)
+    return Step(
+        id=node.id,
+        name=entry.name or node.id,
+        kind=node.kind,
+        initial=node.initial,
+        prompt=prompt,
+        schema=node.schema,
+        gate=node.gate,
+        check=node.check,
+        edges=node.edges,
+        approvals=node.approvals,
+        format_retries=next(number for number in retries if number is not None),
+        models=own_models(entry),
+        fallback=own_fallback(entry),
+        effort=entry.effort or agent.runner.flow.effort,
+        max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
+        permission_mode=entry.permission_mode,
+        validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
+        if node.kind is StepKind.CLOSURE
+        else None,
+        command=command,
+        aliases=node.aliases,
+        approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
         guidance=guidance,
-        skills=skills,
-        mcp_servers=servers,
+        tools=tools,
     )
-
-
-def _templates(graph: Graph, system_prompt: SourceText) -> dict[str, str]:
-    """The shipped templates that this agent uses: another version of them is another definition."""
-    prompts = [step.prompt for step in graph.steps.values() if step.prompt]
-    texts = [system_prompt, *graph.sections.values()]
-    texts += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
-    return {f"template:{text.template}": text.text for text in texts if text.template}
 
 
 def _github(file: GitHub) -> GitHubSettings:

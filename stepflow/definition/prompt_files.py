@@ -7,9 +7,10 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, hint
+from stepflow.definition.agent import Agent
+from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, closest_match, did_you_mean, hint
 from stepflow.definition.file_models import GateRegistry, Registry
-from stepflow.definition.folder import AgentFolder, unsafe_reason
+from stepflow.definition.folder import AgentFolder, file_code, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.definition.steps import check_part
@@ -18,7 +19,7 @@ from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.template import Tag, Use, parse_template
-from stepflow.engine.prompt.variables import run_variable_names
+from stepflow.engine.prompt.variables import run_variable_names, system_names
 
 #: prompts.md §1: what may stand in a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
@@ -262,3 +263,41 @@ class TagReporter:
             f'{fix}, or write "\\{tag.written}" if the text is meant.',
         )
         own.add("SF516", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)
+
+
+_SYSTEM_PATH = "/runner/flow/systemPromptPath"
+
+
+def read_system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
+    """The system prompt, shipped or of the agent; None when there is none that can be read."""
+    path = agent.runner.flow.system_prompt_path
+    if path is None:
+        return shipped_prompt("system").source
+    fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
+    try:
+        _, text, first_line = split_prompt(folder.read(path))
+    except FileRefused as refused:
+        texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
+        message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
+        agent.problems.add(file_code(refused), _SYSTEM_PATH, message, fix)
+        return None
+    if not text:
+        agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
+    prompt = Prompt(source=SourceText(text=text, file=path), first_line=first_line)
+    if agent.known:
+        _check_system_prompt(prompt, agent)
+    return prompt.source
+
+
+def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
+    """What is not the same in every step of a run stays as text in the system prompt."""
+    names = system_names(agent.parameters)
+    reporter = TagReporter(
+        prompt=prompt,
+        owner="the system prompt: ",
+        names=names,
+        plain=names,
+        problems=agent.problems,
+        advice="Write it in the prompt of a step",
+    )
+    reporter.report(prompt.tags(names, is_closed=True))

@@ -77,7 +77,7 @@ def _describe(schema: dict[str, Any], model: type[FileModel]) -> None:
             del described["default"]
         properties[key] = {**described, "description": note.description}
     if model.rest_has_no_effect:
-        del schema["additionalProperties"]
+        schema["additionalProperties"] = True
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -21,6 +21,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, mcp_name
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, Permission, PermissionMode, StepKind
+from stepflow.engine.prompt.variables import handoff_variable
 
 _KIND_OF_C2 = {
     "initial": StepKind.WORK,
@@ -363,3 +364,20 @@ class StepTools:
 
 def _is_command(node: Node[StepSettings]) -> bool:
     return isinstance(node.entry, StepEntry) and node.entry.runner is not None
+
+
+def name_handoffs(
+    nodes: Mapping[str, Node[StepSettings]], noun: str, problems: FileProblems
+) -> dict[str, tuple[str, str]]:
+    """The step and key that each handoff variable stands for. Two that get one name are reported (SF327)."""
+    owners: dict[str, tuple[str, str]] = {}
+    for node in nodes.values():
+        for key, at in node.handed.items():
+            name = handoff_variable(node.id, key)
+            other_id, other_key = owners.setdefault(name, (node.id, key))
+            if other_id == node.id and other_key.rpartition(".")[2] == key.rpartition(".")[2]:
+                continue  # one key, or two of one step with one last name, which is reported already
+            message = f'the handoff {noun} "{key}" would be the variable "{name}", '
+            message += f'as "{other_key}" of step "{other_id}" already is'
+            problems.report("SF327", at, message, f"Rename one of the {noun}s or steps.")
+    return owners

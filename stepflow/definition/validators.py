@@ -12,6 +12,7 @@ from stepflow.definition.file_models import Registry, ValidationStepEntry, Valid
 from stepflow.definition.folder import beside
 from stepflow.definition.json_text import Pointer, last_key
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, TagReporter, closest_variable
+from stepflow.definition.prompts import Supply
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.domain.definition import (
@@ -116,8 +117,8 @@ def entry_of(
 class ValidationBuilder:
     """Builds what is checked at a closing, and reports what is wrong with it; a part with a problem is left out.
 
-    `closures` are the ids of closure steps, `variables` the names of what a run supplies; those that are `plain` have
-    no parts. Without `schemas` or `prompts`, whose places could not be told, nothing is said about them.
+    `closures` are the ids of closure steps. Without `schemas` or `prompts`, whose places could not be told, nothing is
+    said about them.
     """
 
     registry: Registry
@@ -126,8 +127,7 @@ class ValidationBuilder:
     problems: FileProblems
     schemas: Schemas | None
     prompts: PromptFiles | None
-    variables: frozenset[str] = frozenset()
-    plain: frozenset[str] = frozenset()
+    supply: Supply
     programs: Collection[str] | None = None
 
     def entries(self) -> dict[str, ValidationEntry]:
@@ -306,9 +306,9 @@ class ValidationBuilder:
     def _is_sound(self, prompt: Prompt, extracted: Collection[str]) -> bool:
         """Whether a retry prompt can be used; names that no failure and no run gives a value are warned of (SF515)."""
         own_values = {*RETRY_VALUES, *extracted}
-        known = own_values | self.variables
+        known = own_values | self.supply.names
         tags = prompt.tags(known, is_open=True)
-        plain = self.plain - own_values
+        plain = self.supply.plain - own_values
         reporter = TagReporter(
             prompt=prompt, owner="the retry prompt: ", names=known, plain=plain, problems=self.problems
         )
