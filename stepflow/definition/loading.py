@@ -29,6 +29,7 @@ from stepflow.definition.check_dialect import (
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import GateRegistry, GitHub, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
+from stepflow.definition.gates import read_gate_steps
 from stepflow.definition.graph import (
     add_edges,
     check_approvals,
@@ -45,7 +46,7 @@ from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import FileModel, read_shape
-from stepflow.definition.steps import Node, StepTools, name_handoffs, read_gate_steps
+from stepflow.definition.steps import Node, StepTools, name_handoffs
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
