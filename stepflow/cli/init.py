@@ -16,8 +16,7 @@ from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_check
 from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
-from stepflow.sandbox.environment import SYSTEM_PATH
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
 if TYPE_CHECKING:
     import argparse

@@ -19,7 +19,7 @@ from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
 from stepflow.run.trigger import Trigger
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import user_programs
 
 if TYPE_CHECKING:
     import argparse

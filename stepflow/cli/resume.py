@@ -13,7 +13,7 @@ from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, in_dashes, read_inputs
 from stepflow.run.resume import look_into, waiting_request
 from stepflow.run.trigger import ApprovalReply, Trigger
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import user_programs
 
 if TYPE_CHECKING:
     import argparse

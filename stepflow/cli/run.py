@@ -30,8 +30,8 @@ from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
-from stepflow.sandbox.local_branch import checked_out, has_commits
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import user_programs
+from stepflow.sandbox.host_git import checked_out, has_commits
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
     from stepflow.run.prepare import Prepared
-    from stepflow.sandbox.local_branch import CheckedOut
+    from stepflow.sandbox.host_git import CheckedOut
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,8 +17,7 @@ from stepflow.modes.validate import Checked, check_agents, from_above, programs_
 from stepflow.report.diagnostic import diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
 from stepflow.run.inputs import read_inputs
-from stepflow.sandbox.environment import SYSTEM_PATH
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
 if TYPE_CHECKING:
     import argparse

@@ -19,8 +19,8 @@ from stepflow.domain.mcp import McpServer, McpTool, digest_of
 from stepflow.errors import InputError
 from stepflow.mcp.content import CallAnswer, read_answer
 from stepflow.mcp.transports import ENDED, BoundedTransport, CallBounds, RemoteAccess, RemoteTransport, StdioTransport
+from stepflow.sandbox.commands import ServerProcess
 from stepflow.sandbox.launcher import CannotStart
-from stepflow.sandbox.server_process import ServerProcess
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.

@@ -22,8 +22,8 @@ from stepflow.model.logins import address_of
 from stepflow.model.scenario import RecordingModel
 from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
+from stepflow.sandbox.environment import variables_for
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.programs import variables_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

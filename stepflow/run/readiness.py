@@ -15,9 +15,7 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.errors import BoundaryError, InputError
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.subject.issue import present_url
-from stepflow.sandbox.git_settings import read_settings
-from stepflow.sandbox.host_git import ask_git, head_commit
-from stepflow.sandbox.local_branch import check_branch, local_branch
+from stepflow.sandbox.host_git import ask_git, check_branch, head_commit, local_branch, read_settings
 from stepflow.sandbox.workspace import GIT
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.run.request import RunRequest
-    from stepflow.sandbox.git_settings import Setting
+    from stepflow.sandbox.host_git import Setting
 
     #: Warnings; None where the run needs nothing of the kind. Raises `StepflowError` for what would end the run after
     #: everything is paid.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
     from stepflow.run.workspace import Workspace
-    from stepflow.sandbox.local_branch import CheckedOut
+    from stepflow.sandbox.host_git import CheckedOut
 
 #: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
 INPUTS = Inputs(

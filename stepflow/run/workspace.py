@@ -15,11 +15,10 @@ from stepflow.run.parts import toolbox_options
 from stepflow.run.sandbox import install, set_up
 from stepflow.run.subject.issue import present_url
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.host_git import ask_git
-from stepflow.sandbox.local_branch import bring_branch, checked_out, local_branch, move_branch
-from stepflow.sandbox.programs import copy_environments, programs_of_copy
-from stepflow.sandbox.work_commits import commit_everything, start_branch
+from stepflow.sandbox.environment import copy_environments, programs_of_copy
+from stepflow.sandbox.host_git import ask_git, bring_branch, checked_out, local_branch, move_branch
 from stepflow.sandbox.workspace import GIT, make_workspace, temporary_folder, write_repository
+from stepflow.sandbox.workspace_git import commit_everything, start_branch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
-    from stepflow.sandbox.local_branch import CheckedOut
+    from stepflow.sandbox.host_git import CheckedOut
     from stepflow.sandbox.options import ToolboxOptions
 
 

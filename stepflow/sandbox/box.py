@@ -6,42 +6,42 @@ import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
-from stepflow.domain.conversation import ToolResult
+from stepflow.domain.checkout import BundleInfo, CommandRequest, CommandResult, DiffStat, LineCounts, TreeState
+from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.definition import Validator
 from stepflow.domain.globs import glob_expression
+from stepflow.domain.json import JsonObject
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
+from stepflow.ports import Guards
 from stepflow.sandbox.child.file_tools import value_of
 from stepflow.sandbox.child.paths import Refusal
-from stepflow.sandbox.commands import Shell, run_command
-from stepflow.sandbox.environment import build_environment
+from stepflow.sandbox.commands import ServerProcess, Shell, run_command
+from stepflow.sandbox.environment import build_environment, tool_programs
 from stepflow.sandbox.guards import CheckoutGuards
-from stepflow.sandbox.identity import choose_identity, make_private_folder, private_place
-from stepflow.sandbox.isolation import SandboxState, judge_layers, sandbox_config
-from stepflow.sandbox.launcher import CannotStart, Launcher, open_memory, sealed_memory
+from stepflow.sandbox.isolation import (
+    Layer,
+    SandboxState,
+    choose_identity,
+    judge_layers,
+    make_private_folder,
+    private_place,
+    sandbox_config,
+)
+from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.programs import tool_programs
-from stepflow.sandbox.server_process import ServerProcess
-from stepflow.sandbox.workspace import give_to, remove_folder
+from stepflow.sandbox.workspace import GIT, give_to, object_folders, remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-
-    from stepflow.domain.checkout import CommandRequest
-    from stepflow.domain.conversation import ToolSpec, ToolUse
-    from stepflow.domain.definition import Validator
-    from stepflow.domain.json import JsonObject
-    from stepflow.ports import Guards
     from stepflow.sandbox.egress.proxy import EgressProxy
-    from stepflow.sandbox.isolation import Layer
-    from stepflow.sandbox.launcher import Sink
 
 #: Four calls of git, each with its own two minutes.
 _GIT_TIMEOUT = 480.0
@@ -103,7 +103,8 @@ class Toolbox:
             config = sandbox_config(
                 checkout=root,
                 private=private,
-                programs=programs.folders,
+                # The history of the checkout is read where it is.
+                read=(*programs.read, *object_folders(root / GIT / "objects")[1:]),
                 identity=identity,
                 options=chosen,
                 broker=egress.child_end.fileno() if egress else None,

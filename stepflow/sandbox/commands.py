@@ -1,5 +1,5 @@
-"""Runs commands in the sandbox to their end, and keeps the model's shell: output is bounded, and what is left over is
-killed."""
+"""Runs commands in the sandbox to their end, and keeps what outlives one: the model's shell, and programs that serve a
+step. Output is bounded, and what is left over is killed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import os
 import re
 import secrets
 import shlex
+import socket
+import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.sandbox.child.output import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
 from stepflow.sandbox.child.paths import Refusal
-from stepflow.sandbox.launcher import CannotStart, read_now
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from stepflow.sandbox.launcher import Launcher, Sink
+from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, read_now
 
 _DRAIN_SECONDS = 2.0
 _PIECE = 65536
@@ -29,6 +27,10 @@ _WANTED_PIPE = 1024 * 1024
 _CODE = re.compile(rb"[0-9]{1,3}")
 #: The descriptor on which the shell reports.
 _REPORT = 3
+#: Bytes of a server's standard error that are kept: far more than a message shows, since what is cut in two cannot be
+#: masked.
+_LAST_WORDS = 64 * 1024
+_MOST_PIECES = 64
 
 
 def run_command(
@@ -224,3 +226,49 @@ def _widen(fd: int) -> int:
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WANTED_PIPE)
     return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+
+
+class ServerProcess:
+    """A program that serves until its step ends. It reads what is sent to `stdin`, and what it writes comes from
+    `stdout`. Whoever serves it calls `keep_words` whenever `stderr` is readable; else the program waits at its end."""
+
+    def __init__(self, start: Callable[[tuple[int, int, int]], object]) -> None:
+        """`start` is given the program's own ends. Raises what it raises."""
+        self._words, self._keeping = b"", threading.Lock()
+        with contextlib.ExitStack() as opened:
+            self.stdin, stdin = map(opened.enter_context, socket.socketpair())
+            self.stdout, stdout = map(opened.enter_context, socket.socketpair())
+            self.stderr, stderr = os.pipe()
+            opened.callback(os.close, self.stderr)
+            os.set_blocking(self.stderr, False)
+            with stdin, stdout, os.fdopen(stderr, "wb"):
+                start((stdin.fileno(), stdout.fileno(), stderr))
+            self._ending = opened.pop_all()
+
+    def keep_words(self) -> bool:
+        """Read what has come on its standard error and keep the end of it; false when no more can come."""
+        with self._keeping:
+            for _ in range(_MOST_PIECES):
+                try:
+                    piece = os.read(self.stderr, _PIECE)
+                except BlockingIOError:
+                    return True
+                if not piece:
+                    return False
+                self._words = (self._words + piece)[-_LAST_WORDS:]
+        return True
+
+    def last_words(self) -> str:
+        """The end of its standard error."""
+        self.keep_words()
+        return self._words.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Let go of it; ending its processes is the sandbox's part."""
+        self._ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

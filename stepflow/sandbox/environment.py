@@ -1,5 +1,5 @@
-"""What the tools see of an environment, built from nothing, and how the parent closes its own (security.md cases 1, 7
-and 15)."""
+"""The tools' environment, built from nothing, and where they find programs: the system's and this interpreter's, or at
+a terminal the person's own. And how the parent closes its own process to them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import ctypes
 import os
 import re
 import resource
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
+from stepflow.sandbox.child.paths import vanishing_suppressed
+from stepflow.sandbox.isolation import Identity, closed_folder, closed_interpreter
 from stepflow.sandbox.options import ToolboxOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 #: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
@@ -42,6 +44,17 @@ _GIT_CONFIG = (
 )
 _LIBC = ctypes.CDLL(None)
 _LIBC.getenv.restype = ctypes.c_void_p
+_BIN = frozenset({"bin", "sbin", "Scripts"})
+#: What programs in a `bin` read beside it. Not the whole prefix: below `~/.local` and `~/.cargo` secrets may stand too.
+_BESIDE = ("lib", "lib64", "libexec", "include")
+#: Version managers (pyenv, rbenv, asdf) keep everything else beside the folder of this name.
+_SHIMS = "shims"
+_RUSTUP, _RUSTUP_HOME = "rustup", "RUSTUP_HOME"
+_ENVIRONMENT = "pyvenv.cfg"
+#: Where a virtual environment writes down its own place, and those of packages that are installed editable.
+_PLACES = ("bin/*", "lib/*/site-packages/*.pth", "lib/*/site-packages/__editable__*.py")
+_LARGEST = 1024 * 1024
+_SYSTEM = tuple(Path(folder) for folder in SYSTEM_PATH)
 
 
 def build_environment(
@@ -125,3 +138,122 @@ def wipe_variables(names: Iterable[str]) -> None:
         if address:
             ctypes.memset(address, ord("*"), len(ctypes.string_at(address)))
         os.environ.pop(name, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The folders of the tools' PATH, and what the report says about them."""
+
+    folders: tuple[Path, ...]
+    state: str
+
+    @property
+    def read(self) -> Iterator[Path]:
+        """What these programs must read, beside what the system's do."""
+        return (path for folder in self.folders for path in _read_by(folder))
+
+
+def tool_programs(options: ToolboxOptions, identity: Identity | None) -> Programs:
+    """The folders that the caller names, then the system's; or the system's, then this interpreter's (mypy, pytest), so
+    that nothing there stands in for a system program. Where tools cannot enter, every program would look forbidden."""
+    if options.programs is None:
+        return _fixed(identity)
+    closed = [folder for folder in options.programs if identity and closed_folder(folder, identity.uid)]
+    folders = (folder for folder in (*options.programs, *_SYSTEM) if folder not in closed)
+    without = f", without {', '.join(map(str, closed))}, which only their owner may enter" if closed else ""
+    return Programs(folders=tuple(dict.fromkeys(folders)), state=f"your own PATH{without}")
+
+
+def _fixed(identity: Identity | None) -> Programs:
+    folder = Path(sys.executable).parent
+    if closed := closed_interpreter(identity.uid) if identity else None:
+        state = f"fixed; the interpreter's programs are behind {closed}, which only its owner may enter"
+        enters = not (identity and closed_folder(folder, identity.uid))
+        return Programs(folders=(*_SYSTEM, *((folder,) if enters else ())), state=state)
+    return Programs(folders=(*_SYSTEM, folder), state="fixed")
+
+
+def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders of the person's PATH, but for stepflow's own environment: a check that finds its program there would
+    be green by accident. An active environment in which stepflow is installed is the person's own."""
+    own = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+    active = environment.get("VIRTUAL_ENV")
+    if active and own and own.resolve() == Path(active).resolve():
+        own = None
+    folders = (Path(entry) for entry in path.split(os.pathsep))
+    existing = (folder for folder in folders if folder.is_absolute() and folder.is_dir())
+    return tuple(dict.fromkeys(folder for folder in existing if own is None or not folder.is_relative_to(own)))
+
+
+def variables_for(programs: tuple[Path, ...], environment: Mapping[str, str]) -> dict[str, str]:
+    """What programs of these folders look for below HOME, which is another one for tools: Rust's tool chains."""
+    manager = next((folder for folder in programs if (folder / _RUSTUP).exists()), None)
+    return {_RUSTUP_HOME: environment.get(_RUSTUP_HOME) or str(_rustup_home(manager))} if manager else {}
+
+
+def _rustup_home(folder: Path) -> Path:
+    return folder.parents[1] / ".rustup"
+
+
+def _read_by(folder: Path) -> Iterator[Path]:
+    """What programs of the folder must read: the folder, its libraries, and those of the interpreter behind it."""
+    yield folder
+    if (folder.parent / _ENVIRONMENT).is_file():
+        yield folder.parent
+        yield from _prefix((folder / "python").resolve().parent)
+    elif folder.name == _SHIMS:
+        yield folder.parent
+    else:
+        yield from _prefix(folder.resolve())
+        if (folder / _RUSTUP).exists():
+            yield _rustup_home(folder)
+
+
+def _prefix(folder: Path) -> Iterator[Path]:
+    yield folder
+    if folder.name in _BIN:
+        yield from (folder.parent / name for name in _BESIDE)
+
+
+def programs_of_copy(programs: tuple[Path, ...], source: Path, copy: Path) -> tuple[Path, ...]:
+    """The same for a copy of the checkout `source`: virtual environments of the checkout stand beside the copy, where
+    tools cannot change them. Other folders of the checkout are left out."""
+    moved = {folder: _place(folder.parent, source, copy) / folder.name for folder in _of_checkout(programs, source)}
+    outside = (folder for folder in programs if folder in moved or not folder.is_relative_to(source))
+    return tuple(moved.get(folder, folder) for folder in outside)
+
+
+def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> None:
+    """Copy the virtual environments of the checkout to where `programs_of_copy` names them; they then lead to the
+    copy."""
+    for folder in _of_checkout(programs, source):
+        target = _place(folder.parent, source, copy)
+        shutil.copytree(folder.parent, target, symlinks=True, copy_function=_copy_file)
+        _rewrite(target, {folder.parent: target, source: copy})
+
+
+def _copy_file(source: str, target: str) -> None:
+    with vanishing_suppressed(Path(source)):
+        shutil.copy2(source, target)
+
+
+def _of_checkout(programs: tuple[Path, ...], source: Path) -> tuple[Path, ...]:
+    below = (folder for folder in programs if folder.is_relative_to(source))
+    return tuple(folder for folder in below if (folder.parent / _ENVIRONMENT).is_file())
+
+
+def _place(environment: Path, source: Path, copy: Path) -> Path:
+    return copy.with_name("environments") / environment.relative_to(source)
+
+
+def _rewrite(environment: Path, places: Mapping[Path, Path]) -> None:
+    """Put the new places where the old ones stand, in the order given."""
+    files = (path for pattern in _PLACES for path in environment.glob(pattern))
+    for file in files:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > _LARGEST:
+            continue
+        before = text = file.read_bytes()
+        for old, new in places.items():
+            text = text.replace(os.fsencode(old), os.fsencode(new))
+        if text != before:
+            file.write_bytes(text)

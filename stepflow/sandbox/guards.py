@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 
 from stepflow.domain.checkout import Closing, GuardDiagnostics, named
+from stepflow.domain.definition import Validator
 from stepflow.domain.globs import folders_before, path_expression
+from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from stepflow.domain.definition import Validator
-    from stepflow.domain.json import JsonObject
 
 #: About ten calls of git, each with its own two minutes.
 _LOOK_SECONDS = 1200.0

@@ -12,23 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from stepflow.domain.json import JsonObject
 from stepflow.errors import IsolationError, StepflowError
-from stepflow.sandbox.child.enter_sandbox import SandboxFacts
+from stepflow.sandbox.child.enter_sandbox import SandboxConfig, SandboxFacts
 from stepflow.sandbox.child.processes import kill_descendants, kill_user
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from stepflow.domain.json import JsonObject
-    from stepflow.sandbox.child.enter_sandbox import SandboxConfig
-
-    #: Takes the next piece of what a program writes.
-    Sink = Callable[[bytes], object]
+#: Takes the next piece of what a program writes.
+Sink = Callable[[bytes], object]
 
 _PROGRAM = Path(__file__).parent / "child" / "__main__.py"
 _PIECE = 65536

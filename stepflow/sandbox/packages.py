@@ -8,17 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.errors import InputError
 from stepflow.sandbox.environment import SYSTEM_PATH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _OUTPUT_LIMIT = 64 * 1024
 #: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".

@@ -16,23 +16,19 @@ import socket
 import stat
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
+from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import is_never_given
-from stepflow.sandbox.identity import closed_interpreter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.isolation import closed_interpreter
 
 _PROBE = Path(__file__).parent / "child" / "probe.py"
 _TIMEOUT = 60.0

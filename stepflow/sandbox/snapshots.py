@@ -10,22 +10,17 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from stepflow.errors import StepflowError
-from stepflow.sandbox.box import OutputTooLarge
+from stepflow.sandbox.box import OutputTooLarge, Toolbox
 from stepflow.sandbox.child.enter_sandbox import config_variables
 from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
-from stepflow.sandbox.engine_programs import Git, GitFailed, Programs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
-
-    from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.workspace_git import Git, GitFailed, ProgramRunner
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
@@ -146,7 +141,7 @@ class SnapshotRepository:
         self._is_open = self._has_repository = False
         self._objects = self._shallow = ""
         self._format = "sha1"
-        self._programs = Programs(toolbox, _ENVIRONMENT)
+        self._programs = ProgramRunner(toolbox, _ENVIRONMENT)
         #: git in the private repository, and in the workspace's own, with its configuration and the personal one.
         self._own = self._own_git()
         self._theirs = Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})

@@ -9,17 +9,13 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.errors import BoundaryError, InputError
-from stepflow.sandbox.git_settings import read_settings, settings_of_copy
-from stepflow.sandbox.host_git import ask_git
-from stepflow.sandbox.identity import closed_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+from stepflow.sandbox.host_git import ask_git, read_settings, settings_of_copy
+from stepflow.sandbox.isolation import closed_folder
 
 GIT = ".git"
 ALTERNATES = "objects/info/alternates"

@@ -17,7 +17,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli import run as run_command
-from stepflow.sandbox.programs import user_programs
+from stepflow.sandbox.environment import user_programs
 from tests import checkout as checkouts
 
 pytestmark = pytest.mark.whole

@@ -18,11 +18,9 @@ from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
-from stepflow.sandbox.identity import Choice
-from stepflow.sandbox.isolation import SandboxState, judge_layers
+from stepflow.sandbox.environment import SYSTEM_PATH, build_environment, tool_programs
+from stepflow.sandbox.isolation import Choice, SandboxState, judge_layers
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.programs import tool_programs
 
 ENVIRONMENT = {
     *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),

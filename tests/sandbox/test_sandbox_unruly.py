@@ -17,8 +17,7 @@ from toolbox_world import granted
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child.enter_sandbox import SandboxConfig
-from stepflow.sandbox.identity import Choice
-from stepflow.sandbox.isolation import SandboxState, sandbox_config
+from stepflow.sandbox.isolation import Choice, SandboxState, sandbox_config
 from stepflow.sandbox.launcher import Launcher
 from stepflow.sandbox.options import ToolboxOptions
 
@@ -81,7 +80,7 @@ def launcher(folder: Path, body: str) -> Iterator[Launcher]:
     """
     file.write_text(dedent(head) + dedent(body))
     config: SandboxConfig = sandbox_config(
-        checkout=folder, private=folder, programs=(), identity=None, options=ToolboxOptions(), broker=None
+        checkout=folder, private=folder, read=(), identity=None, options=ToolboxOptions(), broker=None
     )
     started = Launcher(config, {"PATH": os.environ["PATH"]}, grace=10, program=file)
     try:

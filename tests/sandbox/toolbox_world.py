@@ -18,7 +18,7 @@ from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
-from stepflow.sandbox.identity import closed_folder
+from stepflow.sandbox.isolation import closed_folder
 
 AS_ROOT = os.getuid() == 0
 root_only = pytest.mark.skipif(not AS_ROOT, reason="only a root process can give the tools a user of their own")

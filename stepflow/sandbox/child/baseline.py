@@ -1,7 +1,5 @@
-"""HOME and TMPDIR as `setup` left them, put back before each validator (security.md case 37).
-
-The copy is a file without a name that no tool can open.
-"""
+"""What a check meets as `setup` left it: HOME, TMPDIR and shared memory, and git's own files
+beside the commits of the work. The copies are files without a name, which no tool can open."""
 
 from __future__ import annotations
 
@@ -10,15 +8,16 @@ import os
 import stat
 import subprocess
 import tarfile
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from .enter_sandbox import config_variables
+from .git import ALTERNATES, Repository, engine_git, git, said
 from .paths import Key, Refusal, key_of, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
 _MOST_ENTRIES = 1_000_000
@@ -26,6 +25,15 @@ _PIECE = 1024 * 1024
 _WIPE_SECONDS = 300.0
 #: So many changed paths are listed; their number is always complete.
 _MOST_NAMED = 100
+_GIT = ".git"
+#: What is not git's own state, or belongs to a git that is at work.
+_LEFT_OUT = frozenset({"objects", "lfs", "logs"})
+_LOCKS = (".lock",)
+_MOST_BYTES = 512 * 1024 * 1024
+#: Any git would run what they name, which may lie among files that git ignores; of hooks those count that `.git` has.
+_PROGRAMS = ("core.hooksPath", "core.fsmonitor")
+_INCLUDES = r"^include(if\..*)?\.path$"
+_OWN_SETTINGS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"), ("gc.auto", "0"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +53,8 @@ class Baseline:
         self._root = os.path.dirname(home)
         #: The folders' names, and how people read them.
         self._folders = {os.path.basename(home): "~", os.path.basename(tmp): "$TMPDIR"}
-        kept.seek(0)
-        kept.truncate()
         try:
-            with tarfile.open(fileobj=kept, mode="w") as archive:
-                for folder in self._folders:
-                    archive.add(self._path(folder), arcname=folder)
+            _pack(self._root, self._folders, kept)
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise Refusal(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
@@ -170,11 +174,7 @@ class _Copy:
 
     @cached_property
     def _archive(self) -> tarfile.TarFile:
-        self._kept.seek(0)
-        archive = tarfile.open(fileobj=self._kept, mode="r:")  # noqa: SIM115 - as the file below it
-        # Links may lead where they like: what is put back is what stood there, by its own user's hand.
-        archive.extraction_filter = lambda member, _: member
-        return archive
+        return _open_packed(self._kept)
 
 
 class SharedMemory:
@@ -197,3 +197,151 @@ class SharedMemory:
 
 def _fact(info: os.stat_result, now_ns: int) -> Fact:
     return Fact(mode=info.st_mode, key=None if stat.S_ISDIR(info.st_mode) else key_of(info, now_ns))
+
+
+class JudgedRepository:
+    """`place` is a folder of the same file system. Where the history lies within reach of the tools, nothing can be
+    read anew, and checks run in the repository that tools have. What is `kept` is a file that no tool can open."""
+
+    def __init__(self, repository: Repository, place: str) -> None:
+        self._repository = repository
+        self._dot_git = os.path.join(repository.top, _GIT)
+        self._folder, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
+        self._start = self._commit = self._branch = ""
+        with contextlib.suppress(Refusal):
+            self._start = repository.head()
+        self._is_kept = self._is_fresh = False
+
+    def begin(self, kept: IO[bytes]) -> None:
+        """Keep git's own files as they are."""
+        if not self._repository.alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
+            return
+        try:
+            self._pack(self._dot_git, kept)
+            self._unpack(kept)
+            self._leave_out_settings()
+            self._pack(self._folder, kept)
+        except (OSError, RecursionError, tarfile.TarError) as exc:
+            raise Refusal(f"git's own files cannot be kept as they are: {exc}") from exc
+        self._is_kept = True
+
+    def _pack(self, folder: str, kept: IO[bytes]) -> None:
+        _pack(folder, sorted(set(os.listdir(folder)) - _LEFT_OUT), kept, but=_LOCKS)
+
+    def _unpack(self, kept: IO[bytes]) -> None:
+        remove(self._folder)
+        with _open_packed(kept) as archive:
+            archive.extractall(self._folder)  # noqa: S202 - written by the engine
+        for name in ("objects/info", "objects/pack", "refs"):
+            os.makedirs(os.path.join(self._folder, name), exist_ok=True)
+
+    def prepare(self, commit: str, kept: IO[bytes]) -> Repository:
+        """Make it for this commit; the repository with objects that were read anew. Raises `Refusal`."""
+        self._commit, self._branch, self._is_fresh = commit, self._repository.branch(), False
+        if not self._is_kept:
+            return self._repository
+        self._make(kept)
+        return replace(self._repository, common=self._folder)
+
+    def put_in_place(self, differing: Iterable[str], kept: IO[bytes]) -> None:
+        """Put it in place for a check. Of the `differing` paths git must look at the content."""
+        if not self._is_kept or not self._commit:
+            return
+        if not self._is_fresh:
+            # The check before may have changed it.
+            self._make(kept)
+        self._is_fresh = False
+        for path in differing:
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(self._repository.top, path), follow_symlinks=False)
+        # It fails where a file differs, which is no fault.
+        git("update-index", "-q", "--refresh", extra_env=self._environment)
+        os.rename(self._dot_git, self._aside)
+        os.rename(self._folder, self._dot_git)
+
+    def put_back(self) -> None:
+        """Put that of the work in place again, after `put_in_place`."""
+        if self._is_kept and self._commit:
+            remove(self._dot_git)
+            os.rename(self._aside, self._dot_git)
+
+    def _make(self, kept: IO[bytes]) -> None:
+        try:
+            self._unpack(kept)
+            self._write(ALTERNATES, self._repository.alternates)
+            self._take_commits()
+            self._set_head()
+            self._ask("read-tree", "--reset", self._commit)
+        except (OSError, RecursionError, tarfile.TarError) as exc:
+            raise Refusal(f"the repository for the checks cannot be made: {exc}") from exc
+        self._is_fresh = True
+
+    def _leave_out_settings(self) -> None:
+        """Take out what leads to programs and settings in files that tools can write."""
+        listed = git("config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment).stdout
+        for key in (*_PROGRAMS, *listed.splitlines()):
+            # It fails where it is not set.
+            git("config", "--unset-all", key, extra_env=self._environment)
+
+    def _take_commits(self) -> None:
+        """Bring the objects of the work over; git computes each name from the content."""
+        if self._commit == self._start:
+            return
+        names = [name for name in (self._commit, self._start and f"^{self._start}") if name]
+        wanted = "".join(f"{name}\n" for name in names)
+        with tempfile.TemporaryFile() as pack:
+
+            def take(data: bytes) -> None:
+                pack.write(data)
+                if pack.tell() > _MOST_BYTES:
+                    raise Refusal(f"the commits have more than {_MOST_BYTES} bytes")
+
+            with engine_git(self._repository, self._commit) as own:
+                own.stream("pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=take, stdin=wanted.encode())
+            pack.seek(0)
+            self._ask("index-pack", "--stdin", stdin=pack.fileno())
+        # What was not what its name said is missing now.
+        self._ask("rev-list", "--objects", "--quiet", *names)
+
+    def _set_head(self) -> None:
+        self._write("HEAD", f"{self._commit}\n".encode())
+        if self._branch:
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.join(self._folder, os.path.dirname(self._branch)), exist_ok=True)
+                self._write(self._branch, f"{self._commit}\n".encode())
+                self._write("HEAD", f"ref: {self._branch}\n".encode())
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "GIT_DIR": self._folder,
+            "GIT_WORK_TREE": self._repository.top,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **config_variables(_OWN_SETTINGS),
+        }
+
+    def _ask(self, *words: str, stdin: int = subprocess.DEVNULL) -> None:
+        said(git(*words, stdin=stdin, extra_env=self._environment))
+
+    def _write(self, name: str, data: bytes) -> None:
+        with open(os.path.join(self._folder, name), "wb") as file:
+            file.write(data)
+
+
+def _pack(root: str, names: Iterable[str], into: IO[bytes], *, but: tuple[str, ...] = ()) -> None:
+    """Keep these of the folder, without the files whose names end as said."""
+    into.seek(0)
+    into.truncate()
+    with tarfile.open(fileobj=into, mode="w") as archive:
+        for name in names:
+            path = os.path.join(root, name)
+            archive.add(path, arcname=name, filter=lambda member: None if member.name.endswith(but) else member)
+
+
+def _open_packed(kept: IO[bytes]) -> tarfile.TarFile:
+    kept.seek(0)
+    archive = tarfile.open(fileobj=kept, mode="r:")  # noqa: SIM115 - for who reads it to close
+    # Links may lead where they like: what is put back is what stood there, by its own user's hand.
+    archive.extraction_filter = lambda member, _: member
+    return archive

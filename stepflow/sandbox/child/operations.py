@@ -15,7 +15,7 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from . import file_tools
-from .baseline import Baseline, SharedMemory
+from .baseline import Baseline, JudgedRepository, SharedMemory
 from .clean_tree import Look, TreeWatch, lines
 from .git import (
     FILES_LIMIT,
@@ -25,7 +25,6 @@ from .git import (
     read_objects,
     repository_fingerprint,
 )
-from .judged_repository import JudgedRepository
 from .paths import Refusal, digests, size_of
 
 if TYPE_CHECKING:

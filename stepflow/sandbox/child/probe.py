@@ -11,10 +11,8 @@ import select
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 #: linux/ptrace.h. Seizing asks for the same right as attaching, but does not stop the process.
 _PTRACE_SEIZE = 0x4206
@@ -35,28 +33,20 @@ def main() -> int:
     answer = {
         "descriptors": _descriptors(),
         "environment": {os.fsencode(name).hex(): os.fsencode(value).hex() for name, value in os.environ.items()},
-        "results": [_tried(kind, target) for kind, target in attempts],
+        "results": [_try(kind, target) for kind, target in attempts],
     }
     sys.stdout.write(json.dumps(answer))
     return 0
 
 
-def _tried(kind: str, target: str) -> str:
+def _try(kind: str, target: str) -> str:
     try:
-        return _KINDS[kind](target) or ""
+        answer = _KINDS[kind](target)
+        return f":{answer.hex()}" if isinstance(answer, bytes) else ""
     except OSError as exc:
         return errno.errorcode.get(exc.errno or 0, "") or str(exc) or type(exc).__name__
     except subprocess.SubprocessError as exc:
         return str(exc)
-
-
-def _read(path: str) -> None:
-    # Opened is reached: some of these must not be read from, such as another process's memory.
-    _open(path, os.O_RDONLY | os.O_NONBLOCK)
-
-
-def _append(path: str) -> None:
-    _open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
 
 
 def _make(folder: str) -> None:
@@ -69,14 +59,6 @@ def _make(folder: str) -> None:
 
 def _open(path: str, flags: int) -> None:
     os.close(os.open(path, flags | os.O_CLOEXEC, 0o600))
-
-
-def _list(folder: str) -> None:
-    os.listdir(folder)
-
-
-def _follow(path: str) -> None:
-    os.readlink(path)
 
 
 def _connect(name: str) -> None:
@@ -92,7 +74,7 @@ def _connect(name: str) -> None:
             raise OSError(code, os.strerror(code))
 
 
-def _tcp(target: str) -> str:
+def _tcp(target: str) -> bytes:
     address_family, host, port = _address(target)
     with socket.socket(address_family, socket.SOCK_STREAM) as end:
         end.setblocking(False)
@@ -103,7 +85,7 @@ def _tcp(target: str) -> str:
     if code:
         raise OSError(code, os.strerror(code))
     # Somebody else may have answered: the listener itself says whether it was called.
-    return ":"
+    return b""
 
 
 def _udp(target: str) -> None:
@@ -115,10 +97,6 @@ def _udp(target: str) -> None:
 def _address(target: str) -> tuple[int, str, int]:
     host, _, port = target.rpartition(":")
     return (socket.AF_INET6 if ":" in host else socket.AF_INET), host, int(port)
-
-
-def _signal(pid: str) -> None:
-    os.kill(int(pid), 0)
 
 
 def _trace(pid: str) -> None:
@@ -143,14 +121,14 @@ def _peek(pid: str) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _bytes(path: str) -> str:
+def _bytes(path: str) -> bytes:
     with open(path, "rb") as file:
-        return ":" + file.read(_MOST_BYTES).hex()
+        return file.read(_MOST_BYTES)
 
 
-def _git_config(_target: str) -> str:
+def _git_config(_target: str) -> bytes:
     done = subprocess.run(_GIT, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)  # noqa: S603
-    return ":" + done.stdout[:_MOST_BYTES].hex()
+    return done.stdout[:_MOST_BYTES]
 
 
 def _descriptors() -> list[str]:
@@ -172,16 +150,18 @@ def _leads_to(fd: int) -> str:
         return f"descriptor {fd}"
 
 
-_KINDS: Mapping[str, Callable[[str], str | None]] = {
-    "read": _read,
-    "append": _append,
+#: What each kind of attempt does with its target. Bytes are for the parent to judge, anything else is a reach. Files
+#: are only opened: some must not be read from, such as another process's memory.
+_KINDS: Mapping[str, Callable[[str], object]] = {
+    "read": partial(_open, flags=os.O_RDONLY | os.O_NONBLOCK),
+    "append": partial(_open, flags=os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK),
     "make": _make,
-    "list": _list,
-    "follow": _follow,
+    "list": os.listdir,
+    "follow": os.readlink,
     "connect": _connect,
     "tcp": _tcp,
     "udp": _udp,
-    "signal": _signal,
+    "signal": lambda pid: os.kill(int(pid), 0),
     "trace": _trace,
     "peek": _peek,
     "bytes": _bytes,

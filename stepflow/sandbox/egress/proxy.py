@@ -15,14 +15,14 @@ from urllib.parse import unquote, urlsplit
 from stepflow.domain.connection import HostRequests
 from stepflow.errors import IsolationError
 from stepflow.sandbox.egress.allowed_hosts import describe_host, is_address, is_public, normalize_host
-from stepflow.sandbox.egress.client_hello import (
+from stepflow.sandbox.egress.destination import (
     ALERT,
     HANDSHAKE,
     read_before_second_hello,
     read_client_hello,
+    read_destination,
     read_server_answer,
 )
-from stepflow.sandbox.egress.request_head import read_destination
 from stepflow.sandbox.egress.socket_calls import (
     ConnectCall,
     ListenCall,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.connection import ConnectionTo
     from stepflow.sandbox.egress.allowed_hosts import AllowedHost
-    from stepflow.sandbox.egress.request_head import Destination
+    from stepflow.sandbox.egress.destination import Destination
     from stepflow.sandbox.egress.socket_calls import SocketCall
 
 _MOST_CONNECTIONS = 256
