@@ -5,27 +5,32 @@ Each write looks first, so that doing it again changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
+from urllib.parse import quote
 
-from stepflow.boundary.comment import (
+from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
+from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
+from stepflow.boundary.own_texts import (
     OwnComment,
     branch_lines,
-    compare_url,
     edited_lines,
     find_own_comment,
     make_marker,
+    mark_body,
     marked,
     marker_word,
     pull_request_lines,
     spent_on_issue,
+    update_text,
     whole_cost,
 )
-from stepflow.boundary.pull_request_text import mark_body, update_text
-from stepflow.boundary.retry_policy import WriteFailed
+from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import Refused, check_actor
-from stepflow.boundary.target_branch import WORK_IS_KEPT
+from stepflow.boundary.target_branch import Pushed, closed_meanwhile
 from stepflow.domain.effect import (
     AddLabels,
     AnswerThreads,
@@ -41,22 +46,14 @@ from stepflow.domain.effect import (
     RemoveLabels,
     ThreadReply,
 )
-from stepflow.domain.figures import count
+from stepflow.domain.figures import Spent, count
+from stepflow.domain.run import FollowUp
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, StepflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from stepflow.boundary.github_api import GitHub, GitHubWriter
 
-    from stepflow.boundary.bundle_push import BundlePush
-    from stepflow.boundary.github_api import GitHubWriter
-    from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
-    from stepflow.boundary.plan import Plan
-    from stepflow.boundary.target_branch import Pushed
-    from stepflow.domain.figures import Spent
-    from stepflow.domain.run import FollowUp
-
-FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422
 #: What is left out after a forbidden pull request: nothing may look finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)
 _WRITTEN = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
@@ -99,8 +96,12 @@ def apply_effects(
     try:
         if refusal := check_actor(writer, plan.settings):
             return effects.result(Outcome.REFUSED, refusal)
-        # An issue that somebody closed before we wrote is no failure of ours.
-        was_closed = plan.reads_back and plan.expects == "open" and effects.is_known_closed()
+        was_closed = False
+        if plan.reads_back and plan.expects == "open":
+            # An issue that somebody closed before we wrote is no failure of ours, and one that is gone keeps no commit
+            # from its branch.
+            with suppress(BoundaryError):
+                was_closed = effects.is_closed()
         for effect in plan.effects:
             if not effects.is_due(effect):
                 continue
@@ -151,23 +152,15 @@ class EffectWriter:
         """Whether the issue is closed now."""
         return self._writer.issue(self.issue).state == "closed"
 
-    def is_known_closed(self) -> bool:
-        """The same, false where GitHub does not tell: an issue that is gone keeps no commit from its branch."""
-        try:
-            return self.is_closed()
-        except BoundaryError:
-            return False
-
     def read_back(self, expected: str | None) -> ApplyResult:
         """The end of a plan that was written: is the issue in the `expected` state?"""
         if self._forbidden:
             return self.result(Outcome.BOUNDARY_FAILED, _FORBIDDEN_REASON)
-        if not self._plan.reads_back:
-            return self.result(Outcome.COMPLETED)
-        state = self._writer.issue(self.issue).state
-        if expected and state != expected:
-            reason = f"Issue #{self.issue} should be {expected} now, but GitHub says it is {state}."
-            return self.result(Outcome.BOUNDARY_FAILED, reason)
+        if self._plan.reads_back:
+            state = self._writer.issue(self.issue).state
+            if expected and state != expected:
+                reason = f"Issue #{self.issue} should be {expected} now, but GitHub says it is {state}."
+                return self.result(Outcome.BOUNDARY_FAILED, reason)
         return self.result(Outcome.COMPLETED)
 
     def result(self, outcome: Outcome, reason: str = "") -> ApplyResult:
@@ -225,14 +218,12 @@ class EffectWriter:
             """What this run has posted, where the answer was lost."""
             comments = self._writer.comments(issue)
             newest = find_own_comment(comments, self._writer.viewer(), agent=marker.agent, issue=issue)
-            if newest is None or newest.marker.run != marker.run:
-                return None
-            return next(comment for comment in comments if comment.id == newest.id)
+            return newest.comment if newest and newest.marker.run == marker.run else None
 
         if own is None:
             return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=posted)
         # The same text a second time changes nothing.
-        return self._retry_policy.repeat(lambda: self._writer.update_comment(own.id, body))
+        return self._retry_policy.repeat(lambda: self._writer.update_comment(own.comment.id, body))
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
         if self._pusher is None:
@@ -240,14 +231,12 @@ class EffectWriter:
         if self._plan.follow_up:
             self._demand_open(self._plan.follow_up)
         pushed = self.push(self._pusher, effect)
-        return Receipt(
-            kind=effect.kind,
-            status=EffectStatus.APPLIED,
-            detail=f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
+        receipt = _applied(
+            effect,
+            f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
             url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
-            branch=pushed.branch,
-            commit=pushed.commit,
         )
+        return replace(receipt, branch=pushed.branch, commit=pushed.commit)
 
     def _demand_open(self, follow_up: FollowUp) -> None:
         """Nothing is pushed to a pull request that was merged or closed while the run worked. Where the token may not
@@ -259,37 +248,29 @@ class EffectWriter:
                 raise
             return
         if pull.state != "open":
-            raise Refused(
-                f"refused: pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run "
-                f"worked on it, so nothing was pushed. {WORK_IS_KEPT}",
-                hint="Reopen it and start the run again with a comment `/stepflow run`, or put the label on the issue "
-                "again for a new pull request.",
-            )
+            raise closed_meanwhile(pull)
 
     def _answer_threads(self, effect: AnswerThreads) -> Receipt:
         """Reply once in each thread, and resolve those that were applied. A thread that was deleted is left out, and
         one of another pull request, which only a forged run folder names."""
-        pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
         threads = {thread.id: thread for thread in self._writer.review_threads(self._follow_up.pull_request)}
         replies = [reply for reply in effect.replies if reply.thread in threads]
         for reply in replies:
-            self._answer_thread(threads[reply.thread], reply, pushed.commit if pushed else "")
+            self._answer_thread(threads[reply.thread], reply)
         detail = f"replied in {count(len(replies), 'thread')}, resolved {sum(reply.applied for reply in replies)}"
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=self._follow_up.url)
+        return _applied(effect, detail, url=self._follow_up.url)
 
-    def _answer_thread(self, thread: ReviewThread, reply: ThreadReply, commit: str) -> None:
+    def _answer_thread(self, thread: ReviewThread, reply: ThreadReply) -> None:
         viewer, marker = self._writer.viewer(), f"<!-- stepflow run={marker_word(self._plan.run_id)} -->"
 
-        def said(thread: ReviewThread) -> str | None:
-            """The address of the reply, once it is there."""
-            own = (c for c in thread.comments if c.author_id == viewer.id and c.body.endswith(marker))
-            return next((comment.url for comment in own), None)
+        def has_reply(thread: ReviewThread) -> bool:
+            return any(each.author_id == viewer.id and each.body.endswith(marker) for each in thread.comments)
 
-        if said(thread) is None:
-            body = f"{reply.text(commit)}\n\n{marker}"
-            self._retry_policy.write(
+        if not has_reply(thread):
+            body = f"{reply.text(self._commit)}\n\n{marker}"
+            self._retry_policy.ensure(
                 lambda: self._writer.reply_to_thread(thread.id, body),
-                find=lambda: said(self._writer.review_thread(thread.id)),
+                done=lambda: has_reply(self._writer.review_thread(thread.id)),
             )
         if reply.applied and not thread.is_resolved:
             self._retry_policy.ensure(
@@ -298,11 +279,10 @@ class EffectWriter:
             )
 
     def _post_comment(self, effect: PostComment) -> Receipt:
-        own, pushed = self.own_comment(), self.receipts.get(EffectKind.PUSH_BRANCH)
+        own = self.own_comment()
         text = "\n\n".join((effect.body, *self._lines_below()))
-        comment = self.write_comment(text, own, commit=pushed.commit if pushed else "")
-        detail = "updated" if own else "posted"
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=comment.url, number=comment.id)
+        comment = self.write_comment(text, own, commit=self._commit)
+        return _applied(effect, "updated" if own else "posted", url=comment.url, number=comment.id)
 
     def _lines_below(self) -> tuple[str, ...]:
         """What the engine itself says below the text of the comment."""
@@ -328,7 +308,7 @@ class EffectWriter:
         except WriteFailed as exc:
             if exc.status not in (FORBIDDEN, NOT_FOUND):
                 raise
-            url = compare_url(self._plan.settings.repository_url, base, branch)
+            url = f"{self._plan.settings.repository_url}/compare/{quote(base)}...{quote(branch)}?expand=1"
             return Receipt(kind=effect.kind, status=EffectStatus.FORBIDDEN, detail=exc.message, url=url)
 
     def _write_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> Receipt:
@@ -350,7 +330,7 @@ class EffectWriter:
                 # Somebody opened it after we looked.
                 return self._update_pull_request(effect, pull)
             raise
-        return _pull_request_receipt(EffectStatus.APPLIED, f"opened #{created.number}", created)
+        return _applied(effect, f"opened #{created.number}", url=created.url, number=created.number)
 
     def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
         """Once more without draft where the plan of the account has no drafts."""
@@ -372,10 +352,10 @@ class EffectWriter:
 
     def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
         if pull.author_id != self._writer.viewer().id:
-            return _pull_request_receipt(EffectStatus.SKIPPED, f"#{pull.number} is open already, by others", pull)
+            return _skipped(effect, f"#{pull.number} is open already, by others", url=pull.url, number=pull.number)
         title, body = update_text(effect.title, effect.body, pull)
         self._retry_policy.repeat(lambda: self._writer.update_pull_request(pull.number, title=title, body=body))
-        return _pull_request_receipt(EffectStatus.APPLIED, f"updated #{pull.number}", pull)
+        return _applied(effect, f"updated #{pull.number}", url=pull.url, number=pull.number)
 
     def _add_labels(self, effect: AddLabels) -> Receipt:
         """Put on the labels that are missing."""
@@ -385,21 +365,18 @@ class EffectWriter:
             return tuple(label for label in effect.labels if label.casefold() not in present)
 
         if not (wanted := missing()):
-            detail = f"already there: {', '.join(effect.labels)}"
-            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
+            return _skipped(effect, f"already there: {', '.join(effect.labels)}")
         self._retry_policy.ensure(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(wanted))
+        return _applied(effect, ", ".join(wanted))
 
     def _remove_labels(self, effect: RemoveLabels) -> Receipt:
         """Take off the labels that are there."""
         present = self._labels()
-        removed = tuple(label for label in effect.labels if label.casefold() in present)
+        if not (removed := tuple(label for label in effect.labels if label.casefold() in present)):
+            return _skipped(effect, f"not there: {', '.join(effect.labels)}")
         for label in removed:
             self._remove_label(label)
-        if not removed:
-            detail = f"not there: {', '.join(effect.labels)}"
-            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(removed))
+        return _applied(effect, ", ".join(removed))
 
     def _remove_label(self, label: str) -> None:
         def gone() -> bool:
@@ -428,17 +405,22 @@ class EffectWriter:
             )
 
         if release := existing():
-            detail = f"{effect.tag} already has a release"
-            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail, url=release.url)
+            return _skipped(effect, f"{effect.tag} already has a release", url=release.url)
         created = self._retry_policy.write(create, find=existing)
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=effect.tag, url=created.url)
+        return _applied(effect, effect.tag, url=created.url)
 
     def _close_issue(self, effect: CloseIssue) -> Receipt:
         """Close the issue, unless it is."""
         if self.is_closed():
-            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=f"#{self.issue} was already closed")
+            return _skipped(effect, f"#{self.issue} was already closed")
         self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=self.is_closed)
-        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=f"#{self.issue}")
+        return _applied(effect, f"#{self.issue}")
+
+    @property
+    def _commit(self) -> str:
+        """The tip that was pushed; empty where nothing was."""
+        pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
+        return pushed.commit if pushed else ""
 
     @property
     def _forbidden(self) -> bool:
@@ -456,6 +438,63 @@ class EffectWriter:
         return self._plan.base or self._writer.default_branch()
 
 
-def _pull_request_receipt(status: EffectStatus, detail: str, pull: PullRequest) -> Receipt:
-    kind = EffectKind.OPEN_PULL_REQUEST
-    return Receipt(kind=kind, status=status, detail=detail, url=pull.url, number=pull.number)
+def _applied(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
+    return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=url, number=number)
+
+
+def _skipped(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
+    return replace(_applied(effect, detail, url=url, number=number), status=EffectStatus.SKIPPED)
+
+
+def confirm_receipts(
+    github: GitHub, receipts: Sequence[Receipt], *, run: str, agent: str, issue: int | None, follow_up: FollowUp | None
+) -> tuple[Receipt, ...]:
+    """The receipts of this run that GitHub itself stands behind: a run folder may be forged, and what its receipts name
+    goes into our own comment and into outputs. They are those that name nothing, and those whose names GitHub gives
+    too; what it does not answer counts as no. An effect that it does not confirm is written again, which changes
+    nothing where it is through."""
+    named = {receipt.kind: receipt for receipt in receipts}
+    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
+    followed = follow_up.url if follow_up else ""
+    confirmed = [receipt for receipt in receipts if _names_nothing(receipt, followed)]
+    number = follow_up.pull_request if follow_up else opened.number if opened else None
+    url = followed or (opened.url if opened else "")
+    if pushed and number and _is_own_push(github, pushed, number, url):
+        confirmed += [pushed, *([opened] if opened else [])]
+    commented = named.get(EffectKind.POST_COMMENT)
+    if commented and issue and _is_own_comment(github, commented, run=run, agent=agent, issue=issue):
+        confirmed.append(commented)
+    return tuple(receipt for receipt in receipts if receipt in confirmed)
+
+
+def _names_nothing(receipt: Receipt, followed: str) -> bool:
+    """Whether a receipt leads nowhere but to the pull request that is followed up."""
+    with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
+    names = receipt.number, receipt.branch, receipt.commit
+    return receipt.kind not in with_names and not any(names) and receipt.url in ("", followed)
+
+
+def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool:
+    """Whether our account opened this pull request from the branch that was pushed, and it has the commit."""
+    try:
+        pull = github.pull_request(number)
+        return (
+            (pull.head, pull.url) == (pushed.branch, url)
+            and pushed.url == f"{url.rpartition('/pull/')[0]}/tree/{pushed.branch}"
+            and pull.author_id == github.viewer().id
+            and (
+                pull.head_commit == pushed.commit
+                or any(commit.oid == pushed.commit for commit in github.pull_request_commits(number))
+            )
+        )
+    except StepflowError:
+        return False
+
+
+def _is_own_comment(github: GitHub, commented: Receipt, *, run: str, agent: str, issue: int) -> bool:
+    """Whether that is where our account's comment of this run is."""
+    try:
+        own = find_own_comment(github.comments(issue), github.viewer(), agent=agent, issue=issue)
+    except StepflowError:
+        return False
+    return own is not None and own.marker.run == marker_word(run) and own.comment.url == commented.url

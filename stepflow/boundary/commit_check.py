@@ -1,30 +1,186 @@
-"""Reads the commits of a run and judges by every rule whether they may leave, with any git that holds them."""
+"""Judges by every rule whether the commits of a run may leave, with any git that holds them, and makes commit messages
+that the engine answers for."""
 
 from __future__ import annotations
 
+import io
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from itertools import pairwise
 
-from stepflow.boundary.commit_policy import (
-    SUBMODULE,
-    SYMLINK,
-    Change,
-    CommitRules,
-    is_among,
-    judge_changes,
-    name_some,
-    printable,
-    rewrite_advice,
-)
-from stepflow.boundary.git import MOST_ENTRIES, REMOVED, TooMuch, blobs_of, compare_trees, lines_of, sizes_of, tree_of
-from stepflow.boundary.verified_push import judge_for_api
+from stepflow.boundary.git import GitFailed, GitReader, TooMuch
+from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
 from stepflow.domain.decision import Violation
+from stepflow.domain.definition import (
+    DEFAULT_MOST_BYTES,
+    DEFAULT_MOST_FILES,
+    DEFAULT_PROTECTED_PATHS,
+    LARGEST_MOST_BYTES,
+)
+from stepflow.domain.globs import path_expression
 from stepflow.domain.secrets import find_secrets
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+MOST_NAMED = 20
+SUBMODULE, SYMLINK, EXECUTABLE = "160000", "120000", "100755"
+#: Far beyond what the policy lets through.
+MOST_ENTRIES, DEEPEST = 20_000, 100
+#: The mode of a path that is no longer there.
+REMOVED = "000000"
+#: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
+_DIFF_MEMORY = 512 * 1024 * 1024
 
-    from stepflow.boundary.git import GitReader
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One path that differs from the base in one commit. `mode` and `oid` are the new ones, `mode_before` and `before`
+    those in the base; `size` is 0 for a removed file; `target` is what a symlink points to."""
+
+    path: str
+    mode: str
+    oid: str
+    before: str = ""
+    mode_before: str = ""
+    size: int = 0
+    target: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRules:
+    """What commits must keep to. `by_api`: GitHub's API is to write them, which cannot carry everything."""
+
+    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    allowed_secret_paths: tuple[str, ...] = ()
+    most_files: int = DEFAULT_MOST_FILES
+    most_bytes: int = DEFAULT_MOST_BYTES
+    by_api: bool = False
+
+
+COMMIT_LESS = "Commit less: large, generated, and binary files belong into .gitignore."
+
+
+def rewrite_advice(base: str) -> str:
+    """What corrects commits: a later commit that takes something back does not."""
+    return (
+        "Every commit counts, also what a later one takes back, so make the commits anew: "
+        f"`git reset --soft {base[:12]}` undoes them and keeps the files."
+    )
+
+
+def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Violation]:
+    """Why these changes may not leave. Every commit counts, also what a later one takes back."""
+    if guarded := [change for change in changes if is_among(change.path, rules.protected_paths)]:
+        yield Violation(
+            message=f"protected path: {_named(guarded)}",
+            advice="No commit of this run may change a protected path: leave it as it is.",
+            hint="Make that change yourself, or narrow `protectedPaths` in agent.json.",
+        )
+    if submodules := [change for change in changes if change.mode == SUBMODULE]:
+        yield Violation(
+            message=f"submodule or nested repository: {_named(submodules)}",
+            advice="Commit no submodule and no repository inside the repository: remove the `.git` of a folder whose "
+            "files belong to the change, or leave the folder out.",
+        )
+    if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
+        yield Violation(
+            message=f"symlink that leaves the tree: {_named(links)}",
+            advice="Let a symlink point to a place inside the repository by a relative path, or commit a file instead.",
+        )
+    if (files := len({change.path for change in changes})) > rules.most_files:
+        yield Violation(
+            message=f"{files} changed files, and at most {rules.most_files} may be pushed",
+            advice="Commit fewer files: those that are generated or installed belong into .gitignore.",
+            hint="Raise `pullRequest.maxFiles` in agent.json if the change has to be as large as that.",
+        )
+    sizes = {change.oid: change for change in changes}
+    if (size := sum(change.size for change in sizes.values())) > rules.most_bytes:
+        largest = max(changes, key=lambda change: change.size)
+        yield Violation(
+            message=f"{size:,} bytes of changed files, and at most {rules.most_bytes:,} may be pushed; the largest is "
+            f"{printable(largest.path)}",
+            advice=COMMIT_LESS,
+            hint="Raise `pullRequest.maxBytes` in agent.json if the change has to be as large as that.",
+        )
+
+
+def is_among(path: str, globs: Sequence[str]) -> bool:
+    """Whether one of these globs, as in `.gitignore`, fits the path."""
+    return any(_pattern(glob).fullmatch(fold(path)) for glob in globs)
+
+
+def fold(path: str) -> str:
+    """A path as the most forgiving file systems see it: without case and composition, as HFS+ without characters that
+    cannot be seen, and as NTFS without dots and blanks at the end of a name or a stream behind a colon."""
+    seen = "".join(letter for letter in path if unicodedata.category(letter) != "Cf")
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).casefold())
+    return "/".join(_plain_name(name) for name in plain.split("/"))
+
+
+def _plain_name(name: str) -> str:
+    return name if set(name) <= {"."} else name.partition(":")[0].rstrip(". ")
+
+
+@cache
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(path_expression(fold(glob)), re.DOTALL)
+
+
+def _leaves(change: Change) -> bool:
+    """True unless the target goes up first, no further than the root, and then only down, and not into `.git`."""
+    target = (change.target or "").split("/")
+    ups = next((number for number, part in enumerate(target) if part not in ("..", ".")), len(target))
+    down = target[ups:]
+    depth = change.path.count("/")
+    climbs = sum(part == ".." for part in target[:ups])
+    return not change.target or target[0] == "" or climbs > depth or ".." in down or ".git" in map(fold, down)
+
+
+def _named(changes: Sequence[Change]) -> str:
+    return name_some([printable(change.path) for change in changes])
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first of these names, each once, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    return ", ".join(once[:MOST_NAMED]) + (f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else "")
+
+
+def printable(path: str) -> str:
+    """A path for a message."""
+    return path.encode("unicode_escape").decode()
+
+
+LONGEST_MESSAGE = 10_000
+NO_SUBJECT = "Work of the agent"
+#: Lines that claim who wrote, saw or approved something, or that steer CI, wherever they stand.
+_CLAIM = re.compile(r"(?:[A-Za-z-]+-by|skip-checks|change-id|stepflow-[a-z]+)[ \t]*:", re.IGNORECASE)
+_TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*[ \t]*:[ \t]|[ \t]+\S|\(cherry picked from commit ")
+
+
+def clean_message(message: str, trailers: Mapping[str, str], output_filter: OutputFilter) -> str:
+    """The model's message without claims, trailers, closing keywords, CI directives and secrets; then our trailers."""
+    text = without_directives(output_filter.mask(visible(message))[:LONGEST_MESSAGE])
+    lines = [line.rstrip() for line in text.split("\n") if not _CLAIM.match(line.strip())]
+    paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
+    while len(paragraphs) > 1 and _is_trailer_block(paragraphs[-1]):
+        paragraphs.pop()
+    body = defuse("\n\n".join(paragraphs).strip()) or NO_SUBJECT
+    ours = "\n".join(f"{key}: {value}" for key, value in trailers.items())
+    return f"{body}\n\n{ours}\n"
+
+
+def read_trailers(message: str) -> dict[str, str]:
+    """The lines `Key: value` that a commit's message ends with."""
+    lines = message.strip().rpartition("\n\n")[2].splitlines()
+    return {key: value.strip() for key, colon, value in (line.partition(": ") for line in lines) if colon}
+
+
+def _is_trailer_block(paragraph: str) -> bool:
+    lines = paragraph.split("\n")
+    return all(_TRAILER.match(line) for line in lines) and not lines[0][:1].isspace()
+
 
 MOST_COMMITS = 300
 #: How a file begins that stands for one in Git LFS, and how many bytes it has at most.
@@ -182,3 +338,114 @@ def _judge_secrets(git: GitReader, changes: Mapping[str, Iterable[Change]], rule
             "nobody can take for one.",
             hint="Keep it out of every commit; if it is none, name the file in `allowedSecretPaths` of agent.json.",
         )
+
+
+#: Of one commit, in one request.
+MOST_API_BYTES = 8 * 1024 * 1024
+_API_HINT = "Let the agent do without it, or set `commits: git`, which carries it."
+
+
+def judge_for_api(
+    git: GitReader, commits: Sequence[tuple[str, tuple[str, ...], str]], base_tree: str
+) -> Iterator[Violation]:
+    """What GitHub's API has no words for in commits, parents first, each with its id, its parents and its tree."""
+    if merges := [oid[:12] for oid, parents, _ in commits if len(set(parents)) > 1]:
+        yield Violation(
+            message=f"GitHub's API cannot write a merge commit: {name_some(merges)}",
+            advice="Make no merge commit.",
+            hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
+        )
+        return
+    trees = [base_tree, *(tree for _, _, tree in commits)]
+    for parent_tree, tree in pairwise(trees):
+        yield from _judge_for_api(git, compare_trees(git, parent_tree, {tree}))
+
+
+def _judge_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violation]:
+    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
+        yield Violation(
+            message=f"GitHub's API cannot write {name_some(reasons)}",
+            advice="GitHub itself writes the commits of this run, and it can add, change, and remove plain files only: "
+            "do without the others.",
+            hint=_API_HINT,
+        )
+        return
+    written = [change for change in changes if change.mode != REMOVED]
+    sizes = sizes_of(git, {change.oid for change in written})
+    if sum(sizes[change.oid] for change in written) > MOST_API_BYTES:
+        largest = max(written, key=lambda change: sizes[change.oid])
+        limit = f"{MOST_API_BYTES // 1024 // 1024} MiB in one commit"
+        yield Violation(
+            message=f"GitHub's API is given at most {limit}; the largest file is {printable(largest.path)}",
+            advice="Commit less at once.",
+            hint=_API_HINT,
+        )
+
+
+def _not_carried(change: Change) -> str:
+    """What about a change the API has no words for; empty when it has."""
+    if SUBMODULE in (change.mode, change.mode_before):
+        return "a submodule"
+    if change.path != change.path.encode(errors="replace").decode():
+        return "a name that is not UTF-8"
+    if change.mode == REMOVED:
+        return ""
+    if change.mode == SYMLINK:
+        return "a symlink"
+    if change.mode_before not in (REMOVED, change.mode):
+        return "a change of mode"
+    return "an executable file" if change.mode == EXECUTABLE else ""
+
+
+def compare_trees(git: GitReader, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
+    """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
+    changes: set[Change] = set()
+    for tree in sorted(set(trees)):
+        try:
+            output = git.run(
+                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
+                "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
+            )  # fmt: skip
+        except GitFailed as exc:
+            raise TooMuch(str(exc)) from exc
+        words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
+        for head, path in zip(words[::2], words[1::2], strict=True):
+            mode_before, mode, before, oid, _ = head.removeprefix(":").split(" ")
+            changes.add(Change(path=path, mode=mode, oid=oid, before=before, mode_before=mode_before))
+        if len(changes) > MOST_ENTRIES:
+            raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
+    if any(change.path.count("/") > DEEPEST for change in changes):
+        raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
+    return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))
+
+
+def sizes_of(git: GitReader, blobs: Collection[str]) -> dict[str, int]:
+    """The sizes in bytes of those of these blobs that are there."""
+    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
+    pairs = (line.split() for line in lines.decode().splitlines() if not line.endswith(" missing"))
+    return {oid: int(size) for oid, size in pairs}
+
+
+def blobs_of(git: GitReader, oids: Collection[str]) -> dict[str, bytes]:
+    """The contents of those of these blobs that are there and no larger than what may ever be pushed."""
+    present = {oid: size for oid, size in sizes_of(git, oids).items() if size <= LARGEST_MOST_BYTES}
+    output = io.BytesIO(git.run("cat-file", "--batch", stdin="\n".join(present).encode(), memory=_DIFF_MEMORY))
+    contents: dict[str, bytes] = {}
+    while head := output.readline():
+        oid, _, size = head.split()
+        contents[oid.decode()] = output.read(int(size))
+        output.read(1)
+    return contents
+
+
+def lines_of(git: GitReader, blobs: Collection[str]) -> dict[str, list[str]]:
+    """The lines of such blobs. A null byte is left out: UTF-16 has one beside each letter."""
+    return {
+        oid: content.replace(b"\0", b"").decode(errors="replace").split("\n")
+        for oid, content in blobs_of(git, blobs).items()
+    }
+
+
+def tree_of(git: GitReader, commit: str) -> str:
+    """The id of a commit's tree."""
+    return git.run("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()

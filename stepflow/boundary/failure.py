@@ -6,24 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.apply import EffectWriter
-from stepflow.boundary.comment import find_asking_comment, marker_word, without_marker
+from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
+from stepflow.boundary.own_texts import Marker, find_asking_comment, marker_word, without_marker
 from stepflow.boundary.plan import Plan
-from stepflow.boundary.settings import check_actor
+from stepflow.boundary.settings import BoundarySettings, check_actor
+from stepflow.boundary.target_branch import Pushed
+from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import AllowedEffect, PushBranch
 from stepflow.domain.figures import Spent
+from stepflow.domain.run import Issue
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.bundle_push import BundlePush
-    from stepflow.boundary.comment import Marker
     from stepflow.boundary.github_api import GitHubWriter
-    from stepflow.boundary.settings import BoundarySettings
-    from stepflow.boundary.target_branch import Pushed
-    from stepflow.domain.definition import GitHubSettings
-    from stepflow.domain.run import Issue
-    from stepflow.domain.secrets import Redactor
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
 SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.SKIPPED, Outcome.CANCELLED})
@@ -122,7 +120,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
             is_ours = own is not None and own.marker.run == marker_word(run.run_id)
             adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
             text = run.text_below if is_ours and adds and run.text_below else run.text
-            body = _comment_body(text, work_note, output_filter, before=own.body if adds and own else "")
+            body = _comment_body(text, work_note, output_filter, before=own.comment.body if adds and own else "")
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:

@@ -1,32 +1,26 @@
-"""Runs git in a private bare repository, with an environment built from nothing and never in the checkout; and reads
-what its trees and blobs hold."""
+"""Runs git in a private bare repository, with an environment built from nothing and never in the checkout."""
 
 from __future__ import annotations
 
 import base64
-import io
 import os
 import re
 import resource
 import shutil
+import ssl
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from pathlib import Path
+from typing import IO, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from stepflow.boundary.commit_policy import Change
-from stepflow.boundary.connection import git_connection_settings
-from stepflow.boundary.retry_policy import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
+from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
 from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.definition import LARGEST_MOST_BYTES
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -74,12 +68,6 @@ _ABSENT = (
     "`github-token` is for this repository."
 )
 _ARCHIVED = "This repository was archived"
-#: Far beyond what the policy lets through.
-MOST_ENTRIES, DEEPEST = 20_000, 100
-#: The mode of a path that is no longer there.
-REMOVED = "000000"
-#: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
-_DIFF_MEMORY = 512 * 1024 * 1024
 #: A line that the server wrote, not git, and the code in it.
 _SERVER = re.compile(r"(?m)^remote:[ \t]*(.*?)[ \t]*$")
 _CODE = re.compile(r"\bGH\d{3}\b")
@@ -272,7 +260,7 @@ class Git:
 
     def run_remote(self, *args: str, settings: Mapping[str, str] | None = None) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
-        proxied = git_connection_settings(self._connection, self._folder / "authorities.pem")
+        proxied = _connection_settings(self._connection, self._folder / "authorities.pem")
         config = {**_CONFIG, **(settings or {}), **proxied, f"http.{self._remote.url}.extraHeader": self._remote.header}
         scheme = urlsplit(self._remote.url).scheme
         environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
@@ -376,55 +364,22 @@ class GitReader(Protocol):
         ...
 
 
-def compare_trees(git: GitReader, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
-    """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
-    changes: set[Change] = set()
-    for tree in sorted(set(trees)):
-        try:
-            output = git.run(
-                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
-                "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
-            )  # fmt: skip
-        except GitFailed as exc:
-            raise TooMuch(str(exc)) from exc
-        words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
-        for head, path in zip(words[::2], words[1::2], strict=True):
-            mode_before, mode, before, oid, _ = head.removeprefix(":").split(" ")
-            changes.add(Change(path=path, mode=mode, oid=oid, before=before, mode_before=mode_before))
-        if len(changes) > MOST_ENTRIES:
-            raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
-    if any(change.path.count("/") > DEEPEST for change in changes):
-        raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
-    return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))
+def _connection_settings(connection: Connection, file: Path) -> dict[str, str]:
+    """The settings of one git process; certificates are written to the file. An empty proxy is none."""
+    settings = {"http.proxy": connection.proxy}
+    if connection.certificates:
+        from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - costs time that most runs need not pay
+
+        public = Path(DEFAULT_CA_BUNDLE_PATH).read_text(encoding="utf-8")
+        system = system_authorities()
+        own = system.read_text(encoding="utf-8", errors="replace") if system else ""
+        file.write_text(f"{public}\n{own}\n{connection.certificates}\n", encoding="utf-8")
+        settings |= {"http.sslCAInfo": str(file)}
+    return settings
 
 
-def sizes_of(git: GitReader, blobs: Collection[str]) -> dict[str, int]:
-    """The sizes in bytes of those of these blobs that are there."""
-    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
-    pairs = (line.split() for line in lines.decode().splitlines() if not line.endswith(" missing"))
-    return {oid: int(size) for oid, size in pairs}
-
-
-def blobs_of(git: GitReader, oids: Collection[str]) -> dict[str, bytes]:
-    """The contents of those of these blobs that are there and no larger than what may ever be pushed."""
-    present = {oid: size for oid, size in sizes_of(git, oids).items() if size <= LARGEST_MOST_BYTES}
-    output = io.BytesIO(git.run("cat-file", "--batch", stdin="\n".join(present).encode(), memory=_DIFF_MEMORY))
-    contents: dict[str, bytes] = {}
-    while head := output.readline():
-        oid, _, size = head.split()
-        contents[oid.decode()] = output.read(int(size))
-        output.read(1)
-    return contents
-
-
-def lines_of(git: GitReader, blobs: Collection[str]) -> dict[str, list[str]]:
-    """The lines of such blobs. A null byte is left out: UTF-16 has one beside each letter."""
-    return {
-        oid: content.replace(b"\0", b"").decode(errors="replace").split("\n")
-        for oid, content in blobs_of(git, blobs).items()
-    }
-
-
-def tree_of(git: GitReader, commit: str) -> str:
-    """The id of a commit's tree."""
-    return git.run("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+def system_authorities() -> Path | None:
+    """The machine's own authorities, which an image may have added to, where the libraries were built to look."""
+    paths = ssl.get_default_verify_paths()
+    places = (Path(paths.openssl_cafile), Path(paths.openssl_capath) / "ca-certificates.crt")
+    return next((path for path in places if path.is_file()), None)

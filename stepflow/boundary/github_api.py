@@ -10,22 +10,28 @@ import itertools
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-import github
-
-from stepflow.boundary import github_graphql as graphql
-from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, query_of_link
 from stepflow.boundary.github_failures import (
     BRANCH,
     ISSUE,
     ISSUE_LIST,
+    NOT_FOUND,
     PULL_REQUEST,
     WORKFLOW_RUN,
+    AnswerFailed,
+    RetryPolicy,
     Subject,
     read_failed,
     write_failed,
 )
 from stepflow.boundary.github_types import (
+    CREATE_COMMIT,
+    REPLY,
+    RESOLVE,
+    REVIEW_THREAD,
+    REVIEW_THREADS,
+    UPDATE_REFS,
+    WHO_AM_I,
     Account,
     Answer,
     ChangedFile,
@@ -50,7 +56,7 @@ from stepflow.boundary.github_types import (
     Role,
     Rule,
 )
-from stepflow.boundary.retry_policy import NOT_FOUND, RetryPolicy
+from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.run import ImageProblem
 from stepflow.domain.secrets import Redactor
@@ -119,7 +125,7 @@ class GitHub:
     def viewer(self) -> Account:
         """Whose token this is; asked once. `GET /user` answers 403 to the tokens of jobs and Apps."""
         self._viewer = self._viewer or self._read(
-            "say whose the token is", lambda: Account.model_validate(self._client.graphql(graphql.WHO_AM_I))
+            "say whose the token is", lambda: Account.model_validate(self._client.graphql(WHO_AM_I))
         )
         return self._viewer
 
@@ -157,7 +163,7 @@ class GitHub:
             after, more = None, True
             while more:
                 where = {"owner": owner, "name": name, "number": number, "after": after}
-                page = ReviewThreads.model_validate(self._client.graphql(graphql.REVIEW_THREADS, **where))
+                page = ReviewThreads.model_validate(self._client.graphql(REVIEW_THREADS, **where))
                 threads += page.threads
                 after, more = page.after, page.more
             return tuple(threads)
@@ -184,7 +190,7 @@ class GitHub:
         def find() -> A | None:
             try:
                 return kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1])
-            except github.GithubException as exc:
+            except AnswerFailed as exc:
                 if exc.status != NOT_FOUND:
                     raise
                 return None
@@ -355,18 +361,18 @@ class GitHubWriter(GitHub):
         """A thread of a pull request's review now."""
         found = self._read(
             "read a review thread",
-            lambda: FoundThread.model_validate(self._client.graphql(graphql.REVIEW_THREAD, id=thread_id)),
+            lambda: FoundThread.model_validate(self._client.graphql(REVIEW_THREAD, id=thread_id)),
         )
         return found.thread
 
-    def reply_to_thread(self, thread_id: str, body: str) -> str:
-        """A new comment at the end of a thread; its address."""
+    def reply_to_thread(self, thread_id: str, body: str) -> None:
+        """A new comment at the end of a thread."""
         reply = {"pullRequestReviewThreadId": thread_id, "body": body}
-        return self._mutate("reply in a review thread", graphql.REPLY, NewReply, reply).url
+        self._mutate("reply in a review thread", REPLY, NewReply, reply)
 
     def resolve_thread(self, thread_id: str) -> None:
         """Mark a thread as resolved; it may be already."""
-        self._mutate("resolve a review thread", graphql.RESOLVE, Answer, {"threadId": thread_id})
+        self._mutate("resolve a review thread", RESOLVE, Answer, {"threadId": thread_id})
 
     def releases(self) -> tuple[Release, ...]:
         """All releases, drafts too, newest first."""
@@ -400,7 +406,7 @@ class GitHubWriter(GitHub):
             for name, before, after in updates
         ]
         update = {"repositoryId": self._read_repository().node_id, "refUpdates": changes}
-        self._mutate("move the branch", graphql.UPDATE_REFS, Answer, update)
+        self._mutate("move the branch", UPDATE_REFS, Answer, update)
 
     def create_commit(
         self,
@@ -422,7 +428,7 @@ class GitHubWriter(GitHub):
                 "deletions": [{"path": path} for path in deletions],
             },
         }
-        return self._mutate("write a commit", graphql.CREATE_COMMIT, NewCommit, commit).oid
+        return self._mutate("write a commit", CREATE_COMMIT, NewCommit, commit).oid
 
     def _send(self, doing: str, verb: str, path: str, **body: object) -> None:
         self._write(doing, lambda: self._client.ask(verb, path, body=body or None))

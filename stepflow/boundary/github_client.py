@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
@@ -15,14 +16,24 @@ from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 import github
 import pydantic
 import requests
+import requests.adapters
 import requests.utils
 from github.Auth import Token
 from github.Consts import headerRateLimit, headerRateRemaining, headerRateReset
 from github.Requester import HTTPSRequestsConnectionClass
 
-from stepflow.boundary.connection import configure_session
+from stepflow.boundary.git import system_authorities
+from stepflow.boundary.github_failures import (
+    CONFLICT,
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    SERVER_ERRORS,
+    TOO_MANY,
+    AnswerFailed,
+    Redirected,
+)
 from stepflow.boundary.images import is_at
-from stepflow.boundary.retry_policy import CONFLICT, FORBIDDEN, NOT_FOUND, SERVER_ERRORS, TOO_MANY
 from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
@@ -35,8 +46,6 @@ TIMEOUT_SECONDS = 30
 API_VERSION = "2022-11-28"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
-GONE, UNPROCESSABLE = 410, 422
-LONGEST_DETAIL = 300
 #: Bytes. A longer text is not fetched to its end.
 LONGEST_TEXT = 200_000_000
 MOST_REDIRECTS = 5
@@ -57,14 +66,6 @@ _GRAPHQL_STATUS = {
 }
 
 
-class Redirected(Exception):
-    """The answer is somewhere else."""
-
-    def __init__(self, status: int, location: str) -> None:
-        super().__init__(f"it answered {status}: moved to {location or 'an unnamed place'}")
-        self.status, self.location = status, location
-
-
 class NotReady(requests.RequestException):
     """The server will know later."""
 
@@ -74,7 +75,7 @@ class NotGitHub(requests.RequestException):
 
 
 #: What a call of the client, or reading its answer, can raise.
-VENDOR_ERRORS = (github.GithubException, requests.RequestException, Redirected, pydantic.ValidationError)
+VENDOR_ERRORS = (AnswerFailed, requests.RequestException, Redirected, pydantic.ValidationError)
 
 
 class _ErrorAnswer(pydantic.BaseModel):
@@ -106,7 +107,7 @@ class _Connection(HTTPSRequestsConnectionClass):
         port = server.port or _PORTS[server.scheme]
         super().__init__(server.hostname or "", port, timeout=TIMEOUT_SECONDS)
         self.protocol = server.scheme
-        configure_session(self.session, connection)
+        _configure_session(self.session, connection)
         # Before requests looks at where an answer leads.
         self.session.hooks["response"].append(_check_answer)
 
@@ -194,7 +195,7 @@ class GitHubClient:
         `LONGEST_TEXT`."""
         try:
             self.ask("GET", url)
-        except github.GithubException as exc:
+        except AnswerFailed as exc:
             if exc.status not in (NOT_FOUND, GONE):
                 raise
             return ""
@@ -241,7 +242,7 @@ class GitHubClient:
         if not is_local and parts.scheme != "https":
             raise NotGitHub("the answer leads to an address without encryption")
         with requests.Session() as session:
-            configure_session(session, self._way)
+            _configure_session(session, self._way)
             with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
                 yield response
 
@@ -256,10 +257,13 @@ class GitHubClient:
         whole = url if "://" in url else self._repository + url
         return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
-    def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
-        """PyGithub's exception for an answer of GitHub's, which is known by its form."""
-        _ErrorAnswer.model_validate(data or {})
-        return self._github.requester.createException(status, headers, data)
+    def _failure(self, status: int, headers: Mapping[str, str], data: Any) -> AnswerFailed:  # noqa: ANN401 - JSON
+        """The failure of an answer of GitHub's, which is known by its form. It names a rate limit by the status 429, or
+        by 403 and words or headers."""
+        message = _ErrorAnswer.model_validate(data or {}).message or ""
+        says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+        limited = status == FORBIDDEN and (says_so or self._github.requester.isRateLimitError(message))
+        return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY)
 
     def _find_repository(self) -> bool:
         """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
@@ -323,3 +327,28 @@ def query_of_link(headers: Mapping[str, str], relation: str) -> dict[str, str]:
     links = requests.utils.parse_header_links(headers.get("link", ""))
     named = (link["url"] for link in links if link.get("rel") == relation)
     return dict(parse_qsl(split_url(next(named, "")).query))
+
+
+def _configure_session(session: requests.Session, connection: Connection) -> None:
+    """Let a session go this way, and only this one: no proxy, certificate or login of the process's environment."""
+    session.trust_env = False
+    session.proxies = {"https": connection.proxy} if connection.proxy else {}
+    session.mount("https://", _Adapter(connection))
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Trusts the machine's authorities and those of the way; requests adds the public ones that it brings itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if system := system_authorities():
+            self._context.load_verify_locations(cafile=str(system))
+        if connection.certificates:
+            self._context.load_verify_locations(cadata=connection.certificates)
+        super().__init__(max_retries=0)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - requests' own method
+        super().init_poolmanager(*args, ssl_context=self._context, **kwargs)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401 - requests' own method
+        return super().proxy_manager_for(proxy, ssl_context=self._context, **kwargs)

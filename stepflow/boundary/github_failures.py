@@ -1,33 +1,37 @@
-"""What GitHub's client raises in our words, with what to do."""
+"""What goes wrong at GitHub, in our words and with what to do; and how long it is waited out: rate limits, 5xx and lost
+connections pass by themselves. PyGithub's own retries are off."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
 
-import github
-import requests
+from stepflow.domain.connection import Connection, certificate_problem, stays_closed
+from stepflow.domain.secrets import Redactor
+from stepflow.errors import BoundaryError, InputError
+from stepflow.ports import Clock
 
-from stepflow.boundary.github_client import (
-    GONE,
-    LONGEST_DETAIL,
-    UNPROCESSABLE,
-    Redirected,
-)
-from stepflow.boundary.retry_policy import CONFLICT, FORBIDDEN, NOT_FOUND, SERVER_ERRORS, TOO_MANY, WriteFailed
-from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
-from stepflow.errors import InputError
+T = TypeVar("T")
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.secrets import Redactor
-
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, UNPROCESSABLE = 401, 403, 404, 409, 410, 422
+TOO_MANY, SERVER_ERRORS = 429, 500
+MAX_TRIES = 5
+FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0
+#: What GitHub asks for when it limits without saying for how long; doubled each time.
+FIRST_LIMIT_WAIT = 60.0
+#: A limit that lasts longer is not waited out: the runner's minutes cost money too.
+LONGEST_LIMIT_WAIT = 900.0
+#: The deadline is there so that time is left to write; so much of that time may pass waiting.
+GRACE = 120.0
+#: Characters of what GitHub says.
+LONGEST_DETAIL = 300
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
 _HINTS = {
     None: f"The answer was lost or is none of GitHub's: check the network and proxies. {_AGAIN}",
-    401: "The token is not accepted: check `github-token`.",
+    UNAUTHORIZED: "The token is not accepted: check `github-token`.",
     FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
     "`pull-requests: write`.",
     NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
@@ -38,6 +42,10 @@ _HINTS = {
     UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
+_TURNED_OFF = (
+    "Issues are turned off in the repository: turn them on (Settings → General → Features), then start the run again; "
+    "commits that were pushed are on their branch."
+)
 #: Whole messages of GitHub's that say more than their status.
 _MESSAGE_HINTS = {
     (FORBIDDEN, "Unable to create comment because issue is locked."): "The issue is locked: unlock it, then start the "
@@ -47,26 +55,121 @@ _MESSAGE_HINTS = {
         GONE,
         "This issue was deleted",
     ): "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
-    (GONE, "Issues are disabled for this repo"): "Issues are turned off in the repository: turn them on (Settings → "
-    "General → Features), then start the run again; commits that were pushed are on their branch.",
-    (GONE, "Issues has been disabled in this repository."): "Issues are turned off in the repository: turn them on "
-    "(Settings → General → Features), then start the run again; commits that were pushed are on their branch.",
+    (GONE, "Issues are disabled for this repo"): _TURNED_OFF,
+    (GONE, "Issues has been disabled in this repository."): _TURNED_OFF,
 }
 _MOVED = (
     "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
     "issue where it is now."
 )
-
-
 _READ_HINTS = {
-    401: "The token is not accepted: check `read-token`.",
-    403: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
+    UNAUTHORIZED: "The token is not accepted: check `read-token`.",
+    FORBIDDEN: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
     NOT_FOUND: "There is no such {subject}, or it cannot be seen with this token: check the number and `read-token`.",
 }
 _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
     "permission `issues: read`."
 )
+
+
+class GitHubFailed(BoundaryError):
+    """GitHub, or the way to it, failed. `passes`: the same may succeed a little later; `limited`: a rate limit forbids
+    it until then, `retry_after` seconds from the answer or at `resets_at` (seconds since the epoch), if it said so."""
+
+    passes = False
+    limited = False
+    retry_after: float | None = None
+    resets_at: float | None = None
+
+    def given_up(self, hint: str = "") -> Self:
+        """The same failure, which nobody waits out any more, perhaps with another hint."""
+        self.passes, self.hint = False, hint or self.hint
+        return self
+
+
+class WriteFailed(GitHubFailed):
+    """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
+    rate limit. `invalid_fields` are those of the request that it does not take."""
+
+    invalid_fields: frozenset[str] = frozenset()
+
+    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.limited = status == TOO_MANY
+        self.passes = status is None or status == TOO_MANY or status >= SERVER_ERRORS
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How long to wait for GitHub. `until` is the time at which the last wait must be over; `note` gets every wait as
+    one line for people. Without a clock nothing is tried twice."""
+
+    clock: Clock | None = None
+    until: float = 0.0
+    note: Callable[[str], None] = lambda _message: None
+
+    @classmethod
+    def of(cls, clock: Clock, deadline: float | None, note: Callable[[str], None]) -> RetryPolicy:
+        """The policy of a boundary that opens now, in a run with this deadline."""
+        until = clock.now() + LONGEST_LIMIT_WAIT if deadline is None else max(deadline, clock.now() + GRACE)
+        return cls(clock=clock, until=until, note=note)
+
+    def repeat(self, action: Callable[[], T]) -> T:
+        """Do until it works what changes nothing when it is done twice: a question, or the same text written again."""
+        return self.write(action, find=lambda: None)
+
+    def write(self, write: Callable[[], T], *, find: Callable[[], T | None]) -> T:
+        """Write. After a failure that may pass it waits and looks first: a lost answer does not mean a lost write.
+
+        `find` gives what the write would have given, None when it is not there. Both may raise `GitHubFailed`.
+        """
+        for tries in range(1, MAX_TRIES + 1):
+            try:
+                if tries > 1 and (existing := find()) is not None:
+                    return existing
+                return write()
+            except GitHubFailed as exc:
+                self._wait(exc, tries)
+        raise AssertionError("unreachable: the last try raises")
+
+    def ensure(self, write: Callable[[], None], *, done: Callable[[], bool]) -> None:
+        """The same for a write that gives nothing; `done` says whether it is there."""
+
+        def written() -> bool:
+            write()
+            return True
+
+        self.write(written, find=lambda: done() or None)
+
+    def _wait(self, failed: GitHubFailed, tries: int) -> None:
+        """Wait before the next try, or raise: the failure stays, cannot be waited out, or for too long."""
+        if self.clock is None or not failed.passes or tries == MAX_TRIES:
+            raise failed.given_up()
+        now = self.clock.now()
+        seconds = _seconds(failed, tries, now)
+        if seconds > LONGEST_LIMIT_WAIT or now + seconds > self.until:
+            raise failed.given_up(_too_long(failed, now + seconds))
+        self.note(f"waiting {seconds:.0f} s before try {tries + 1} of {MAX_TRIES}: {failed.message}")
+        self.clock.sleep(seconds)
+
+
+def _seconds(failed: GitHubFailed, tries: int, now: float) -> float:
+    if failed.retry_after is not None:
+        return max(1.0, failed.retry_after)
+    if failed.resets_at is not None:
+        return max(1.0, failed.resets_at - now + 1)
+    if failed.limited:
+        return FIRST_LIMIT_WAIT * float(2 ** (tries - 1))
+    return min(LONGEST_WAIT, FIRST_WAIT * float(2 ** (tries - 1)))
+
+
+def _too_long(failed: GitHubFailed, then: float) -> str:
+    if not failed.limited:
+        return failed.hint
+    at = datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"The limit is lifted at {at}, too late to wait for: start the run again then. Nothing is written twice."
 
 
 @dataclass(frozen=True)
@@ -85,61 +188,81 @@ BRANCH = Subject("branch", "contents")
 _PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
 
 
+class Redirected(Exception):
+    """The answer is somewhere else."""
+
+    def __init__(self, status: int, location: str) -> None:
+        super().__init__(f"it answered {status}: moved to {location or 'an unnamed place'}")
+        self.status, self.location = status, location
+
+
+class AnswerFailed(Exception):
+    """GitHub answered with an error. `is_limit`: it is a rate limit, whatever its status."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], data: Mapping[str, Any], *, is_limit: bool) -> None:
+        super().__init__(status)
+        self.status, self.headers, self.data, self.is_limit = status, headers, data, is_limit
+
+    @property
+    def detail(self) -> str:
+        """What GitHub says."""
+        if "<html" in str(self.data.get("data", "")).lower():
+            return "an HTML page, as proxies send it"
+        errors = self.data.get("errors")
+        return f"{self.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"
+
+    @property
+    def lacking_permission(self) -> str:
+        """What a refused token needs, by the header `x-accepted-github-permissions`; empty where GitHub gives none."""
+        if self.status != FORBIDDEN or self.is_limit:
+            return ""
+        sets = self.headers.get("x-accepted-github-permissions", "").split(";")
+        named = [_PERMISSION.findall(each) for each in sets]
+        alternatives = [" and ".join(f"`{name.replace('_', '-')}: {level}`" for name, level in each) for each in named]
+        needed = " or ".join(filter(None, alternatives))
+        return f"The token lacks a permission: it needs {needed}." if needed else ""
+
+    @property
+    def invalid_fields(self) -> frozenset[str]:
+        """The fields of the request that GitHub does not take."""
+        errors = self.data.get("errors")
+        listed = errors if isinstance(errors, list) else []
+        return frozenset(str(e.get("field")) for e in listed if isinstance(e, dict) and e.get("code") == "invalid")
+
+
 def write_failed(
-    doing: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
+    doing: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
 ) -> WriteFailed:
     """The failure of what GitHub was asked to do; `status` 429 stands for every rate limit."""
     failure = f"GitHub did not {doing} in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
-    if not isinstance(exc, github.GithubException):
+    if not isinstance(exc, AnswerFailed):
         return _unanswered(failure, exc, redactor, connection)
-    headers = exc.headers or {}
-    status = TOO_MANY if _is_limit(exc, headers) else exc.status
-    said = redactor(_said(exc))[:LONGEST_DETAIL]
-    message = exc.data.get("message") if isinstance(exc.data, dict) else None
-    hint = lacking_permission(exc) or _HINTS.get(status, "")
-    hint = _MESSAGE_HINTS.get((exc.status, str(message)), hint)
-    message = redactor(f"{failure}: it answered {exc.status} ({said}).")
+    status = TOO_MANY if exc.is_limit else exc.status
+    hint = exc.lacking_permission or _HINTS.get(status, "")
+    hint = _MESSAGE_HINTS.get((exc.status, str(exc.data.get("message"))), hint)
+    message = redactor(f"{failure}: it answered {exc.status} ({redactor(exc.detail)[:LONGEST_DETAIL]}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
-    failed.invalid_fields = _invalid_fields(exc)
-    failed.retry_after = _number(headers.get("retry-after"))
-    if headers.get("x-ratelimit-remaining") == "0":
-        failed.resets_at = _number(headers.get("x-ratelimit-reset"))
+    failed.invalid_fields = exc.invalid_fields
+    failed.retry_after = _number(exc.headers.get("retry-after"))
+    if exc.headers.get("x-ratelimit-remaining") == "0":
+        failed.resets_at = _number(exc.headers.get("x-ratelimit-reset"))
     return failed
 
 
 def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
     """No answer of GitHub's came: the way is closed, or something else answered."""
+    import requests  # noqa: PLC0415 - costs time that most runs need not pay
+
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
-    problem = certificate_problem(said)
-    if problem:
+    if problem := certificate_problem(said):
         what = f"its certificate does not count{connection.through}: {problem}"
     else:
         what = f"no usable answer came{connection.through} ({type(exc).__name__})"
-    lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
-    failed = WriteFailed(
-        redactor(f"{failure}: {what}."), hint=(connection.advice(said) if lost else "") or _HINTS[None]
-    )
+    advice = connection.advice(said) if isinstance(exc, requests.ConnectionError | requests.Timeout) else ""
+    failed = WriteFailed(redactor(f"{failure}: {what}."), hint=advice or _HINTS[None])
     return failed.given_up() if stays_closed(said) else failed
-
-
-def lacking_permission(exc: Exception) -> str:
-    """What a refused token needs, by GitHub's own words: `x-accepted-github-permissions`. Empty where it gives none."""
-    if not isinstance(exc, github.GithubException) or exc.status != FORBIDDEN or _is_limit(exc, exc.headers or {}):
-        return ""
-    sets = (exc.headers or {}).get("x-accepted-github-permissions", "").split(";")
-    named = [_PERMISSION.findall(each) for each in sets]
-    alternatives = [" and ".join(f"`{name.replace('_', '-')}: {level}`" for name, level in each) for each in named]
-    needed = " or ".join(filter(None, alternatives))
-    return f"The token lacks a permission: it needs {needed}." if needed else ""
-
-
-def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
-    """Whether the answer is a rate limit: GitHub says so with 429, or with 403 and words or headers."""
-    says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and says_so)
-    return limited or exc.status == TOO_MANY
 
 
 def _number(text: str | None) -> float | None:
@@ -147,35 +270,14 @@ def _number(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def _invalid_fields(exc: github.GithubException) -> frozenset[str]:
-    errors = exc.data.get("errors") if isinstance(exc.data, dict) else None
-    listed = errors if isinstance(errors, list) else []
-    return frozenset(str(e.get("field")) for e in listed if isinstance(e, dict) and e.get("code") == "invalid")
-
-
-def _said(exc: github.GithubException) -> str:
-    if not isinstance(exc.data, dict):
-        return "no message"
-    if "<html" in str(exc.data.get("data", "")).lower():
-        return "an HTML page, as proxies send it"
-    errors = exc.data.get("errors")
-    return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"
-
-
 def read_failed(
-    doing: str,
-    subject: Subject,
-    repository: str,
-    exc: Exception,
-    redactor: Redactor,
-    *,
-    connection: Connection = DIRECT,
+    doing: str, subject: Subject, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
 ) -> WriteFailed | InputError:
     """The same before a run, where what `read-token` or another number can mend is an `InputError`."""
     failed = write_failed(doing, repository, exc, redactor, connection=connection)
-    if failed.status not in _READ_HINTS:
+    if not isinstance(exc, AnswerFailed) or failed.status not in _READ_HINTS:
         return failed
     hint = _READ_HINTS[failed.status].format(subject=subject.name, permission=subject.permission)
     if failed.status == NOT_FOUND and subject.missing:
         hint = subject.missing
-    return InputError(failed.message, hint=lacking_permission(exc) or hint)
+    return InputError(failed.message, hint=exc.lacking_permission or hint)

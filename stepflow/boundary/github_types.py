@@ -1,17 +1,15 @@
-"""The parts of GitHub's JSON that we read; the rest of it is ignored."""
+"""The parts of GitHub's JSON that we read, and the GraphQL documents that ask for some of them; the rest is ignored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from stepflow.domain.run import Issue
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def _inner(name: str) -> BeforeValidator:
@@ -287,3 +285,37 @@ class Release(Answer):
 
     tag: str = Field(validation_alias="tag_name")
     url: str = Field(validation_alias="html_url")
+
+
+WHO_AM_I = "query { viewer { databaseId login } }"
+UPDATE_REFS = "mutation ($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+CREATE_COMMIT = (
+    "mutation ($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
+)
+THREAD = """
+fragment Thread on PullRequestReviewThread {
+  id isResolved path line originalLine
+  opening: comments(first: 1) { nodes { diffHunk } }
+  comments(last: 100) {
+    totalCount
+    nodes { body url author { __typename login ... on User { databaseId } ... on Bot { databaseId } } }
+  }
+}
+"""
+REVIEW_THREADS = f"""
+query ($owner: String!, $name: String!, $number: Int!, $after: String) {{
+  repository(owner: $owner, name: $name) {{
+    pullRequest(number: $number) {{
+      reviewThreads(first: 50, after: $after) {{ pageInfo {{ hasNextPage endCursor }} nodes {{ ...Thread }} }}
+    }}
+  }}
+}}
+{THREAD}"""
+REVIEW_THREAD = f"query ($id: ID!) {{ node(id: $id) {{ id ...Thread }} }} {THREAD}"
+REPLY = (
+    "mutation ($input: AddPullRequestReviewThreadReplyInput!) "
+    "{ addPullRequestReviewThreadReply(input: $input) { comment { url } } }"
+)
+RESOLVE = "mutation ($input: ResolveReviewThreadInput!) { resolveReviewThread(input: $input) { clientMutationId } }"
+#: Every document of GraphQL that is sent.
+DOCUMENTS = (WHO_AM_I, UPDATE_REFS, CREATE_COMMIT, REVIEW_THREADS, REVIEW_THREAD, REPLY, RESOLVE)

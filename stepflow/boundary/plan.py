@@ -1,14 +1,21 @@
-"""Plans what a completed run writes to GitHub. Repository, issue and base branch never come from the model's answer."""
+"""Plans what a completed run writes to GitHub. The closing answer asks for it; repository, issue and base branch never
+come from the model's answer."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-from stepflow.boundary.closing_request import read_closing_request
+from stepflow.boundary.commit_check import name_some
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
+from stepflow.boundary.settings import (
+    BoundarySettings,
+    choose_labels,
+    object_to_labels,
+)
+from stepflow.boundary.target_branch import branch_name, branch_problem
+from stepflow.domain.decision import FlowResult
+from stepflow.domain.definition import AgentDefinition, GitHubSettings
 from stepflow.domain.effect import (
     AddLabels,
     AllowedEffect,
@@ -23,21 +30,146 @@ from stepflow.domain.effect import (
     ThreadReply,
 )
 from stepflow.domain.figures import Spent
+from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.run import FollowUp, Issue, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
-from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
-    from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer
-    from stepflow.boundary.settings import BoundarySettings
-    from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition, GitHubSettings
-    from stepflow.domain.run import FollowUp, Issue, RunFacts
+@dataclass(frozen=True, kw_only=True)
+class RequestedPullRequest:
+    """The fields of `pull_request`; None means not given."""
+
+    title: str | None = None
+    body: str | None = None
+    draft: bool | None = None
 
 
-_BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
+@dataclass(frozen=True, kw_only=True)
+class RequestedRelease:
+    """The fields of `release`."""
+
+    tag: str
+    name: str | None = None
+    body: str | None = None
+    draft: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadAnswer:
+    """What a follow-up has done about one review thread, by the thread's id: whether it was `applied`, and `why`."""
+
+    thread: str
+    applied: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosingRequest:
+    """A closing answer's wishes, and why some of it was not understood."""
+
+    closure_action: ClosureAction | None = None
+    labels_add: tuple[str, ...] = ()
+    labels_remove: tuple[str, ...] = ()
+    comment: str | None = None
+    pull_request: RequestedPullRequest = field(default_factory=RequestedPullRequest)
+    release: RequestedRelease | None = None
+    threads: tuple[ThreadAnswer, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
+    """The wishes of a closing answer."""
+    reader = _Reader(answer or {})
+    return ClosingRequest(
+        closure_action=reader.closure_action(),
+        labels_add=reader.labels("issue.labels.add"),
+        labels_remove=reader.labels("issue.labels.remove"),
+        comment=reader.text("comment"),
+        pull_request=RequestedPullRequest(
+            title=reader.text("pull_request.title"),
+            body=reader.text("pull_request.body"),
+            draft=reader.flag("pull_request.draft"),
+        ),
+        release=reader.release(),
+        threads=reader.threads(),
+        warnings=tuple(reader.warnings),
+    )
+
+
+class _Reader:
+    """Reads typed values out of an answer and remembers what did not fit."""
+
+    def __init__(self, answer: JsonObject) -> None:
+        self._answer = answer
+        self.warnings: list[str] = []
+
+    def text(self, path: str) -> str | None:
+        value = value_at(self._answer, path)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if value != "":
+            self._warn(path, value, "a string")
+        return None
+
+    def flag(self, path: str) -> bool | None:
+        value = value_at(self._answer, path)
+        if value is None or isinstance(value, bool):
+            return value
+        self._warn(path, value, "true or false")
+        return None
+
+    def labels(self, path: str) -> tuple[str, ...]:
+        value = value_at(self._answer, path)
+        if value is None:
+            return ()
+        items = value if isinstance(value, list) else [value]
+        names = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
+        if not isinstance(value, list) or len(names) < len(items):
+            self._warn(path, value, "a list of label names")
+        return names if isinstance(value, list) else ()
+
+    def closure_action(self) -> ClosureAction | None:
+        value = self.text("closure_action")
+        if value is None or value in set(ClosureAction):
+            return ClosureAction(value) if value else None
+        self._warn("closure_action", value, " | ".join(ClosureAction))
+        return None
+
+    def release(self) -> RequestedRelease | None:
+        if value_at(self._answer, "release") is None:
+            return None
+        if not (tag := self.text("release.tag")):
+            self.warnings.append("The closing answer's `release` has no `tag`: no release is created.")
+            return None
+        name, body = self.text("release.name"), self.text("release.body")
+        return RequestedRelease(tag=tag, name=name, body=body, draft=self.flag("release.draft") or False)
+
+    def threads(self) -> tuple[ThreadAnswer, ...]:
+        value = value_at(self._answer, "threads")
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self._warn("threads", value, "a list of answers to review threads")
+            return ()
+        answers: dict[str, ThreadAnswer] = {}
+        for item in value:
+            match item:
+                case {"thread": str(thread), "applied": bool(applied), "why": str(why)} if thread.strip():
+                    answer = ThreadAnswer(thread=thread.strip(), applied=applied, why=why.strip())
+                case _:
+                    self._warn("threads", item, "an object with `thread`, `applied` and `why`")
+                    continue
+            if answer.thread in answers:
+                self.warnings.append(
+                    f"The closing answer's `threads` answers {answer.thread[:80]!r} twice: the first answer counts."
+                )
+            answers.setdefault(answer.thread, answer)
+        return tuple(answers.values())
+
+    def _warn(self, path: str, value: JsonValue, expected: str) -> None:
+        shown = repr(value)[:80]
+        self.warnings.append(f"The closing answer's `{path}` is {shown}, not {expected}: it has no effect.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,50 +229,20 @@ def plan_effects(
         cost=cost or Spent(),
     )
     step = agent.steps.get(result.step_id)
-    if result.outcome is not Outcome.COMPLETED or step is None or step.kind is not StepKind.CLOSURE:
-        return plan
-    if not agent.github.enabled:
+    is_closed = result.outcome is Outcome.COMPLETED and step is not None and step.kind is StepKind.CLOSURE
+    if not is_closed or not agent.github.enabled:
         return plan
     # Masked as a whole: what is cut out of it later holds no part of a secret.
     redact = plan.output_filter.redactor
     answer = {key: redact_value(value, redact) for key, value in (result.answer or {}).items()}
-    requested = read_closing_request(answer)
-    planner = Planner(agent=agent, facts=facts, plan=plan, requested=requested, commits=commits, verified=verified)
-    return planner.planned(summary, removed)
-
-
-def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
-    """`<prefix><agent>/issue-<n>`, or `run-<id>` without an issue."""
-    return branch_of(agent, f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}")
-
-
-def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
-    """Where the work of a run that did not complete may be kept. No pull request shows it, since one is opened from
-    `branch_name` alone: what a pull request shows was validated."""
-    branch = branch_of(agent, f"run-{facts.run_id}")
-    return branch if facts.issue or facts.follow_up else f"{branch}-unfinished"
-
-
-def branch_of(agent: AgentDefinition, last: str) -> str:
-    """A branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any script."""
-    name, last = (re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (agent.name, last))
-    return f"{agent.github.pull_request.branch_prefix}{name}/{last}"
-
-
-def branch_problem(branch: str, base: str) -> str:
-    """Why no pull request to the base can come from a branch of this name; empty where one can."""
-    if _BRANCH.fullmatch(branch) and branch != base:
-        return ""
-    return (
-        f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
-        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
-    )
+    request = read_closing_request(answer)
+    planner = Planner(agent=agent, facts=facts, plan=plan, requested=request, commits=commits, verified=verified)
+    return planner.complete(summary, removed)
 
 
 NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
 UNCHANGED = "No changes: the run made no commit and answered no thread, so the pull request stays as it is."
 NOT_ANSWERED = "the run does not say what became of it."
-MOST_FILES_NAMED = 20
 LONGEST_REMOVED = 8_000
 LONGEST_VERIFIED = 8_000
 LONGEST_REPLY = 4_000
@@ -175,49 +277,42 @@ class Planner:
         for warning in self.requested.warnings:
             self._object(warning)
 
-    def planned(self, summary: str, removed: str) -> Plan:
+    def complete(self, summary: str, removed: str) -> Plan:
         """The plan with its effects, or with the reason why nothing may be written."""
-        if self.facts.follow_up:
-            return self.followed_up(self.facts.follow_up, summary, removed)
-        branch = branch_name(self.agent, self.facts)
-        opens = self.opens_pull_request()
-        if opens and (refusal := branch_problem(branch, self.base)):
-            return replace(self.plan, refusal=refusal)
-        closes = self.closes()
-        by_merge = closes and self.by_merge(opens)
-        by_hand = self.by_hand() if by_merge and opens else ""
-        effects: tuple[Effect, ...] = (
-            *((PushBranch(branch=branch), self.pull_request(branch, by_merge, by_hand)) if opens else ()),
-            *self.comment(summary, removed, by_hand),
-            *self.labels(),
-            *self.release(),
-            *((CloseIssue(),) if closes and not by_merge else ()),
-        )
+        follow_up, expects = self.facts.follow_up, None
+        effects: tuple[Effect, ...]
+        if follow_up:
+            pushes = self.opens_pull_request()
+            # A pull request of ours gets commits and replies and is else left as it is.
+            effects = (
+                *((PushBranch(branch=follow_up.branch, fast_forward=True),) if pushes else ()),
+                *self.replies(follow_up, pushes),
+                *self.comment(summary, removed),
+            )
+        else:
+            branch, opens = branch_name(self.agent, self.facts), self.opens_pull_request()
+            if opens and (refusal := branch_problem(branch, self.base)):
+                return replace(self.plan, refusal=refusal)
+            closes = self.closes()
+            by_merge = closes and self.by_merge(opens)
+            by_hand = self.by_hand() if by_merge and opens else ""
+            expects = ("open" if by_merge else "closed") if closes else None
+            effects = (
+                *((PushBranch(branch=branch), self.pull_request(branch, by_merge, by_hand)) if opens else ()),
+                *self.comment(summary, removed, by_hand),
+                *self.labels(),
+                *self.release(),
+                *((CloseIssue(),) if closes and not by_merge else ()),
+            )
+        redact = self.plan.output_filter.redactor
         return replace(
             self.plan,
-            base=self.base,
+            base=follow_up.base if follow_up else self.base,
             effects=effects,
-            warnings=self._redacted(self.warnings),
-            objections=self._redacted(self.objections),
-            expects=("open" if by_merge else "closed") if closes else None,
-            reads_back=self.plan.issue is not None and self.agent.verdict.type is VerdictType.POLL_STATE,
-            no_changes=self.no_changes(),
-        )
-
-    def followed_up(self, follow_up: FollowUp, summary: str, removed: str) -> Plan:
-        """The plan of a run on a pull request of ours, which gets commits and replies and is else left as it is."""
-        pushes = self.opens_pull_request()
-        effects: tuple[Effect, ...] = (
-            *((PushBranch(branch=follow_up.branch, fast_forward=True),) if pushes else ()),
-            *self.replies(follow_up, pushes),
-            *self.comment(summary, removed),
-        )
-        return replace(
-            self.plan,
-            base=follow_up.base,
-            effects=effects,
-            warnings=self._redacted(self.warnings),
-            objections=self._redacted(self.objections),
+            warnings=tuple(map(redact, self.warnings)),
+            objections=tuple(map(redact, self.objections)),
+            expects=expects,
+            reads_back=not follow_up and self.plan.issue is not None and self._polls_state,
             no_changes=self.no_changes(),
             follow_up=follow_up,
         )
@@ -261,9 +356,8 @@ class Planner:
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.plan.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge and not by_hand else 'For'} #{issue.number}. "
-        by_hand = f" {by_hand}" if by_hand else ""
-        footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`.{by_hand}"
-        text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer)
+        footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`. {by_hand}"
+        text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer.rstrip())
         return OpenPullRequest(
             branch=branch,
             base=self.base,
@@ -281,13 +375,11 @@ class Planner:
             return ()
         if not (self._github.comment and self._allows(AllowedEffect.COMMENT)):
             return ()
-        removed_lines = (
-            filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
-        )
-        checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
-        nothing = self.no_changes()
-        said = "\n".join(f"> {line}" for line in (nothing, by_hand) if line)
-        own = (said, checked, removed_lines, self._left_out(), self._guard_warnings())
+        own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
+        if self.requested.comment:
+            own += [f"---\n\n{self._verified()}"] if self.verified else []
+            own += [filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED)]
+        own += [self._left_out(), self._guard_warnings()]
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
@@ -302,14 +394,9 @@ class Planner:
 
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
-        lines = [
-            f"> {what}, so not part of this result: {_named(files)}."
-            for what, files in (
-                ("Changed but not committed", commits.uncommitted),
-                ("Made by the checks", commits.created_by_checks),
-            )
-            if files
-        ]
+        left_out = {"Changed but not committed": commits.uncommitted, "Made by the checks": commits.created_by_checks}
+        named = {what: name_some([f"`{name.replace('`', '')}`" for name in files]) for what, files in left_out.items()}
+        lines = [f"> {what}, so not part of this result: {names}." for what, names in named.items() if names]
         return filter_text("\n".join(lines), self.plan.output_filter, limit=2_000)
 
     def _guard_warnings(self) -> str:
@@ -325,21 +412,13 @@ class Planner:
         add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
         remove = (*self._github.labels_remove, *self.requested.labels_remove) if by_answer else ()
         if by_answer:
-            self.objections.extend(self._label_objections())
+            requested = (self.requested.labels_add, self.requested.labels_remove)
+            self.objections.extend(object_to_labels(*requested, self._github, self.plan.settings))
         added, removed = choose_labels(add, remove, self._github, self.plan.settings, self.warnings)
         return (
             *((AddLabels(labels=added),) if added else ()),
             *((RemoveLabels(labels=removed),) if removed else ()),
         )
-
-    def _label_objections(self) -> Iterator[str]:
-        """About labels that the answer asks for; the one that started the run comes off in any case."""
-        settings = self.plan.settings
-        started = (settings.started_by_label or "").casefold()
-        removed = (label for label in self.requested.labels_remove if label.casefold() != started)
-        for label in _distinct((*self.requested.labels_add, *removed)):
-            if reason := _objection(label, self._github, settings):
-                yield f"Label `{label[:LONGEST_LABEL]}` cannot be changed: {reason}."
 
     def release(self) -> tuple[CreateRelease, ...]:
         """A release, where the agent lists that effect."""
@@ -353,14 +432,8 @@ class Planner:
             self._object(f"No release is created: {requested.tag[:80]!r} cannot be the name of a tag.")
             return ()
         name = filter_line(requested.name or requested.tag, self.plan.output_filter)
-        return (
-            CreateRelease(
-                tag=requested.tag,
-                name=name,
-                body=filter_text(requested.body or "", self.plan.output_filter),
-                draft=requested.draft,
-            ),
-        )
+        body = filter_text(requested.body or "", self.plan.output_filter)
+        return (CreateRelease(tag=requested.tag, name=name, body=body, draft=requested.draft),)
 
     def closes(self) -> bool:
         """True when the issue is to be closed, by this run or by a merge."""
@@ -399,9 +472,6 @@ class Planner:
         self.warnings.append(objection)
         self.objections.append(objection)
 
-    def _redacted(self, texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(map(self.plan.output_filter.redactor, texts))
-
     def _allows(self, effect: AllowedEffect) -> bool:
         return effect in self._github.allowed_effects
 
@@ -411,84 +481,13 @@ class Planner:
 
     @property
     def _action(self) -> ClosureAction | None:
-        default = ClosureAction.CLOSE if self.agent.verdict.type is VerdictType.POLL_STATE else None
+        default = ClosureAction.CLOSE if self._polls_state else None
         return self.requested.closure_action or self._github.closure_action or default
+
+    @property
+    def _polls_state(self) -> bool:
+        return self.agent.verdict.type is VerdictType.POLL_STATE
 
     @property
     def _github(self) -> GitHubSettings:
         return self.agent.github
-
-
-def _named(files: Sequence[str]) -> str:
-    named = ", ".join(f"`{name.replace('`', '')}`" for name in files[:MOST_FILES_NAMED])
-    return named + (f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else "")
-
-
-MOST_LABEL_CHANGES = 10
-#: GitHub's own limit for a label's name.
-LONGEST_LABEL = 50
-
-
-def choose_labels(
-    add: tuple[str, ...],
-    remove: tuple[str, ...],
-    github: GitHubSettings,
-    settings: BoundarySettings,
-    warnings: list[str],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names to put on and to take off that are allowed, without doubles; together ten at most. The label that
-    started the run always comes off, and first."""
-    started = (settings.started_by_label,) if settings.started_by_label else ()
-    wanted_add = _allowed(add, "add", github, settings, warnings)
-    wanted_remove = _allowed(remove, "remove", github, settings, warnings)
-    keeps = {label.casefold() for label in wanted_add}
-    removals = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
-    changes = [*((False, label) for label in removals[: len(started)]), *((True, label) for label in wanted_add)]
-    changes += [(False, label) for label in removals[len(started) :]]
-    for _, label in changes[MOST_LABEL_CHANGES:]:
-        warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
-    done = changes[:MOST_LABEL_CHANGES]
-    return (
-        tuple(label for put_on, label in done if put_on),
-        tuple(label for put_on, label in done if not put_on),
-    )
-
-
-def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
-    """True for a label whose putting on would start an agent."""
-    if label.casefold() == (settings.started_by_label or "").casefold():
-        return True
-    # The bare name of an agent may be any word.
-    patterns = (pattern for pattern in settings.trigger_labels if pattern != ANY_NAME)
-    return any(name_in(label, pattern) is not None for pattern in patterns)
-
-
-def _allowed(
-    labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
-) -> tuple[str, ...]:
-    allowed = []
-    for label in _distinct(labels):
-        if reason := _objection(label, github, settings):
-            warnings.append(f"Label `{label[:LONGEST_LABEL]}` is not touched ({verb}): {reason}.")
-        else:
-            allowed.append(label)
-    return tuple(allowed)
-
-
-def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -> str | None:
-    if is_trigger_label(label, settings):
-        return "it starts agents, and the boundary never uses such a label"
-    if len(label) > LONGEST_LABEL:
-        return f"a label has at most {LONGEST_LABEL} characters"
-    globs = github.allowed_labels
-    if globs is not None and not any(fnmatchcase(label.casefold(), glob.casefold()) for glob in globs):
-        return "`allowedLabels` in agent.json does not list it"
-    return None
-
-
-def _distinct(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Each label once: GitHub's labels do not differ by case alone."""
-    first: dict[str, str] = {}
-    for label in labels:
-        first.setdefault(label.casefold(), label)
-    return tuple(first.values())

@@ -1,17 +1,20 @@
-"""What the action's inputs decide about writing, and whether the person who triggered the run may have it write."""
+"""What the action's inputs decide about writing, whether the person who triggered the run may have it write, and which
+labels it may change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from stepflow.domain.definition import GitHubSettings
+from stepflow.domain.trigger_label import ANY_NAME, name_in
 from stepflow.domain.words import OnFailure, Permission
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stepflow.boundary.github_api import GitHub
 
 #: Packed commits that are larger are not pushed, and so not collected either; what they unpack to is limited by the
@@ -90,3 +93,83 @@ def _bot_refusal(actor: str) -> str:
         f"Nothing was written: {actor}, which triggered the run, is a bot that `allow-bots` does not name. Add it "
         "there if it may write."
     )
+
+
+MOST_LABEL_CHANGES = 10
+#: GitHub's own limit for a label's name.
+LONGEST_LABEL = 50
+
+
+def choose_labels(
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    github: GitHubSettings,
+    settings: BoundarySettings,
+    warnings: list[str],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names to put on and to take off that are allowed, without doubles; together ten at most. The label that
+    started the run always comes off, and first."""
+    started = (settings.started_by_label,) if settings.started_by_label else ()
+    wanted_add = _allowed(add, "add", github, settings, warnings)
+    wanted_remove = _allowed(remove, "remove", github, settings, warnings)
+    keeps = {label.casefold() for label in wanted_add}
+    removals = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
+    changes = [*((False, label) for label in removals[: len(started)]), *((True, label) for label in wanted_add)]
+    changes += [(False, label) for label in removals[len(started) :]]
+    for _, label in changes[MOST_LABEL_CHANGES:]:
+        warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
+    done = changes[:MOST_LABEL_CHANGES]
+    return (
+        tuple(label for put_on, label in done if put_on),
+        tuple(label for put_on, label in done if not put_on),
+    )
+
+
+def object_to_labels(
+    add: tuple[str, ...], remove: tuple[str, ...], github: GitHubSettings, settings: BoundarySettings
+) -> Iterator[str]:
+    """Objections to labels that the answer asks for; the one that started the run comes off in any case."""
+    started = (settings.started_by_label or "").casefold()
+    for label in _distinct((*add, *(label for label in remove if label.casefold() != started))):
+        if reason := _objection(label, github, settings):
+            yield f"Label `{label[:LONGEST_LABEL]}` cannot be changed: {reason}."
+
+
+def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
+    """True for a label whose putting on would start an agent."""
+    if label.casefold() == (settings.started_by_label or "").casefold():
+        return True
+    # The bare name of an agent may be any word.
+    patterns = (pattern for pattern in settings.trigger_labels if pattern != ANY_NAME)
+    return any(name_in(label, pattern) is not None for pattern in patterns)
+
+
+def _allowed(
+    labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
+) -> tuple[str, ...]:
+    allowed = []
+    for label in _distinct(labels):
+        if reason := _objection(label, github, settings):
+            warnings.append(f"Label `{label[:LONGEST_LABEL]}` is not touched ({verb}): {reason}.")
+        else:
+            allowed.append(label)
+    return tuple(allowed)
+
+
+def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -> str | None:
+    if is_trigger_label(label, settings):
+        return "it starts agents, and the boundary never uses such a label"
+    if len(label) > LONGEST_LABEL:
+        return f"a label has at most {LONGEST_LABEL} characters"
+    globs = github.allowed_labels
+    if globs is not None and not any(fnmatchcase(label.casefold(), glob.casefold()) for glob in globs):
+        return "`allowedLabels` in agent.json does not list it"
+    return None
+
+
+def _distinct(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Each label once: GitHub's labels do not differ by case alone."""
+    first: dict[str, str] = {}
+    for label in labels:
+        first.setdefault(label.casefold(), label)
+    return tuple(first.values())

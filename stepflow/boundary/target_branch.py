@@ -1,19 +1,27 @@
-"""Which branch the commits of a run go to: one that holds nothing but commits of earlier runs, or a new one."""
+"""The branch that the commits of a run go to: its name, whether the server will take it, and which one it is in the
+end: one that holds nothing but commits of earlier runs, or a new one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from stepflow.boundary.commit_policy import read_trailers
+from stepflow.boundary.commit_check import read_trailers
+from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
+from stepflow.boundary.github_failures import NOT_FOUND, WriteFailed
+from stepflow.boundary.github_types import PullRequest
 from stepflow.boundary.settings import Refused
-from stepflow.errors import BoundaryError
+from stepflow.domain.checkout import excludes_branch
+from stepflow.domain.connection import DIRECT, Connection
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.run import RunFacts
+from stepflow.domain.secrets import Redactor
+from stepflow.errors import BoundaryError, InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from stepflow.boundary.git import Git
-
+_BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
 MOST_BRANCHES = 20
 HEADS = "refs/heads/"
 RUN_TRAILER = "Stepflow-Run"
@@ -22,6 +30,34 @@ WORK_IS_KEPT = f"{KEPT_IN_BUNDLE}, and with `on-failure: push-branch` on a branc
 #: How far below its tip a branch is followed. Commits of the base that lie deeper count as the branch's own, so that
 #: the branch is left alone.
 DEPTH = 1000
+
+
+def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
+    """`<prefix><agent>/issue-<n>`, or `run-<id>` without an issue."""
+    return branch_of(agent, f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}")
+
+
+def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
+    """Where the work of a run that did not complete may be kept. No pull request shows it, since one is opened from
+    `branch_name` alone: what a pull request shows was validated."""
+    branch = branch_of(agent, f"run-{facts.run_id}")
+    return branch if facts.issue or facts.follow_up else f"{branch}-unfinished"
+
+
+def branch_of(agent: AgentDefinition, last: str) -> str:
+    """A branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any script."""
+    name, last = (re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (agent.name, last))
+    return f"{agent.github.pull_request.branch_prefix}{name}/{last}"
+
+
+def branch_problem(branch: str, base: str) -> str:
+    """Why no pull request to the base can come from a branch of this name; empty where one can."""
+    if _BRANCH.fullmatch(branch) and branch != base:
+        return ""
+    return (
+        f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
+        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +168,16 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
     )
 
 
+def closed_meanwhile(pull: PullRequest) -> Refused:
+    """Nothing is pushed to a pull request that people have merged or closed."""
+    return Refused(
+        f"refused: pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run worked on "
+        f"it, so nothing was pushed. {WORK_IS_KEPT}",
+        hint="Reopen it and start the run again with a comment `/stepflow run`, or put the label on the issue again "
+        "for a new pull request.",
+    )
+
+
 def read_branches(git: Git, url: str, branch: str) -> Branches:
     """The branches of the server now."""
     tips, default, default_tip = {}, "", ""
@@ -144,3 +190,106 @@ def read_branches(git: Git, url: str, branch: str) -> Branches:
         elif name.startswith(HEADS):
             tips[name.removeprefix(HEADS)] = value
     return Branches(tips=tips, default=default, default_tip=default_tip)
+
+
+#: What git and servers say where the commit is not there.
+_NOT_THERE = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
+_UNKNOWN = "Whether the run's commits can be pushed could not be checked"
+_IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCheck:
+    """One repository on a server, reached on this `connection`. `present_url` asks where it is when it is no longer at
+    `url`."""
+
+    url: str
+    token: str = field(repr=False)
+    redactor: Redactor
+    connection: Connection = DIRECT
+    present_url: Callable[[], str] | None = None
+
+    def check(self, *, commit: str, branch: str, base: str, is_there: bool = False) -> tuple[str, ...]:
+        """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where
+        the base is missing, or where the token may not push; an answer that fails otherwise is only a warning. A branch
+        that `is_there` is one that the run goes on with: then only the token is in question."""
+        try:
+            url = follow_move(self.url, self.present_url, lambda url: self._check(url, commit, branch, base, is_there))
+        except GitFailed as exc:
+            if exc.denied or exc.status == NOT_FOUND:
+                message = f"The run's commits could not be pushed to {self.url} at its end: {exc.message}"
+                raise InputError(message, hint=exc.hint) from exc
+            return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
+        except WriteFailed as exc:
+            return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
+        if url != self.url:
+            return (
+                f"The repository is now at {url}. The checkout and this workflow's runs still know it as {self.url}.",
+            )
+        return ()
+
+    def _check(self, url: str, commit: str, branch: str, base: str, is_there: bool) -> str:
+        with tempfile.TemporaryDirectory(prefix="stepflow-ask-") as folder:
+            git = Git(
+                Path(folder) / "repository.git",
+                Remote(url=url, token=self.token),
+                object_format="sha256" if len(commit) == 64 else "sha1",
+                redactor=self.redactor,
+                connection=self.connection,
+            )
+            if not is_there:
+                self._demand_place(git, url, commit, branch, base)
+            own = git.run("commit-tree", _empty_tree(git), "-m", "probe", env=_IDENTITY).decode().strip()
+            probe = ("push", "--dry-run", "--quiet", "--porcelain", "--no-verify", url, f"+{own}:{HEADS}{branch}")
+            git.run_remote(*probe, settings={"push.negotiate": "false"})
+        return url
+
+    def _demand_place(self, git: Git, url: str, commit: str, branch: str, base: str) -> None:
+        tips = _read_tips(git, url, branch, base)
+        _demand_room(branch, tips)
+        if base and base not in tips:
+            raise InputError(
+                f"The branch `{base}`, which the pull request is to go to, is not in the repository.",
+                hint="Push it, or set `pullRequest.base` in agent.json to a branch that is there.",
+            )
+        if commit not in tips.values():
+            _demand_commit(git, url, commit)
+
+
+def _read_tips(git: Git, url: str, branch: str, base: str) -> dict[str, str]:
+    parts = branch.split("/")
+    names = {"/".join(parts[:depth]) for depth in range(1, len(parts))} | ({base} if base else set())
+    wanted = (*sorted(HEADS + name for name in names), f"{HEADS}{branch}*")
+    lines = git.run_remote("ls-remote", url, *wanted).decode(errors="replace").splitlines()
+    pairs = (line.split("\t") for line in lines)
+    return {name.removeprefix(HEADS): value for value, name in pairs if name.startswith(HEADS)}
+
+
+def _demand_commit(git: Git, url: str, commit: str) -> None:
+    try:
+        git.run_remote("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--depth=1", url, commit)
+    except GitFailed as exc:
+        if not any(sign in exc.said for sign in _NOT_THERE):
+            raise
+        raise InputError(
+            f"The commit {commit[:12]}, which is checked out, is not in the repository on the server, so nothing "
+            "that builds on it can be pushed.",
+            hint="Push it first. Where a step before this one made it: leave its changes uncommitted, or let the "
+            "agent or the input `setup` do what that step does.",
+        ) from exc
+
+
+def _demand_room(branch: str, tips: dict[str, str]) -> None:
+    """Git cannot make a branch below or above another one."""
+    in_the_way = next((name for name in sorted(tips) if excludes_branch(name, branch)), "")
+    if in_the_way:
+        raise InputError(
+            f"The run's branch would be `{branch}`, and git cannot make it beside the branch `{in_the_way}`, which is "
+            "in the repository.",
+            hint="Set `runner.integrations.github.pullRequest.branchPrefix` in agent.json to another prefix, such as "
+            f"`agents/`, or rename or delete the branch `{in_the_way}`.",
+        )
+
+
+def _empty_tree(git: Git) -> str:
+    return git.run("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()

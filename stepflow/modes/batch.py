@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.definition.safe_files import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.plan import branch_of
 from stepflow.boundary.settings import check_actor
+from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
 from stepflow.domain.figures import count, mebibytes, usd

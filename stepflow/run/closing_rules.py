@@ -6,8 +6,18 @@ import tempfile
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
-from stepflow.boundary.commit_policy import COMMIT_LESS, name_some, printable, rewrite_advice
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.bundle_push import read_bundle
+from stepflow.boundary.commit_check import (
+    COMMIT_LESS,
+    CheckedCommits,
+    check_commits,
+    judge_lfs_pointers,
+    name_some,
+    printable,
+    rewrite_advice,
+)
+from stepflow.boundary.git import MOST_OUTPUT, TooMuch
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.domain.checkout import named
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch
@@ -22,8 +32,6 @@ from stepflow.sandbox.box import BundleTooLarge
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.boundary.commit_check import CheckedCommits
-    from stepflow.boundary.plan import Plan
     from stepflow.domain.checkout import Closing
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
@@ -92,8 +100,6 @@ class ClosingRules:
         yield Violation(message=f"{message}{left}", advice=_NO_CHANGES, refuses=False)
 
     def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:
-        from stepflow.boundary.commit_check import check_commits, judge_lfs_pointers  # noqa: PLC0415 - loads requests, as PyGithub does
-
         request, git = self._run.request, SandboxGit(self._toolbox, self._run.facts.base_commit)
         checked = check_commits(git, tip, base=git.base, rules=commit_rules(request, self._run.prepared.agent))
         if problem := find_unkeepable(file, request):
@@ -109,8 +115,6 @@ class ClosingRules:
 
     def _places_of_secrets(self, checked: CheckedCommits, file: IO[bytes]) -> Iterator[str]:
         """Where the commits hold a secret of this run: never the secret, which a name may be as well."""
-        from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
-
         read_bundle(file)
         sha = "sha256" if len(self._run.facts.base_commit) == SHA256_DIGITS else "sha1"
         secrets = secrets_to_find(self._run.request.secrets())
@@ -146,8 +150,6 @@ class SandboxGit:
 
     def run(self, *args: str, stdin: bytes = b"", memory: int | None = None) -> bytes:
         """What the command prints. Raises `BoundaryError`, or `TooMuch` for more output than is taken."""
-        from stepflow.boundary.git import MOST_OUTPUT, TooMuch  # noqa: PLC0415 - loads requests, as PyGithub does
-
         output = self._toolbox.read_objects(*args, base=self.base, stdin=stdin.decode(), limit=MOST_OUTPUT)
         if output is None:
             raise TooMuch(f"`git {args[0]}` writes more than {MOST_OUTPUT} bytes")

@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.confirm import RunIdentity, confirm_receipts
+from stepflow.boundary.apply import apply_effects, confirm_receipts
+from stepflow.boundary.bundle_push import BundlePush, read_bundle
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
-from stepflow.boundary.plan import CommitsInfo, plan_effects, unfinished_branch
-from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
-from stepflow.boundary.target_branch import WORK_IS_KEPT
+from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
 from stepflow.domain.checkout import Closing, named
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import Violation
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
-    from stepflow.boundary.plan import Plan
     from stepflow.domain.checkout import BundleInfo, DiffStat
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
@@ -196,8 +194,6 @@ def stream_commits(toolbox: Toolbox, file: IO[bytes], base_commit: str, commit: 
 
 def find_unkeepable(file: IO[bytes], request: RunRequest) -> str:
     """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
-    from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
-
     try:
         read_bundle(file)
         if not pack_holds_secret(file, secrets_to_find(request.secrets())):
@@ -404,10 +400,8 @@ def _believed(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]
     planned = re.compile(rf"({re.escape(branch)}(-\d+)?)?")
     receipts = [receipt for receipt in run.done if planned.fullmatch(receipt.branch)]
     issue = run.facts.issue.number if run.facts.issue else None
-    identity = RunIdentity(
-        run_id=run.facts.run_id, agent=run.prepared.agent.name, issue=issue, follow_up=run.facts.follow_up
-    )
-    return confirm_receipts(writer, receipts, identity)
+    facts, agent = run.facts, run.prepared.agent.name
+    return confirm_receipts(writer, receipts, run=facts.run_id, agent=agent, issue=issue, follow_up=facts.follow_up)
 
 
 def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
@@ -419,11 +413,17 @@ def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
     else:
         follow_up = None
     report = replace(report, follow_up=follow_up, failure_report=None, kept_branch="", kept_commit="")
-    identity = RunIdentity(run_id=report.run_id, agent=report.agent, issue=report.issue, follow_up=follow_up)
     confirmed: tuple[Receipt, ...] = ()
     if token := request.inputs.github_token:
         with closing(github_reader(request, token.get_secret_value())) as reader:
-            confirmed = confirm_receipts(reader, report.effects, identity)
+            confirmed = confirm_receipts(
+                reader,
+                report.effects,
+                run=report.run_id,
+                agent=report.agent,
+                issue=report.issue,
+                follow_up=follow_up,
+            )
     return without_names(report, [receipt for receipt in report.effects if receipt not in confirmed])
 
 
@@ -445,8 +445,6 @@ def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
 
 
 def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
-    from stepflow.boundary.bundle_push import BundlePush  # noqa: PLC0415 - loads requests, as PyGithub does
-
     request, agent, work = run.request, run.prepared.agent, run.work
     if work.bundle is None:
         return None

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
-from stepflow.boundary.commit_policy import CommitRules
+from stepflow.boundary.commit_check import CommitRules
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.definition import guidance_files

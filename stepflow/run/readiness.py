@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.plan import branch_of, branch_problem
+from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_problem
 from stepflow.domain.effect import AllowedEffect
 from stepflow.errors import BoundaryError, InputError
 from stepflow.run.inputs import BoundaryMode
@@ -179,7 +179,6 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
         return None
-    from stepflow.boundary.server_check import ServerCheck  # noqa: PLC0415 - loads requests, as PyGithub does
 
     server = request.inputs.github_server_url.rstrip("/")
 

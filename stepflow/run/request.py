@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.comment import has_same_text
+from stepflow.boundary.own_texts import has_same_text
 from stepflow.boundary.settings import Refused
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.event import (

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.git import Git, Remote, follow_move
 from stepflow.definition.folder import AGENTS
 from stepflow.errors import InputError
 from stepflow.journal.file import MemoryJournal
@@ -109,8 +110,6 @@ DEPTH = 100
 def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
     """The newest history of the repository on GitHub as a `.git` folder of its own, with HEAD at the commit and the
     branch `base` as `origin/<base>`. The credential that reads it is not kept there."""
-    from stepflow.boundary.git import Git, Remote, follow_move  # noqa: PLC0415 - loads requests, as PyGithub does
-
     server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
     url = f"{server}/{request.repository}.git"
     git = Git(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.comment import Marker, marked, read_marker
+from stepflow.boundary.own_texts import Marker, marked, read_marker
 from stepflow.domain.figures import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stepflow.boundary.comment import Marker, marked
+from stepflow.boundary.own_texts import Marker, marked
 from tests.checkout import git
 from tests.docs.page import USE_PAGE, named_block
 from tests.world import TOKEN, World, label_event, solve

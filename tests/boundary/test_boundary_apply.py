@@ -3,8 +3,8 @@
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.own_texts import Marker, marked, read_marker
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.words import CloseBy, Outcome, Permission, VerdictType

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.commit_policy import CommitRules
-from stepflow.boundary.git import MOST_ENTRIES
+from stepflow.boundary.commit_check import MOST_ENTRIES, CommitRules
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import Pushed

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.comment import read_marker
 from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome

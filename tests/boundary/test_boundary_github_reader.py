@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepflow.boundary.comment import Marker, marked
 from stepflow.boundary.github_api import GitHubReader
+from stepflow.boundary.own_texts import Marker, marked
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer, State

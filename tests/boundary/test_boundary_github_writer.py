@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.retry_policy import RetryPolicy, WriteFailed
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock

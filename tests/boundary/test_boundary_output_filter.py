@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.boundary.output_filter import LONGEST_SOURCE, LONGEST_TEXT, OutputFilter, filter_line, filter_text
+from stepflow.boundary.own_texts import Marker, marked, read_marker
 from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from stepflow.boundary.apply import ApplyResult
-from stepflow.boundary.comment import Marker, marked
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.own_texts import Marker, marked
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import Outcome

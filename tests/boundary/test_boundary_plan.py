@@ -4,7 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects, unfinished_branch
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.boundary.target_branch import branch_name, unfinished_branch
 from stepflow.domain.definition import PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,

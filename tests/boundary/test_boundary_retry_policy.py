@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.retry_policy import RetryPolicy, WriteFailed
+from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import apply, plan_everything

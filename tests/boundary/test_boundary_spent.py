@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.comment import Marker, make_marker, marked, read_marker, spent_on_issue
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
+from stepflow.boundary.own_texts import Marker, make_marker, marked, read_marker, spent_on_issue
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome

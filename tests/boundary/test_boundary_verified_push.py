@@ -11,8 +11,8 @@ import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.retry_policy import RetryPolicy, WriteFailed
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import Pushed
 from stepflow.errors import BoundaryError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.comment import read_marker
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import Plan
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome

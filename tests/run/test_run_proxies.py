@@ -13,7 +13,7 @@ import trustme
 
 from stepflow.boundary.git import Git, Remote
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.boundary.retry_policy import GitHubFailed
+from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.domain.connection import Connection
 from stepflow.domain.conversation import ModelFault
 from stepflow.model.anthropic_model import AnthropicModel

@@ -33,7 +33,7 @@ from graphql import (
     visit,
 )
 
-from stepflow.boundary.github_graphql import DOCUMENTS
+from stepflow.boundary.github_types import DOCUMENTS
 from tests.servers.bare_repository import Rejected
 from tests.servers.npm_package import fetch_member
 

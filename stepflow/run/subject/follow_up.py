@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.commit_policy import read_trailers
+from stepflow.boundary.commit_check import read_trailers
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.visible_text import ANSI

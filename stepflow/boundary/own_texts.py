@@ -1,26 +1,26 @@
-"""The one comment that a run writes: found again by its author and a hidden marker, with the engine's own lines."""
+"""What runs have written on GitHub, found again by its author and hidden marks: the one comment of a run, with the
+engine's own lines, and the run's part of a pull request's body."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
 from stepflow.domain.approval import APPROVE
-from stepflow.domain.effect import EffectStatus
+from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.figures import Spent
+from stepflow.domain.run import Issue
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_types import Account, Comment, IssueNow
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.run import Issue
-
+    pass
 
 NO_COMMIT = "none"
 #: How our comments begin and end: another workflow of the same account that quotes one has words of its own around it.
 _HEAD = "<!-- stepflow -->"
-_OWN = re.compile(
+_OWN_COMMENT = re.compile(
     rf"{_HEAD}\n(?P<text>.*)\n\n"
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
     r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
@@ -64,8 +64,7 @@ class Marker:
 class OwnComment:
     """A comment of ours with its marker."""
 
-    id: int
-    body: str
+    comment: Comment
     marker: Marker
 
 
@@ -83,7 +82,7 @@ def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: s
 def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue: int) -> OwnComment | None:
     """Our newest comment about the issue that asks to approve a plan, whichever agent made it."""
     own = reversed(_own_comments(comments, viewer, issue))
-    return next((each for each in own if f"`{APPROVE} " in each.body), None)
+    return next((each for each in own if f"`{APPROVE} " in each.comment.body), None)
 
 
 def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int, run: str) -> Spent:
@@ -96,7 +95,7 @@ def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) ->
     """Our comments about the issue, oldest first. Others can copy a marker, but not our author id; whoever shares that
     with us quotes it among words of their own."""
     return [
-        OwnComment(id=comment.id, body=comment.body, marker=marker)
+        OwnComment(comment=comment, marker=marker)
         for comment in comments
         if comment.author_id == viewer.id and (marker := read_marker(comment.body)) and marker.issue == issue
     ]
@@ -147,7 +146,7 @@ def marker_word(text: str) -> str:
 
 def _own(body: str) -> re.Match[str] | None:
     """An edit on GitHub's page gives other line breaks."""
-    return _OWN.fullmatch(body.replace("\r\n", "\n"))
+    return _OWN_COMMENT.fullmatch(body.replace("\r\n", "\n"))
 
 
 def _figure(spent: Spent) -> str:
@@ -165,7 +164,12 @@ JOB_ACCOUNT = "github-actions[bot]"
 def pull_request_lines(receipt: Receipt, viewer: Account) -> tuple[str, ...]:
     """Where the pull request is, or why there is none."""
     if receipt.status is EffectStatus.FORBIDDEN:
-        return (forbidden_line(receipt),)
+        return (
+            "**GitHub did not allow this token to open a pull request.** In the repository's settings under *Actions → "
+            "General → Workflow permissions* turn on *Allow GitHub Actions to create and approve pull requests*, and "
+            "give the job `pull-requests: write`. The commits are pushed: "
+            f"[open the pull request by hand]({receipt.url}).",
+        )
     line = f"Pull request: #{receipt.number}"
     if viewer.login != JOB_ACCOUNT or receipt.status is not EffectStatus.APPLIED:
         return (line,)
@@ -173,15 +177,6 @@ def pull_request_lines(receipt: Receipt, viewer: Account) -> tuple[str, ...]:
         line,
         "It was opened with the job's own token, so no workflow starts on it by itself: close and reopen it to start "
         "them, or give the action the token of a GitHub App as `github-token`.",
-    )
-
-
-def forbidden_line(receipt: Receipt) -> str:
-    """The setting to change, and the way round it."""
-    return (
-        "**GitHub did not allow this token to open a pull request.** In the repository's settings under *Actions → "
-        "General → Workflow permissions* turn on *Allow GitHub Actions to create and approve pull requests*, and give "
-        f"the job `pull-requests: write`. The commits are pushed: [open the pull request by hand]({receipt.url})."
     )
 
 
@@ -204,10 +199,39 @@ def edited_lines(used: Issue, now: IssueNow) -> tuple[str, ...]:
     return ("The issue has been edited since this run was triggered; the run used the text as it was then.",)
 
 
-def compare_url(repository_url: str, base: str, branch: str) -> str:
-    """GitHub's page that offers to open the pull request."""
-    return f"{repository_url}/compare/{quote(base)}...{quote(branch)}?expand=1"
-
-
 def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
+
+
+#: GitHub takes 65,536 characters.
+LONGEST_BODY = 65_000
+_OWN_PART = re.compile(
+    r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16}) -->\n(?P<text>.*?)\n<!-- /stepflow -->",
+    re.DOTALL,
+)
+
+
+def mark_body(title: str, text: str) -> str:
+    """The body with marks around it, which know the text and the title that it stands below."""
+    return f"<!-- stepflow title={_digest(title)} text={_digest(text)} -->\n{text}\n<!-- /stepflow -->"
+
+
+def update_text(title: str, text: str, pull: PullRequest) -> tuple[str, str]:
+    """Title and body of the pull request with a new part of ours. A title stays that a person changed; so does all of
+    the body but our part, and that as well once a person changed it. Nothing changes where not all of it has room."""
+    body = pull.body.replace("\r\n", "\n")
+    own, updated = _OWN_PART.search(body), mark_body(title, text)
+    if own is None:
+        body = f"{body.rstrip()}\n\n{updated}".lstrip()
+    else:
+        kept = "" if _digest(own["text"]) == own["digest"] else f"{own['text'].strip()}\n\n"
+        body = f"{body[: own.start()]}{kept}{updated}{body[own.end() :]}"
+    if len(body) > LONGEST_BODY:
+        return pull.title, pull.body
+    is_ours = own is not None and _digest(pull.title) == own["title"]
+    return (title if is_ours else pull.title), body
+
+
+def _digest(text: str) -> str:
+    """GitHub keeps neither blanks at the ends nor the kind of line breaks."""
+    return hashlib.sha256(text.replace("\r\n", "\n").strip().encode()).hexdigest()[:16]
