@@ -17,22 +17,14 @@ from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import open_tools
 from stepflow.run.snapshots import Snapshotter, SnapshottingTools
 from stepflow.run.trigger import Trigger
-from tests.mcp.steps import script
+from tests.mcp.steps import speaks
 
+#: It answers each call after three seconds.
 SLOW = """
-import json, sys, time
-def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-for line in sys.stdin:
-    message = json.loads(line)
-    match message.get("method"):
-        case "initialize":
-            send(id=message["id"], result={"protocolVersion": message["params"]["protocolVersion"],
-                 "capabilities": {"tools": {}}, "serverInfo": {"name": "slow", "version": "1"}})
-        case "tools/list":
-            send(id=message["id"], result={"tools": [{"name": "search", "inputSchema": {"type": "object"}}]})
-        case "tools/call":
-            time.sleep(5)
-            send(id=message["id"], result={"content": [{"type": "text", "text": "late"}]})
+def late(message):
+    time.sleep(3)
+    send(id=message["id"], result={"content": [{"type": "text", "text": "late"}]})
+serve(answer=late)
 """
 
 
@@ -55,10 +47,10 @@ class StoppedClock:
 def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
     toolbox, monkeypatch, seconds_left: float, passing: float, bash_timeout: float
 ) -> None:
-    """It has what is left with the grace behind it, a second here, and the server answers after five."""
+    """It has what is left with the grace behind it, a second here, and the server answers after three."""
     monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
     monkeypatch.setattr(toolbox, "options", replace(toolbox.options, bash_timeout=bash_timeout))
-    server = script(SLOW)
+    server = speaks(SLOW)
     deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0 + seconds_left)
     folder = toolbox.checkout
     trigger = Trigger(agent="demo", actor="", actor_is_bot=False)
