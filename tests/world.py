@@ -133,14 +133,14 @@ class World:
 
 
 @contextmanager
-def open_world(root: Path) -> Iterator[World]:
+def open_world(root: Path, *, git_port: int = 0) -> Iterator[World]:
     """The servers are up until the block ends; then every exchange must have been one that GitHub describes."""
     with ExitStack() as stack:
         clock, folder = FastClock(), root / "runner"
         folder.mkdir()
         worlds: list[World] = []
         model = stack.enter_context(MessagesApi(lambda body: worlds[0].next_reply(body), api_key=MODEL_KEY))
-        git_server = stack.enter_context(GitServer(root / "served", TOKEN))
+        git_server = stack.enter_context(GitServer(root / "served", TOKEN, port=git_port))
         served = git_server.create("o/r")
         state = State("o/r", git_dir=served)
         state.add_issue(**ISSUE, labels=["agent:fixer", "bug"])

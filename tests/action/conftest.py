@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.follow_up_world import open_pull_request
+from tests.action.follow_up_world import open_reviewed_world
 from tests.world import World, open_world
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as world:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    opens = open_reviewed_world if "opened" in request.fixturenames else open_world
+    with opens(tmp_path) as world:
         yield world
 
 
 @pytest.fixture
 def opened(world: World) -> World:
     """A world with a pull request of ours."""
-    return open_pull_request(world)
+    return world
 
 
 @pytest.fixture

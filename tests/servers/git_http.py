@@ -64,11 +64,12 @@ class Attachment:
 
 
 class GitServer(LoopbackServer):
-    """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub. With
-    `read_token` nothing can be pushed. `attachments` are there for everybody who knows their addresses: path and query;
-    `asked` are those that somebody came for, and `leaked` those to which a credential came along."""
+    """Serves on a free port of 127.0.0.1, or on the `port` given, as a context manager. `url` is what a server URL is
+    for GitHub. With `read_token` nothing can be pushed. `attachments` are there for everybody who knows their
+    addresses: path and query; `asked` are those that somebody came for, and `leaked` those to which a credential came
+    along."""
 
-    def __init__(self, root: Path, token: str, read_token: str = "") -> None:
+    def __init__(self, root: Path, token: str, read_token: str = "", port: int = 0) -> None:
         self.root, self.token, self.read_token = root, token, read_token
         self.requests: list[GitRequest] = []
         self.faults: list[GitFault] = []
@@ -77,7 +78,7 @@ class GitServer(LoopbackServer):
         self.leaked: list[str] = []
         #: What happens between a client's last look and its next push.
         self.before_push: Callable[[], object] | None = None
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         server.git = self  # type: ignore[attr-defined]
         super().__init__(server)
 
