@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
@@ -9,11 +10,16 @@ from typing import Any, Self
 
 
 class LoopbackServer:
-    """Serves as long as its context is open. `server` is bound to a free port of 127.0.0.1."""
+    """Serves as long as its context is open. `server` is bound to a free port of 127.0.0.1.
+
+    It waits for the next connection without looking up in between: a test has several servers, and runs programs
+    beside them that need the processor.
+    """
 
     def __init__(self, server: TCPServer) -> None:
         self._server = server
-        self._thread = threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
     def port(self) -> int:
@@ -28,9 +34,15 @@ class LoopbackServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._closing = True
+        # A last connection, which ends the wait for one.
+        socket.create_connection(("127.0.0.1", self.port)).close()
         self._thread.join()
+        self._server.server_close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            self._server.handle_request()
 
 
 class Handler(BaseHTTPRequestHandler):
