@@ -13,14 +13,7 @@ FULL = bool(os.environ.get("STEPFLOW_FULL"))
 Cell = tuple[str, str]
 
 
-def covering(
-    rows: Sequence[str], columns: Sequence[str], *, in_each_row: int = 1, always: Collection[Cell] = ()
-) -> list[Cell]:
-    """So many columns for each row, shifted from row to row so that every column is met, and the cells `always`."""
-    step = max(len(columns) // in_each_row, 1)
-    chosen = {
-        (row, columns[(number + turn * step) % len(columns)])
-        for number, row in enumerate(rows)
-        for turn in range(in_each_row)
-    }
-    return [(row, column) for row in rows for column in columns if FULL or (row, column) in chosen | set(always)]
+def covering(rows: Sequence[str], columns: Sequence[str], *, always: Collection[Cell] = ()) -> list[Cell]:
+    """A column for each row, shifted from row to row so that every column is met, and the cells `always`."""
+    chosen = {*((row, columns[number % len(columns)]) for number, row in enumerate(rows)), *always}
+    return [(row, column) for row in rows for column in columns if FULL or (row, column) in chosen]

@@ -38,7 +38,6 @@ CELLS = [
     for trouble, place in covering(
         tuple(TROUBLES),
         tuple(PLACES),
-        in_each_row=2,
         always={
             *((trouble, place) for trouble in ("lost after the write", "404") for place in PLACES),
             ("500 after the write", "first reply"),
