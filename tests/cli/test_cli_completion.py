@@ -43,11 +43,11 @@ def test_the_flags_of_a_command_are_completed(tmp_path: Path) -> None:
     assert completed("stepflow run fixer --budget", tmp_path, tmp_path) == flags
 
 
-@pytest.mark.parametrize("command", ["run", "graph", "preflight"])
-def test_agents_of_the_repository_and_shipped_ones_are_completed(checkout: Path, tmp_path: Path, command: str) -> None:
-    names = completed(f"stepflow {command} ", checkout, tmp_path)
+def test_agents_of_the_repository_and_shipped_ones_are_completed(checkout: Path, tmp_path: Path) -> None:
+    names = completed("stepflow run ", checkout, tmp_path)
     assert {"fixer", "builtin/fix", "builtin/triage"} <= set(names)
-    assert completed(f"stepflow {command} fix", checkout, tmp_path) == ["fixer"]
+    assert completed("stepflow graph fix", checkout, tmp_path) == ["fixer"]
+    assert "builtin/fix" in completed("stepflow preflight ", checkout, tmp_path)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -76,6 +76,10 @@ def name_of(mistake: dict) -> str:
     return f"{mistake['code']} {mistake['move'][1] if 'move' in mistake else mistake['new']}".replace("\n", " ")[:60]
 
 
+#: The problems whose message always says exactly what to write.
+EXACT = re.compile(r"SF(112|113|203|304|321|324|343|403|407|410|501|509|51[35]|60[13-7]|703)")
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_agents_are_sound_before_anything_is_planted(agent: str, tmp_path: Path) -> None:
     shutil.copytree(AGENTS[agent], tmp_path / ".agent")
@@ -85,15 +89,6 @@ def test_the_agents_are_sound_before_anything_is_planted(agent: str, tmp_path: P
 def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
     texts = [str(mistake) for mistake in PLANTED]
     assert len(texts) == len(set(texts)) > 40
-
-
-def test_more_than_forty_messages_say_exactly_what_to_write(tmp_path: Path) -> None:
-    applied = 0
-    for number, mistake in enumerate(PLANTED):
-        folder = plant(mistake, tmp_path / str(number))
-        problem = next(each for each in problems(folder) if each.code == mistake["code"])
-        applied += apply_fix(problem, mistake, folder)
-    assert applied > 40
 
 
 @pytest.mark.parametrize("mistake", PLANTED, ids=name_of)
@@ -106,6 +101,7 @@ def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path
     assert_location(problem, mistake, folder)
     assert problem.fix.endswith(".")
     if not apply_fix(problem, mistake, folder):
+        assert not EXACT.fullmatch(mistake["code"]), "its message says what to write"
         return
 
     after = problems(folder)
