@@ -13,7 +13,7 @@ from tests.servers.github_api import Fault
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, CLOSING, COMMIT, TOKEN, World, answer, bash, label_event, solve, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 
 @pytest.fixture
@@ -129,6 +129,11 @@ def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> No
     assert "A new run begins" in again.log
 
 
+def fast_for(name: str, chosen: str) -> list[pytest.MarkDecorator]:
+    """The marks of one case of several of which the fast tests try the chosen one: the others run in `make whole`."""
+    return [pytest.mark.fast] if name == chosen else []
+
+
 #: Where forged receipts lead.
 ADDRESSES = {
     "another server": "https://evil.example/pull/1",
@@ -137,11 +142,12 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("address", "branch"),
-    [*zip(ADDRESSES.values(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True)],
-    ids=ADDRESSES,
+    [
+        pytest.param(address, branch, id=name, marks=fast_for(name, "a repository of a longer name"))
+        for (name, address), branch in zip(ADDRESSES.items(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True)
+    ],
 )
 def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str, branch: str) -> None:
     fail_boundary(world, folder)
@@ -157,8 +163,7 @@ def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: s
     assert "evil.example" not in json.dumps(world.comments())
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("label", ["important", "agent:other", "Agent:*"])
+@pytest.mark.parametrize("label", ["important", pytest.param("agent:other", marks=pytest.mark.fast), "Agent:*"])
 def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: World, folder: Path, label: str) -> None:
     fail_boundary(world, folder)
     events = journal(folder)
@@ -301,8 +306,13 @@ def test_a_complete_folder_tells_of_no_failure(world: World, folder: Path) -> No
     assert forged.outputs["comment-url"] == first.outputs["comment-url"]
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("address", ADDRESSES.values(), ids=ADDRESSES)
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param(address, id=name, marks=fast_for(name, "a server of a longer name"))
+        for name, address in ADDRESSES.items()
+    ],
+)
 def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path, address: str) -> None:
     """Nothing is written any more, so no receipt of this job takes the place of the forged one."""
     fail_boundary(world, folder)

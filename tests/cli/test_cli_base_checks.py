@@ -120,8 +120,9 @@ def test_where_the_tree_could_not_be_put_back_no_check_runs_before(
     assert first["exit_code"] == 0
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("last", ["base_checked", "iteration_started", "model_turn"])
+@pytest.mark.parametrize(
+    "last", [pytest.param("base_checked", marks=pytest.mark.fast), "iteration_started", "model_turn"]
+)
 def test_a_run_that_goes_on_runs_only_the_checks_that_it_does_not_know_yet(checkout: Path, last: str) -> None:
     assert run(checkout) == 0
     journal = checkout.parent / "run/journal.jsonl"
