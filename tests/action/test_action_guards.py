@@ -11,7 +11,7 @@ from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, COMMIT, World, answer, bash, drop_checks, understood
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
 CLAIM = answer("closure.issue", "closing", comment="done")

@@ -22,7 +22,7 @@ from tests.servers.mcp_remote import RemoteMcp
 from tests.servers.messages_api import calls
 from tests.world import BRANCH, World, bash, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 SECRET = "mcp-token-0123456789"
 NAMED = ["Bash", "mcp__docs__search", "mcp__docs__process", "mcp__docs__note"]

@@ -7,7 +7,7 @@ import pytest
 from tests.servers.messages_api import Answer, Failure
 from tests.world import World, solve
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 
 def test_no_effort_is_sent_where_none_is_said(world: World) -> None:

@@ -29,7 +29,7 @@ from tests.world import (
     understood,
 )
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
@@ -79,7 +79,7 @@ def test_a_validator_that_cannot_run_ends_it_at_once(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command="greeter --check")
     )
-    done = world.run(solve(), base_checks="skip")
+    done = world.run(solve())
     assert_ended(world, done, "validation_failed")
     assert "trying again cannot help" in done.outputs["reason"]
     assert "install it with the input setup or apt-packages" in done.outputs["reason"]
