@@ -1,20 +1,18 @@
-"""The shipped agents: `agent: builtin/fix` runs one, `stepflow init --from builtin/fix` writes it out (cli.md)."""
+"""The shipped agents: `agent: builtin/fix` runs one, `stepflow init --from builtin/fix` writes it out."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue
 
 #: What the name of a shipped agent begins with.
 PREFIX = "builtin/"

@@ -13,57 +13,20 @@ from pydantic import Field
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
 from stepflow.definition.folder import beside, unsafe_reason
-from stepflow.definition.json_text import Pointer, node_at
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.definition.prompts import Supply, check_stdin, values_in
 from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel
 from stepflow.definition.steps import Node, check_key, check_part
 from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Dialect, Intent, StepKind
+from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.variables import handoff_variable
 
-_GATE_KEYS = ("structuredGate", "c2")
-_CHECK_KEYS = ("check", "prompt", "iterations")
-
-
-def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
-    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
-    steps = registry.get("steps")
-    if not isinstance(steps, dict) or not steps:
-        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
-        problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
-        return None
-    if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
-        message = 'the registry is in the form of climpt 1.14 ("address" and "kind" in steps), which is not supported'
-        fix = 'Make the parts of "address" keys of the step itself ("c2", "c3", "edition", "adaptation"; "c1" of the '
-        fix += 'registry), rename "kind" to "stepKind", and give each type in "entryStepMapping" one step id.'
-        problems.add("SF309", newer, message, fix)
-        return None
-    gate = list(_marks(steps, _GATE_KEYS))
-    check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
-    if gate and check:
-        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
-        message += f"{listed(check[:1])} of the check dialect"
-        problems.add("SF302", check[0], message, "Write all steps in one dialect.")
-        return None
-    if not gate and not check:
-        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
-        problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
-        return None
-    return Dialect.GATE if gate else Dialect.CHECK
-
-
-def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
-    for name, step in steps.items():
-        for key in keys:
-            if isinstance(step, dict) and key in step:
-                yield Pointer("/steps") / name / key
-
 
 class PromptEntry(FileModel):
-    """A prompt by path, or by its C3L address (registry.md §6.1)."""
+    """A prompt by path, or by its C3L address."""
 
     path: str | None = None
     fallback: str | None = None
@@ -75,7 +38,7 @@ class PromptEntry(FileModel):
 
 
 class TransitionEntry(FileModel):
-    """What an outcome leads to (registry.md §6.2)."""
+    """What an outcome leads to."""
 
     next: Annotated[str | None, NULL_ALLOWED] = None
     fallback: Annotated[str | None, NULL_ALLOWED] = None
@@ -108,7 +71,7 @@ class HandoffEntry(FileModel):
 
 
 class CheckStepEntry(StepSettings):
-    """One value of `steps` (registry.md §6.1)."""
+    """One value of `steps`."""
 
     no_effect = frozenset({"variables", "customVariables", "description"})
     id: str | None = None
@@ -122,15 +85,9 @@ class CheckRegistry(Registry):
     """`steps_registry.json` of the check dialect."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
-    base_key: ClassVar[str] = "basePath"
     default_c1: ClassVar[str] = "steps"
-    base_path: str | None = None
+    prompts_base: Annotated[str | None, Field(alias="basePath")] = None
     steps: dict[str, CheckStepEntry]
-
-    @property
-    def prompts_base(self) -> str | None:
-        """`basePath`."""
-        return self.base_path
 
 
 CheckNodes = dict[str, Node[CheckStepEntry]]
@@ -178,7 +135,7 @@ def _check_node(
         id=step_id,
         at=at,
         entry=entry,
-        kind=StepKind.CLOSURE if completes else StepKind.WORK,  # registry.md §7
+        kind=StepKind.CLOSURE if completes else StepKind.WORK,
         schema=_built_schema(entry, check),
         check=check,
         following={rule.target or step_id for rule in check.rules if rule.intent is not Intent.CLOSING},
@@ -216,7 +173,7 @@ def _check_outcomes(
 
 
 def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRule]:
-    """What follows, in the order of reading (registry.md §6.2). The step runs at most `most_runs` times in one visit;
+    """What follows, in the order of reading. The step runs at most `most_runs` times in one visit;
     1, the default, only says that it does not repeat by itself: then `maxRetries` alone limits `retry`."""
     if entry.complete:
         yield OutcomeRule(intent=Intent.CLOSING, transition="complete")

@@ -1,4 +1,4 @@
-"""The rules, and the problems of one load: each once, with its place in the file, sorted (registry.md §9)."""
+"""The rules, and the problems of one load: each once, with its place in the file, sorted."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ParameterRules(FileModel):
 
 
 class ParameterEntry(FileModel):
-    """`parameters.<name>` (registry.md §2.3)."""
+    """`parameters.<name>`."""
 
     type: Annotated[Literal["string", "number", "boolean", "array"], Code("SF207", "SF207")]
     cli: Annotated[str, Code("SF207", "SF207"), Field(pattern=r"^--[a-z][a-z0-9-]*$")]
@@ -84,7 +84,7 @@ class CompositePart(FileModel):
 
 
 class VerdictConfig(FileModel):
-    """`runner.verdict.config`: the keys of all types (registry.md §2.4)."""
+    """`runner.verdict.config`: the keys of all types."""
 
     max_iterations: AtLeastOne | None = None
     max_visits_per_step: AtLeastOne | None = None
@@ -128,7 +128,7 @@ class Labels(FileModel):
 
 
 class PullRequest(FileModel):
-    """`runner.integrations.github.pullRequest` (boundary.md)."""
+    """`runner.integrations.github.pullRequest`."""
 
     enabled: bool = True
     draft: bool = True
@@ -140,13 +140,13 @@ class PullRequest(FileModel):
 
 
 class Comment(FileModel):
-    """`runner.integrations.github.comment` (boundary.md)."""
+    """`runner.integrations.github.comment`."""
 
     enabled: bool = True
 
 
 class GitHub(FileModel):
-    """`runner.integrations.github` (registry.md §2.1, boundary.md)."""
+    """`runner.integrations.github`."""
 
     enabled: bool = True
     default_closure_action: Annotated[ClosureAction, Strict(False)] | None = None
@@ -237,7 +237,7 @@ SchemaRef = Annotated[
 
 
 class GateEntry(FileModel):
-    """`structuredGate` (registry.md §5.3)."""
+    """`structuredGate`."""
 
     no_effect = frozenset({"targetMode"})
     allowed_intents: Annotated[list[str], Code("SF323")]
@@ -256,7 +256,7 @@ class ApprovalEntry(FileModel):
 
 
 class RuleEntry(FileModel):
-    """One value of `transitions` (registry.md §5.4)."""
+    """One value of `transitions`."""
 
     target: Annotated[str | None, NULL_ALLOWED] = None
     condition: str | None = None
@@ -266,7 +266,7 @@ class RuleEntry(FileModel):
 
 
 class InputEntry(FileModel):
-    """One value of `inputs` (prompts.md §6.3)."""
+    """One value of `inputs`."""
 
     from_: Annotated[str, Field(alias="from")]
     required: bool = False
@@ -274,7 +274,7 @@ class InputEntry(FileModel):
 
 
 class CommandEntry(FileModel):
-    """`runner` of a closure step (registry.md §5.5); `timeout` in milliseconds."""
+    """`runner` of a closure step; `timeout` in milliseconds."""
 
     command: Annotated[str, Code("SF311")]
     args: list[str] = Field(default_factory=list)
@@ -299,7 +299,7 @@ class StepSettings(FileModel):
 
 
 class StepEntry(StepSettings):
-    """One value of `steps` (registry.md §5.1)."""
+    """One value of `steps`."""
 
     no_effect = frozenset({"type", "description", "condition", "priority"})
     step_id: str
@@ -318,7 +318,7 @@ class StepEntry(StepSettings):
 
 
 class PatternEntry(FileModel):
-    """One value of `failurePatterns` (registry.md §5.7)."""
+    """One value of `failurePatterns`."""
 
     description: str
     edition: str
@@ -327,7 +327,7 @@ class PatternEntry(FileModel):
 
 
 class ValidatorEntry(FileModel):
-    """One value of `validators` (registry.md §5.6); `timeout` in seconds."""
+    """One value of `validators`; `timeout` in seconds."""
 
     type: Annotated[Literal["command"], Code("SF601", "SF601")]
     command: Annotated[str, Code("SF601")]
@@ -355,7 +355,7 @@ class OnFailure(FileModel):
 
 
 class ValidationStepEntry(FileModel):
-    """One value of `validationSteps` (registry.md §5.7)."""
+    """One value of `validationSteps`."""
 
     step_id: str
     name: str | None = None
@@ -379,8 +379,7 @@ class Registry(FileModel):
     """What `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
-    #: The key that says where the prompts are, and the first part of their addresses where no "c1" is written.
-    base_key: ClassVar[str] = "userPromptsBase"
+    #: The first part of the addresses of prompts where no "c1" is written.
     default_c1: ClassVar[str] = ""
     agent_id: str | None = None
     version: str | None = None
@@ -391,11 +390,7 @@ class Registry(FileModel):
     failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
     validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
     validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
-
-    @property
-    def prompts_base(self) -> str | None:
-        """What is written under the `base_key`."""
-        return None
+    prompts_base: str | None = None
 
 
 class GateRegistry(Registry):
@@ -404,13 +399,8 @@ class GateRegistry(Registry):
     agent_id: str
     version: str
     c1: str
-    user_prompts_base: str | None = None
+    prompts_base: Annotated[str | None, Field(alias="userPromptsBase")] = None
     schemas_base: str | None = None
     path_template: str | None = None
     path_template_no_adaptation: str | None = None
     steps: dict[str, StepEntry]
-
-    @property
-    def prompts_base(self) -> str | None:
-        """`userPromptsBase`."""
-        return self.user_prompts_base

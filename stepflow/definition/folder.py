@@ -1,4 +1,4 @@
-"""The agent folder: where it is, and its files, each read once and safely (registry.md §1)."""
+"""The agent folder: where it is, and its files, each read once and safely."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _refuse_link(root: Path, folder: Path) -> None:
 
 
 def _inside(located: Located) -> Located:
-    """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
+    """A symbolic link must not lead an agent out of its repository."""
     name = located.folder.name
     below = located.folder.is_relative_to(located.root)
     if not below or not located.folder.resolve().is_relative_to(located.root.resolve()):
@@ -227,7 +227,7 @@ class AgentFolder:
         return os.path.lexists(self.path / path)
 
     def base(self, path: str) -> str:
-        """A base path relative to this folder; `.agent/<name>/…` means the folder itself (registry.md §1)."""
+        """A base path relative to this folder; `.agent/<name>/…` means the folder itself."""
         parts = PurePosixPath(path).parts if unsafe_reason(path) is None else ()
         if parts[:2] == (".agent", self.name):
             return PurePosixPath(*parts[2:]).as_posix()

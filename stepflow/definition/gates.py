@@ -26,7 +26,7 @@ _KIND_OF_C2 = {
 }
 
 
-#: registry.md §5: what every flow step of a gated registry must have.
+#: What every flow step of a gated registry must have.
 _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 
 
@@ -65,7 +65,7 @@ def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
         at=Pointer("/steps") / key,
         entry=entry,
         kind=entry.step_kind or _KIND_OF_C2.get(entry.c2),
-        initial=key.startswith("initial.") or entry.c2 == "initial",  # flow.md §6.1
+        initial=key.startswith("initial.") or entry.c2 == "initial",
     )
 
 

@@ -1,4 +1,4 @@
-"""The transitions of a registry, and what a run can reach through them (registry.md §4, §5.4 and §9.1)."""
+"""The transitions of a registry, and what a run can reach through them."""
 
 from __future__ import annotations
 
@@ -57,13 +57,10 @@ class _Rules:
             self.check_targets(entry, at)
             if not self.useless(intent, at) and transition is not None:
                 self.warn(intent, transition, at)
-                self.read_approval(intent, entry, at / "approval")
+                if entry.approval is not None and entry.approval.by:
+                    self.node.approvals[intent] = Permission(entry.approval.by)
                 transitions[intent] = Target(step_id=None) if intent is Intent.CLOSING else transition
         return transitions
-
-    def read_approval(self, intent: Intent, entry: RuleEntry, at: Pointer) -> None:
-        if entry.approval is not None and entry.approval.by:
-            self.node.approvals[intent] = Permission(entry.approval.by)
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:

@@ -1,4 +1,4 @@
-"""Strict JSON, JSON Pointers, and where in a text each value stands (registry.md §1)."""
+"""Strict JSON, JSON Pointers, and where in a text each value stands."""
 
 from __future__ import annotations
 

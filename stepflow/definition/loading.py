@@ -1,4 +1,4 @@
-"""An agent folder loaded, or everything that is wrong with it (registry.md §3 and §9)."""
+"""An agent folder loaded, or everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from stepflow.definition.check_dialect import (
     CheckPrompts,
     CheckRegistry,
     add_aliases,
-    detect_dialect,
     read_check_steps,
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
@@ -46,7 +45,7 @@ from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import FileModel, read_shape
-from stepflow.definition.steps import Node, StepTools, name_handoffs
+from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
@@ -255,7 +254,7 @@ class _Loader:
     def compile(
         self, document: JsonObject, dialect: Dialect, problems: FileProblems, guidance: GuidanceFiles
     ) -> AgentDefinition | None:
-        """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
+        """Check a registry and compile it; None when the agent has an error."""
         agent = self.agent
         registry, problems = _read_registry(document, dialect, problems)
         _check_names(registry, agent, problems)
@@ -332,7 +331,7 @@ class _Loader:
             return None
         tools = runner.boundaries.allowed_tools
         everything = tools is None or "*" in tools
-        if dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
+        if dialect is Dialect.CHECK:  # whose own limit a written one can only lower
             most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
             verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
         return AgentDefinition(

@@ -1,4 +1,4 @@
-"""Old layouts and names in agent.json and in the registry, read as the new ones (registry.md §2.2 and §4)."""
+"""Old layouts and names in agent.json and in the registry, read as the new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run arguments that an agent declares, and whether those of a run fit (registry.md §2.3)."""
+"""The run arguments that an agent declares, and whether those of a run fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt texts: where they are, what counts of a file, and the placeholders in them (prompts.md §1, §2 and §5)."""
+"""Prompt texts: where they are, what counts of a file, and the placeholders in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.template import Tag, Use, parse_template
 from stepflow.engine.prompt.variables import run_variable_names, system_names
 
-#: prompts.md §1: what may stand in a path template.
+#: What may stand in a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -158,7 +158,8 @@ def open_prompts(
     base = DEFAULT_BASE if base is None else base
     reason = unsafe_reason(base)
     if reason:
-        problems.add("SF109", f"/{registry.base_key}", f'"{registry.base_key}" is "{base}", which {reason}', _INSIDE)
+        key = type(registry).model_fields["prompts_base"].alias
+        problems.add("SF109", f"/{key}", f'"{key}" is "{base}", which {reason}', _INSIDE)
     sound = [
         not reason,
         _check_template("pathTemplate", template, problems),

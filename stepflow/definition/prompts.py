@@ -1,4 +1,4 @@
-"""The prompts of a registry, and whether every variable in them can be supplied (prompts.md §4 to §6 and §11)."""
+"""The prompts of a registry, and whether every variable in them can be supplied."""
 
 from __future__ import annotations
 

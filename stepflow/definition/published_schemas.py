@@ -19,7 +19,7 @@ def agent_schema() -> JsonObject:
 
 
 def registry_schema() -> JsonObject:
-    """JSON Schema of `steps_registry.json` in either dialect: what a step has tells which (registry.md §3)."""
+    """JSON Schema of `steps_registry.json` in either dialect: what a step has tells which."""
     gates, checks = gate_schema(), check_schema()
     definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
     marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]

@@ -1,4 +1,4 @@
-"""The answer schemas of an agent: found, made self-contained and checked (registry.md §8)."""
+"""The answer schemas of an agent: found, made self-contained and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps of both dialects have: their form, their intents, their tools, and what they hand off."""
+"""The dialect of a registry, and what the steps of both have: their form, intents, tools, and what they hand off."""
 
 from __future__ import annotations
 
@@ -10,14 +10,52 @@ from typing import Generic, TypeVar
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import StepEntry, StepSettings
-from stepflow.definition.json_text import Pointer
+from stepflow.definition.json_text import Pointer, node_at
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, mcp_name
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
-from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, Permission, PermissionMode, StepKind
+from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
+
+_GATE_KEYS = ("structuredGate", "c2")
+_CHECK_KEYS = ("check", "prompt", "iterations")
+
+
+def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
+    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
+    steps = registry.get("steps")
+    if not isinstance(steps, dict) or not steps:
+        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
+        problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
+        return None
+    if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
+        message = 'the registry is in the form of climpt 1.14 ("address" and "kind" in steps), which is not supported'
+        fix = 'Make the parts of "address" keys of the step itself ("c2", "c3", "edition", "adaptation"; "c1" of the '
+        fix += 'registry), rename "kind" to "stepKind", and give each type in "entryStepMapping" one step id.'
+        problems.add("SF309", newer, message, fix)
+        return None
+    gate = list(_marks(steps, _GATE_KEYS))
+    check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
+    if gate and check:
+        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
+        message += f"{listed(check[:1])} of the check dialect"
+        problems.add("SF302", check[0], message, "Write all steps in one dialect.")
+        return None
+    if not gate and not check:
+        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
+        problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
+        return None
+    return Dialect.GATE if gate else Dialect.CHECK
+
+
+def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
+    for name, step in steps.items():
+        for key in keys:
+            if isinstance(step, dict) and key in step:
+                yield Pointer("/steps") / name / key
+
 
 Entry_co = TypeVar("Entry_co", bound=StepSettings, covariant=True)
 

@@ -1,4 +1,4 @@
-"""Validators, failure patterns and validation entries (registry.md §5.6 and §5.7)."""
+"""Validators, failure patterns and validation entries."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _read_rule(rule: str) -> SuccessRule | None:
             return None
 
 
-#: flow.md §8.2.
+#: The validation entry that stands for each verdict, where a closure step has none of its own.
 _MAPPED_ID = {
     VerdictType.POLL_STATE: "closure.polling",
     VerdictType.COUNT_ITERATION: "closure.iteration",
@@ -102,7 +102,7 @@ _MAPPED_ID = {
     VerdictType.META_CUSTOM: "closure.custom",
 }
 
-#: prompts.md §9.1: the retry prompt for any failure.
+#: The edition of the retry prompt for any failure.
 _ANY_EDITION = "failed"
 
 
