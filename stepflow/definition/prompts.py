@@ -234,36 +234,44 @@ class GatePrompts:
         """Check the variables of a prompt and of the sections that it takes in, each with the step that declares."""
         if any(self.problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
             return  # what is declared, or what is used, is not known
-        node, inputs = parts[0][0], {one.name for one in step.inputs}
+        node = parts[0][0]
+        inputs = {one.name for one in step.inputs}
         inputs |= {handoff_variable(one.step_id, one.key) for one in step.inputs if one.default is not None}
-        misspelled: set[str] = set()
+        input_text = {INPUT_TEXT} if step.uses_stdin else set[str]()
         used: dict[str, set[str]] = {}
-        known = {*step.names, INPUT_TEXT} if step.uses_stdin else step.names
+        meant: set[str] = set()  # by names that are misspelled
         for owner, text in parts:
-            tags = text.tags(known, is_open=not self.supply.known)
+            tags = text.tags(step.names | input_text, is_open=not self.supply.known)
+            self.supply.reporter(node.id, text, step.names | input_text, self.problems).report(
+                tags, takes_sections=True
+            )
             used[owner.id] = {tag.name for tag in tags if tag.use is Use.VALUE}
-            self.supply.reporter(node.id, text, known, self.problems).report(tags, takes_sections=True)
-            own = self.problems.diagnostics.of(text.source.file)
-            for name, tag in values_in(tags).items():
-                if name in step.variables or name in inputs or (name == INPUT_TEXT and step.uses_stdin):
-                    continue
-                line, near = text.line_of(tag), closest_match(name, step.variables)
-                if name not in self.supply.handoff and (near or self.supply.has(name)):
-                    message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
-                    fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
-                    own.add("SF505", "", message, fix, line=line, word=tag.written)
-                if near:
-                    misspelled.add(near)
-                elif not (tag.is_asked and self.supply.has(name)):
-                    self.supply.check(node.id, name, own, line=line, word=tag.written)
+            declared = {*step.variables, *inputs, *input_text}
+            undeclared = {name: tag for name, tag in values_in(tags).items() if name not in declared}
+            meant |= {near for name in undeclared if (near := closest_match(name, step.variables))}
+            self._check_undeclared(node, text, undeclared, step.variables)
         every = set[str]().union(*used.values())
-        self._check_declared(node, parts[0][1], inputs, every | misspelled)
-        for owner, text in parts[1:]:
-            self._check_declared(owner, text, inputs, used[owner.id] | misspelled)
+        for owner, text in parts:
+            own_uses = every if owner is node else used[owner.id]
+            self._check_declared(owner, text, inputs, own_uses | meant)
         for one in step.inputs:
             value = handoff_variable(one.step_id, one.key)
             if one.default is None and (one.required or one.name in every) and (node.id, value) in self.supply.lost:
                 self.supply.check(node.id, value, self.problems, at=node.at / "inputs" / one.name)
+
+    def _check_undeclared(
+        self, node: Node[StepEntry], text: Prompt, undeclared: Mapping[str, Tag], variables: Collection[str]
+    ) -> None:
+        """Report the variables of a text that are not declared (SF505), or that nothing supplies (SF507)."""
+        own = self.problems.diagnostics.of(text.source.file)
+        for name, tag in undeclared.items():
+            line, near = text.line_of(tag), closest_match(name, variables)
+            if name not in self.supply.handoff and (near or self.supply.has(name)):
+                message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
+                fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
+                own.add("SF505", "", message, fix, line=line, word=tag.written)
+            if not near and not (tag.is_asked and self.supply.has(name)):
+                self.supply.check(node.id, name, own, line=line, word=tag.written)
 
     def _check_declared(self, owner: Node[StepEntry], text: Prompt, inputs: set[str], used: set[str]) -> None:
         for index, name in enumerate(owner.entry.uv_variables or ()):
