@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
-    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
-    from stepflow.domain.decision import Violation
-    from stepflow.domain.definition import Step, Validator
-    from stepflow.domain.event import Event
-    from stepflow.domain.json import JsonObject
+from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
+from stepflow.domain.decision import Violation
+from stepflow.domain.definition import Step, Validator
+from stepflow.domain.event import Event
+from stepflow.domain.json import JsonObject
 
 
 class Model(Protocol):
@@ -50,7 +48,7 @@ class Tools(Protocol):
         ...
 
     def end_step(self) -> None:
-        """Kill everything that the step's tools have started or left running (security.md case 26)."""
+        """Kill everything that the step's tools have started or left running."""
         ...
 
 
@@ -63,7 +61,7 @@ class Commands(Protocol):
 
 
 class Guards(Protocol):
-    """Looks at what a validator stands on, beside what it says itself (security.md cases 14, 15, 26 and 34)."""
+    """Looks at what a validator stands on, beside what it says itself."""
 
     def closing(self) -> Closing:
         """The workspace before the first validator of a closing."""
@@ -93,7 +91,7 @@ class SchemaFailure(Exception):
 
 
 class Schemas(Protocol):
-    """Resolves answer schemas again at the start of each iteration (registry.md §8.4)."""
+    """Resolves answer schemas again at the start of each iteration."""
 
     def resolve(self, step: Step) -> JsonObject | None:
         """The step's answer schema, None when it has none; raises `SchemaFailure`."""
@@ -101,7 +99,7 @@ class Schemas(Protocol):
 
 
 class CustomVerdict(Protocol):
-    """An agent's own judgment of when the work is done (flow.md §9.2, `meta:custom`)."""
+    """An agent's own judgment of when the work is done: the verdict type `meta:custom`."""
 
     @property
     def criteria(self) -> str:

@@ -6,19 +6,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.engine.answer_schema import CONDITIONS, change_schemas
 from stepflow.engine.patterns import PatternTooSlow, Search
-
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
 
 FENCE = re.compile(
     r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",

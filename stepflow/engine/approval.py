@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from stepflow.domain.approval import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.figures import count
+from stepflow.domain.json import JsonValue
+from stepflow.domain.state import RunState
 from stepflow.domain.words import Outcome, Permission
-from stepflow.engine.context import FlowStopped
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.json import JsonValue
-    from stepflow.domain.state import RunState
-    from stepflow.engine.context import FlowContext
+from stepflow.engine.context import FlowContext, FlowStopped
 
 #: Hexadecimal digits that people copy into a comment.
 DIGITS = 20

@@ -1,19 +1,15 @@
-"""The limits of a whole run, as one pure function that is asked before anything is spent (flow.md §10).
+"""The limits of a whole run, as one pure function that is asked before anything is spent.
 
 What bounds one failure is counted where it happens: schema failures in `attempt.py`, attempts in `judge.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stepflow.domain.decision import Stop
 from stepflow.domain.figures import count, usd
+from stepflow.domain.run import Limits
+from stepflow.domain.state import RunState
 from stepflow.domain.words import Outcome
-
-if TYPE_CHECKING:
-    from stepflow.domain.run import Limits
-    from stepflow.domain.state import RunState
 
 
 def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> Stop | None:

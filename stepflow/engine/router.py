@@ -1,25 +1,20 @@
-"""Where a decision leads: the next step, the completion, or the end (flow.md §6)."""
+"""Where a decision leads: the next step, the completion, or the end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Container, Mapping
+from typing import assert_never
 
-from stepflow.domain.decision import Close, GoTo, Move, Stop
-from stepflow.domain.definition import Branch, Target, Transition
+from stepflow.domain.decision import Close, Decided, GoTo, Move, Stop
+from stepflow.domain.definition import Branch, Step, Target, Transition
 from stepflow.domain.json import JsonValue, as_text, compact
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from stepflow.domain.decision import Decided
-    from stepflow.domain.definition import Step
 
 
 def choose_move(  # noqa: PLR0911 - one return per row of the table
     step: Step, decision: Decided, steps: Mapping[str, Step]
 ) -> Move:
-    """The router's table, first match wins (flow.md §6.1)."""
+    """The router's table, first match wins."""
     intent = decision.intent
     if intent is Intent.ABORT:
         return Stop(outcome=Outcome.ABORTED, reason=decision.reason)
@@ -69,7 +64,7 @@ def _may(step: Step, intent: Intent) -> bool:
     return step.kind is None or intent in INTENTS_OF_KIND[step.kind]
 
 
-#: flow.md §9.2: all that a verdict can lead to.
+#: All that a verdict can lead to.
 _OF_VERDICT = frozenset({Intent.NEXT, Intent.REPEAT, Intent.CLOSING})
 
 

@@ -7,9 +7,9 @@ has to be committed anew and checked again anyway. They count their attempts by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from stepflow.domain.checkout import Closing, named
 from stepflow.domain.decision import (
@@ -29,14 +29,12 @@ from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.words import FailureAction, Outcome
+from stepflow.engine.attempt import Answered
 from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.completion.judge import judge_completion
 from stepflow.engine.context import COMPLETION_LOOP, FlowContext, FlowStopped
 from stepflow.engine.prompt.render import render_retry
 from stepflow.engine.router import repeat_move
-
-if TYPE_CHECKING:
-    from stepflow.engine.attempt import Answered
 
 #: What the boundary only leaves out is worth one question: an agent that insists may be right.
 ATTEMPTS_OF_LEFT_OUT = 2
@@ -68,16 +66,9 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
 
 def _judge(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple[ValidationEntry, Verdict]:
     """What a closing comes to, by the rules of the boundary and by its validators, and the entry that decided."""
-    rules, by_rules = context.ports.boundary_rules, rules_entry(step)
-
-    def broken(violations: Sequence[Violation]) -> NotDone | Unproven | None:
-        failures = context.state.attempts.get(by_rules.id, 0)
-        iteration = context.state.iteration
-        return judge_violations(by_rules, violations, iteration=iteration, failures=failures, record=context.record)
-
-    if rules and (red := broken(rules.judge_request(step, answer))):
+    rules, by_rules, entry = context.ports.boundary_rules, _rules_entry(step), step.validation
+    if rules and (red := _judge_violations(context, by_rules, rules.judge_request(step, answer))):
         return by_rules, red
-    entry = step.validation
     if entry is None:
         return by_rules, Done(validated=False)
     verdict = judge_completion(
@@ -91,10 +82,89 @@ def _judge(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple
     )
     if isinstance(verdict, Done) and verdict.closing:
         closing = verdict.closing
-        violations = (*judge_differing(closing), *(rules.judge_checked(closing) if rules else ()))
-        if violations and (red := broken(violations)):
+        violations = (*_judge_differing(closing), *(rules.judge_checked(closing) if rules else ()))
+        if violations and (red := _judge_violations(context, by_rules, violations)):
             return by_rules, red
     return entry, verdict
+
+
+def _rules_entry(step: Step) -> ValidationEntry:
+    """The rules of the boundary as a validation entry: what the step's own says of failures holds for them too. Only
+    `skip` does not, for the boundary lets nothing pass."""
+    entry = ValidationEntry(id=BOUNDARY_RULES.name, conditions=())
+    own = step.validation
+    if own is None:
+        return entry
+    action = FailureAction.RETRY if own.action is FailureAction.SKIP else own.action
+    return replace(entry, action=action, max_attempts=own.max_attempts)
+
+
+def _judge_differing(closing: Closing) -> tuple[Violation, ...]:
+    """Whether the validators saw tracked files that differ from the commit: then they do not speak for it."""
+    if not closing.changed:
+        return ()
+    return (
+        Violation(
+            message="the checks saw files that differ from the commit that would be pushed: " + named(closing.changed),
+            advice="Commit these changes, or take them back with `git restore`.",
+        ),
+    )
+
+
+def _judge_violations(
+    context: FlowContext, entry: ValidationEntry, violations: Sequence[Violation]
+) -> NotDone | Unproven | None:
+    """What these violations lead to; None when the closing goes on. Only where there were any before is it worth a line
+    that nothing is broken any more."""
+    failures = context.state.attempts.get(entry.id, 0)
+    if not violations and not failures:
+        return None
+    attempt = failures + 1 if violations else failures
+    refusing = next((each for each in violations if each.refuses), None)
+    most = entry.max_attempts if refusing else min(entry.max_attempts, ATTEMPTS_OF_LEFT_OUT)
+    advice = dict.fromkeys(each.advice for each in violations)
+    text = "\n".join((*(f"- {each.message}" for each in violations), *(f"\n{each}" for each in advice)))
+    action = None
+    if violations:
+        may_retry = entry.action is FailureAction.RETRY and attempt < most
+        action = FailureAction.RETRY if may_retry else FailureAction.ABORT if refusing else FailureAction.SKIP
+    context.record(
+        ValidatorRan(
+            iteration=context.state.iteration,
+            entry=entry.id,
+            name=BOUNDARY_RULES.name,
+            passed=not violations,
+            exit_code=1 if violations else 0,
+            pattern=BOUNDARY_RULES.pattern.name,
+            attempt=attempt,
+            max_attempts=most,
+            action=action,
+            recoverable=True,
+            seconds=0.0,
+            output_tail=text,
+        )
+    )
+    if action is FailureAction.RETRY:
+        return NotDone(failure=_failure(text, attempt, most))
+    if refusing is None:
+        return None
+    # The run ends by the first rule that the boundary would not let pass; the others are in its report.
+    asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
+    return Unproven(reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
+
+
+def _failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
+    return ValidatorFailure(
+        validator=BOUNDARY_RULES.name,
+        pattern=BOUNDARY_RULES.pattern.name,
+        description=BOUNDARY_RULES.pattern.description,
+        error=text,
+        exit_code=1,
+        stdout=text,
+        stderr="",
+        attempt=attempt,
+        max_attempts=max_attempts,
+    )
 
 
 def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | None:
@@ -127,100 +197,4 @@ def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt
             retry_prompt=retry.text,
             retry_source=retry.source,
         )
-    )
-
-
-def rules_entry(step: Step) -> ValidationEntry:
-    """The check as a validation entry: what the step's own says of failures holds for it too. Only `skip` does not,
-    for the boundary lets nothing pass."""
-    entry = ValidationEntry(id=BOUNDARY_RULES.name, conditions=())
-    own = step.validation
-    if own is None:
-        return entry
-    action = FailureAction.RETRY if own.action is FailureAction.SKIP else own.action
-    return replace(entry, action=action, max_attempts=own.max_attempts)
-
-
-def judge_differing(closing: Closing) -> tuple[Violation, ...]:
-    """Whether the validators saw tracked files that differ from the commit: then they do not speak for it."""
-    if not closing.changed:
-        return ()
-    return (
-        Violation(
-            message="the checks saw files that differ from the commit that would be pushed: " + named(closing.changed),
-            advice="Commit these changes, or take them back with `git restore`.",
-        ),
-    )
-
-
-def judge_violations(
-    entry: ValidationEntry,
-    violations: Sequence[Violation],
-    *,
-    iteration: int,
-    failures: int,
-    record: Callable[[ValidatorRan], None],
-) -> NotDone | Unproven | None:
-    """What these violations lead to; None when the closing goes on. `failures` are earlier attempts. Only where there
-    were any is it worth a line that nothing is broken any more."""
-    if not violations and not failures:
-        return None
-    attempt = failures + 1 if violations else failures
-    refuses = any(each.refuses for each in violations)
-    most = entry.max_attempts if refuses else min(entry.max_attempts, ATTEMPTS_OF_LEFT_OUT)
-    action, text = _action(entry.action, attempt, most, refuses=refuses) if violations else None, _text(violations)
-    record(
-        ValidatorRan(
-            iteration=iteration,
-            entry=entry.id,
-            name=BOUNDARY_RULES.name,
-            passed=not violations,
-            exit_code=1 if violations else 0,
-            pattern=BOUNDARY_RULES.pattern.name,
-            attempt=attempt,
-            max_attempts=most,
-            action=action,
-            recoverable=True,
-            seconds=0.0,
-            output_tail=text,
-        )
-    )
-    match action:
-        case FailureAction.RETRY:
-            return NotDone(failure=_failure(text, attempt, most))
-        case FailureAction.ABORT:
-            return _refused(violations, attempt)
-        case _:
-            return None
-
-
-def _action(on_failure: FailureAction, attempt: int, most: int, *, refuses: bool) -> FailureAction:
-    if on_failure is FailureAction.RETRY and attempt < most:
-        return FailureAction.RETRY
-    return FailureAction.ABORT if refuses else FailureAction.SKIP
-
-
-def _text(violations: Sequence[Violation]) -> str:
-    advice = dict.fromkeys(each.advice for each in violations)
-    return "\n".join((*(f"- {each.message}" for each in violations), *(f"\n{each}" for each in advice)))
-
-
-def _refused(violations: Sequence[Violation], attempt: int) -> Unproven:
-    """The end of a run by the first rule that the boundary would not let pass; the others are in its report."""
-    first = next(each for each in violations if each.refuses)
-    asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
-    return Unproven(reason=f"{first.message.rstrip('.')}.{asked} {first.hint}".strip())
-
-
-def _failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
-    return ValidatorFailure(
-        validator=BOUNDARY_RULES.name,
-        pattern=BOUNDARY_RULES.pattern.name,
-        description=BOUNDARY_RULES.pattern.description,
-        error=text,
-        exit_code=1,
-        stdout=text,
-        stderr="",
-        attempt=attempt,
-        max_attempts=max_attempts,
     )

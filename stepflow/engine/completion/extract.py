@@ -1,4 +1,4 @@
-"""The extractors: a retry prompt's parameters, read out of a validator's output (prompts.md §10)."""
+"""The extractors: a retry prompt's parameters, read out of a validator's output."""
 
 from __future__ import annotations
 

@@ -1,31 +1,34 @@
-"""Run a closing's validators in order and judge whether the work is really done
-(flow.md §8, security.md cases 14 and 15).
-"""
+"""Run a closing's validators in order and judge whether the work is really done."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from stepflow.domain.checkout import CommandRequest, CommandResult, named
+from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics, named
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
-from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
+from stepflow.domain.definition import (
+    AgentDefinition,
+    Condition,
+    ExitCode,
+    OutputContains,
+    OutputEmpty,
+    OutputMatches,
+    SuccessRule,
+    ValidationEntry,
+    Validator,
+)
 from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.output_excerpt import excerpt, readable_output, telling_line
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
+from stepflow.ports import Commands, Guards
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
-
-    from stepflow.domain.checkout import GuardDiagnostics
-    from stepflow.domain.definition import AgentDefinition, Condition, ValidationEntry, Validator
-    from stepflow.ports import Commands, Guards
-
-#: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
+#: Exit codes of a shell that could not run the command, and what a person should do then.
 NOT_RUNNABLE = {
     126: "A file that it starts cannot be executed: give it the right to be, and commit that",
     127: "A program that it starts is not there: install it with the input setup or apt-packages, or fix the command",
@@ -114,7 +117,7 @@ def run_validator(condition: Condition, commands: Commands) -> CommandResult:
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
-    """Whether a result fits `successWhen` (flow.md §8.3). A command that timed out or did not start never does."""
+    """Whether a result fits `successWhen`. A command that timed out or did not start never does."""
     if result.timed_out or not result.started:
         return False
     match rule:
@@ -147,7 +150,7 @@ def _action(run: Run) -> FailureAction:
 
 
 def _is_final(run: Run) -> bool:
-    """Whether trying again cannot help (flow.md §8.3). What a command said that passed by its own words is no sign."""
+    """Whether trying again cannot help. What a command said that passed by its own words is no sign."""
     validator, result = run.validator, run.result
     return not validator.recoverable or (
         not run.green
@@ -298,7 +301,7 @@ def run_on_base(
     agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
 ) -> Iterator[BaseChecked]:
     """Run each validator of the agent once, before the first call of the model: what cannot run or is red already is
-    known before a token is spent (action.md, input `base-checks`). One that changes tracked files is red as well, as
+    known before a token is spent (input `base-checks`). One that changes tracked files is red as well, as
     every closing would be. Those of the `known` commands are left out.
 
     Raises `InputError` for one whose program is missing or cannot be started.

@@ -1,18 +1,13 @@
-"""What test runners, type checkers, linters and formatters complain of, found in the lines they print
-(prompts.md §10).
-"""
+"""What test runners, type checkers, linters and formatters complain of, found in the lines they print."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject
 
 #: How cargo reports a failure: what the test printed stands below.
 CARGO_TEST = re.compile(r"---- (?P<name>.+) stdout ----")

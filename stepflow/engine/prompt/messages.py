@@ -1,32 +1,25 @@
-"""What the engine itself says to the model: system prompt, first message, answer form and corrections
-(prompts.md §3, §7, §9.5).
-"""
+"""What the engine itself says to the model: system prompt, first message, answer form and corrections."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import image_block, text_block
+from stepflow.domain.decision import FormatError
+from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.output_excerpt import excerpt
+from stepflow.domain.run import IssueImage, RunFacts
+from stepflow.domain.state import RunState
 from stepflow.domain.words import Intent
 from stepflow.engine.answer_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, fill_shipped, render_prompt
 from stepflow.engine.prompt.template import fill_template, parse_template
-from stepflow.engine.prompt.variables import SYSTEM_VARIABLES, offered_intents, system_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from stepflow.domain.decision import FormatError
-    from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
-    from stepflow.domain.run import IssueImage, RunFacts
-    from stepflow.domain.state import RunState
-    from stepflow.engine.prompt.variables import Variables
+from stepflow.engine.prompt.variables import SYSTEM_VARIABLES, Variables, offered_intents, system_names
 
 CONTRACT = "## Answer contract"
 STEP_ID = "stepId"

@@ -12,16 +12,13 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from stepflow.domain.conversation import Substitution
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
 
 #: Deeper nesting is text, so that rendering cannot run out of stack.
 DEEPEST = 50

@@ -1,22 +1,19 @@
-"""The variables of one step's texts, and the sentence that says when the work is done (prompts.md §4 and §6)."""
+"""The variables of one step's texts, and the sentence that says when the work is done."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Parameter, Step, StepInput
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
+from stepflow.domain.run import RunFacts
+from stepflow.domain.state import RunState
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Parameter, Step, StepInput
-    from stepflow.domain.run import RunFacts
-    from stepflow.domain.state import RunState
-
-#: A longer value is cut (prompts.md §4).
+#: A longer value is cut.
 LONGEST_VALUE = 50_000
 CUT_MARK = "…[cut]"
 #: What a system prompt may use beside the run arguments.
@@ -74,7 +71,7 @@ def step_variables(
 
 
 def handoff_variable(step_id: str, key: str) -> str:
-    """The name under which later steps know a stored value; only the key's last segment counts (prompts.md §6.2)."""
+    """The name under which later steps know a stored value; only the key's last segment counts."""
     last = key.rpartition(".")[2]
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', step_id)}_{re.sub(r'[^A-Za-z0-9_-]', '_', last)}"
 
@@ -86,7 +83,7 @@ def offered_intents(gate: Gate) -> tuple[Intent, ...]:
 
 
 def value_text(value: JsonValue) -> str | None:
-    """A value as it stands in a prompt; None when it is not supplied (prompts.md §4)."""
+    """A value as it stands in a prompt; None when it is not supplied."""
     if value is None:
         return None
     text = as_text(value)
