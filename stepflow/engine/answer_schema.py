@@ -29,7 +29,7 @@ def close_schema(schema: JsonObject) -> JsonObject:
     """A copy in which objects that declare keys and do not say otherwise allow no other key, wherever an answer can
     still fit: not where another schema that holds for the same object may ask for more keys. An object that declares
     none is free-form and stays open."""
-    return _closed(schema, ())
+    return _close(schema, ())
 
 
 def asks_for_more(schema: JsonObject, beside: Iterable[JsonObject] = ()) -> bool:
@@ -62,13 +62,13 @@ def change_schemas(schema: JsonObject, change: Callable[[JsonObject], JsonObject
     return change({key: _inside(key, value, lambda sub: change_schemas(sub, change)) for key, value in schema.items()})
 
 
-def _closed(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
+def _close(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
     around = (*beside, *schemas_beside(schema))
     copy: JsonObject = {}
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             copy[key] = {
-                name: _closed(sub, [*_patterns(schema), *_of_property(name, around)]) if isinstance(sub, dict) else sub
+                name: _close(sub, [*_patterns(schema), *_of_property(name, around)]) if isinstance(sub, dict) else sub
                 for name, sub in value.items()
             }
         elif around or key in _SAME_VALUE or not {"contains", "patternProperties"}.isdisjoint(schema):
@@ -141,7 +141,7 @@ def native_schema(schema: JsonObject) -> JsonObject | None:
     may hold any key, make this None.
     """
     try:
-        return _simple(close_schema(schema))
+        return _simplify(close_schema(schema))
     except _Inexpressible:
         return None
 
@@ -150,56 +150,56 @@ class _Inexpressible(Exception):
     """The subset has no words for this schema."""
 
 
-def _simple(schema: JsonValue) -> JsonObject:
+def _simplify(schema: JsonValue) -> JsonObject:
     """The schema in the shapes that the SDK's `transform_schema` takes without stumbling."""
     if not isinstance(schema, dict) or "$ref" in schema:
         raise _Inexpressible
     plain = {key: value for key, value in schema.items() if key not in _BOOKKEEPING}
-    if (literals := _literals(plain)) is not None:
+    if (literals := _simplify_literals(plain)) is not None:
         return literals
     if isinstance(plain.get("type"), list):
         return _split_types(plain)
     if "type" not in plain and (choice := next((key for key in _CHOICES if key in plain), None)):
-        return _choice(plain, choice)
-    return _typed(plain)
+        return _simplify_choice(plain, choice)
+    return _simplify_typed(plain)
 
 
-def _literals(schema: JsonObject) -> JsonObject | None:
+def _simplify_literals(schema: JsonObject) -> JsonObject | None:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if values is None:
         return None
     if not isinstance(values, list) or not values or any(isinstance(value, dict | list) for value in values):
         raise _Inexpressible
     allowed: JsonObject = {"enum": values}
-    return _described(allowed, schema)
+    return _describe(allowed, schema)
 
 
 def _split_types(schema: JsonObject) -> JsonObject:
     names = schema["type"]
     assert isinstance(names, list)  # noqa: S101 - the caller has looked
     rest = {key: value for key, value in schema.items() if key not in {"type", "description", "title", "default"}}
-    branches: list[JsonValue] = [_simple({**_for_type(rest, str(name)), "type": name}) for name in names]
+    branches: list[JsonValue] = [_simplify({**_for_type(rest, str(name)), "type": name}) for name in names]
     if not branches:
         raise _Inexpressible
-    return _described({"anyOf": branches}, schema)
+    return _describe({"anyOf": branches}, schema)
 
 
-def _choice(schema: JsonObject, key: str) -> JsonObject:
+def _simplify_choice(schema: JsonObject, key: str) -> JsonObject:
     variants = schema[key]
     shape = schema.keys() - set(_CHOICES) - {"description", "title", "default"}
     if not isinstance(variants, list) or not variants or len([name for name in _CHOICES if name in schema]) > 1:
         raise _Inexpressible
     if shape and "properties" in shape:
-        return _typed({**schema, "type": "object"})
+        return _simplify_typed({**schema, "type": "object"})
     if key == "allOf" and len(variants) > 1:
         # Closed members would each forbid what the others ask for.
         raise _Inexpressible
     # Nothing else is said of the value, so each of them may be closed.
-    closed = [_simple(close_schema(variant) if isinstance(variant, dict) else variant) for variant in variants]
-    return _described(closed[0] if key == "allOf" else {"anyOf": [*closed]}, schema)
+    closed = [_simplify(close_schema(variant) if isinstance(variant, dict) else variant) for variant in variants]
+    return _describe(closed[0] if key == "allOf" else {"anyOf": [*closed]}, schema)
 
 
-def _typed(schema: JsonObject) -> JsonObject:
+def _simplify_typed(schema: JsonObject) -> JsonObject:
     name = schema.get("type") or next((kind for key, kind in _TYPE_BY_KEYWORD.items() if key in schema), None)
     if name not in _TYPES:
         raise _Inexpressible
@@ -209,13 +209,13 @@ def _typed(schema: JsonObject) -> JsonObject:
     extra = {key: plain.pop(key) for key in (*_CHOICES, *CONDITIONS) if key in plain}
     match name:
         case "object":
-            plain = _object(plain)
+            plain = _simplify_object(plain)
         case "array":
-            plain = _array(plain)
-    return _described(plain, plain, note=extra)
+            plain = _simplify_array(plain)
+    return _describe(plain, plain, note=extra)
 
 
-def _object(schema: JsonObject) -> JsonObject:
+def _simplify_object(schema: JsonObject) -> JsonObject:
     properties = schema.get("properties", {})
     required = schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list):
@@ -225,18 +225,18 @@ def _object(schema: JsonObject) -> JsonObject:
         raise _Inexpressible
     rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
     is_map = (rest is not False and not properties) or "patternProperties" in schema
-    simple: JsonObject = {name: _simple(sub) for name, sub in properties.items() if sub is not False}
+    simple: JsonObject = {name: _simplify(sub) for name, sub in properties.items() if sub is not False}
     if is_map or any(name not in simple for name in required):
         raise _Inexpressible
     plain = {key: value for key, value in schema.items() if key != "unevaluatedProperties"}
     return {**plain, "properties": simple, "additionalProperties": False}
 
 
-def _array(schema: JsonObject) -> JsonObject:
+def _simplify_array(schema: JsonObject) -> JsonObject:
     items = schema.get("items")
     if "prefixItems" in schema or "items" not in schema or isinstance(items, bool | list):
         raise _Inexpressible
-    return {**schema, "items": _simple(items)}
+    return {**schema, "items": _simplify(items)}
 
 
 def _for_type(schema: JsonObject, name: str) -> JsonObject:
@@ -247,7 +247,7 @@ def _for_type(schema: JsonObject, name: str) -> JsonObject:
     return {key: value for key, value in schema.items() if key not in foreign}
 
 
-def _described(plain: JsonObject, schema: JsonObject, *, note: JsonObject | None = None) -> JsonObject:
+def _describe(plain: JsonObject, schema: JsonObject, *, note: JsonObject | None = None) -> JsonObject:
     """The simplified schema with the author's words, and with what was left out as one more line of them."""
     words = [str(schema["description"])] if schema.get("description") else []
     if note:

@@ -43,7 +43,7 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadAnswer:
     """An answer with what was made of it."""
 
     answer: JsonObject
@@ -69,7 +69,7 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
         _strike(context, step, failure)
         return None
     before = context.state
-    reading: Reading | FlowStopped | ConversationEnded | None
+    reading: ReadAnswer | FlowStopped | ConversationEnded | None
     try:
         if step.command:
             reading = _run_command(context, step, step.command, schema)
@@ -93,7 +93,7 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     return Answered(answer=reading.answer, decision=reading.decision)
 
 
-def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> Reading | None:
+def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> ReadAnswer | None:
     """The model's answer after format retries, with its decision; None when iteration 1 gave no JSON object and the
     gate has no fallback."""
     request = _open_request(context, step, schema)
@@ -118,7 +118,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         context.note("warning", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
         conversation.correct(errors)
     if step.check:
-        return Reading(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))
+        return ReadAnswer(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))
     if answer is None and step.gate and step.gate.fail_fast:
         conversation.change_model(ClimbCause.FORMAT, describe_misfit(NO_OBJECT))
         _note_no_intent(context, step, "no JSON object")
@@ -225,19 +225,19 @@ def _find_errors(
     return check_format(answer, schema)
 
 
-def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> Reading:
+def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> ReadAnswer:
     """The answer with the decision that the gate finds in it, or the agent's verdict."""
     if step.gate is None:
-        return Reading(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
+        return ReadAnswer(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
     decision = decide_by_gate(step.gate, parsed)
     if isinstance(decision, Decided):
         context.note_missing(step, decision.missing)
         if decision.violation is not None:
             context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
-    return Reading(answer=parsed.answer or {}, decision=decision)
+    return ReadAnswer(answer=parsed.answer or {}, decision=decision)
 
 
-def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:
+def _record_answer(context: FlowContext, step: Step, reading: ReadAnswer) -> None:
     decision = reading.decision
     event = StepAnswered(step_id=step.id, answer=reading.answer, intent=None, target=None, reason=decision.reason)
     if not isinstance(decision, Undecided):
@@ -255,7 +255,7 @@ def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:
 _ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
 
 
-def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading:
+def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> ReadAnswer:
     """A process answers instead of the model: its stdout is read, without format retries."""
     missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
     if missing:

@@ -40,7 +40,7 @@ def read_gate(gate: Gate, answer: JsonObject | None) -> Decision:
     intent = _allowed_intent(gate, value)
     if intent is not None:
         return _decide(gate, answer or {}, intent, violation=None)
-    found = "the answer holds no JSON object" if answer is None else f"{gate.intent_field} is {_shown(value)}"
+    found = "the answer holds no JSON object" if answer is None else f"{gate.intent_field} is {_describe_value(value)}"
     problem = f"{found}, which is none of the allowed intents: {', '.join(gate.allowed)}"
     if gate.fail_fast or gate.fallback_intent is None:
         return Undecided(reason=problem)
@@ -90,7 +90,7 @@ def _reason(answer: JsonObject, gate: Gate, intent: Intent, violation: str | Non
     return f"the answer declares {intent} at {gate.intent_field}"
 
 
-def _shown(value: JsonValue) -> str:
+def _describe_value(value: JsonValue) -> str:
     text = "missing" if value is None else compact(value)
     return text if len(text) <= 120 else f"{text[:120]}…"
 

@@ -39,17 +39,17 @@ def _dollars(cost: float, limit: float, before: float | None) -> str:
 
 def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | None:
     if state.iteration >= limits.iterations:
-        return _reached(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
+        return _stop_at_limit(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
     if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
-        return _reached(f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)')
+        return _stop_at_limit(f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)')
     return None
 
 
 def _turns_left(state: RunState, limits: Limits) -> Stop | None:
     if limits.turns is not None and state.turns >= limits.turns:
-        return _reached(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)')
+        return _stop_at_limit(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)')
     return None
 
 
-def _reached(reason: str) -> Stop:
+def _stop_at_limit(reason: str) -> Stop:
     return Stop(outcome=Outcome.LIMIT_REACHED, reason=reason)

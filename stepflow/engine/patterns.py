@@ -35,7 +35,7 @@ class Search:
         try:
             if self._left <= 0:
                 raise TimeoutError
-            return _compiled(pattern).search(text, timeout=self._left) is not None
+            return _compile(pattern).search(text, timeout=self._left) is not None
         except (TimeoutError, MemoryError) as exc:
             raise PatternTooSlow(pattern) from exc
         finally:
@@ -44,10 +44,10 @@ class Search:
 
 def check_pattern(pattern: str) -> None:
     """Raises `PatternFault` for what cannot be searched for."""
-    _compiled(pattern)
+    _compile(pattern)
 
 
-def _compiled(pattern: str) -> regex.Pattern[str]:
+def _compile(pattern: str) -> regex.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -95,10 +95,9 @@ def _branch(
     if isinstance(value, str | bool | int | float):
         target = transition.targets.get(as_text(value), target)
     if target is None:
-        return _nowhere(
-            f'the {intent} transition of step "{step.id}" has no target for {transition.condition} = {_shown(value)} '
-            "and no default"
-        )
+        found = "missing" if value is None else compact(value)[:120]
+        way = f'the {intent} transition of step "{step.id}"'
+        return _nowhere(f"{way} has no target for {transition.condition} = {found} and no default")
     return _existing(step, target, steps)
 
 
@@ -110,7 +109,3 @@ def _existing(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop
 
 def _nowhere(reason: str) -> Stop:
     return Stop(outcome=Outcome.ROUTING_FAILED, reason=reason)
-
-
-def _shown(value: JsonValue) -> str:
-    return "missing" if value is None else compact(value)[:120]

@@ -63,7 +63,7 @@ def why_finished(verdict: AgentVerdict, given: VerdictInput, custom: CustomVerdi
         case VerdictType.POLL_STATE:
             return "the closing step has answered" if given.closure else None
         case VerdictType.COUNT_ITERATION:
-            return _counted(given.iteration, given.limit, "iterations")
+            return _reach_count(given.iteration, given.limit, "iterations")
         case VerdictType.META_COMPOSITE:
             return _composite(verdict.config, given)
         case VerdictType.META_CUSTOM:
@@ -80,20 +80,20 @@ def why_finished(verdict: AgentVerdict, given: VerdictInput, custom: CustomVerdi
 def _simple(kind: str, config: JsonObject, given: VerdictInput) -> str | None:
     match kind:
         case VerdictType.COUNT_ITERATION:
-            return _counted(given.iteration, config.get("maxIterations"), "iterations")
+            return _reach_count(given.iteration, config.get("maxIterations"), "iterations")
         case VerdictType.COUNT_CHECK:
-            return _counted(given.answers, config.get("maxChecks"), "answers")
+            return _reach_count(given.answers, config.get("maxChecks"), "answers")
         case VerdictType.DETECT_KEYWORD:
             word = config.get("verdictKeyword")
             said = isinstance(word, str) and word and any(word in text for text in given.texts)
             return f'the answer contains "{word}"' if said else None
         case VerdictType.DETECT_STRUCTURED:
-            return _signaled(config, given)
+            return _find_signal(config, given)
         case _:
             return None
 
 
-def _counted(count: int, most: JsonValue, what: str) -> str | None:
+def _reach_count(count: int, most: JsonValue, what: str) -> str | None:
     return f"{most} {what} are taken" if isinstance(most, int) and count >= most else None
 
 
@@ -118,7 +118,7 @@ def _part(part: JsonValue, given: VerdictInput) -> str | None:
     return _simple(str(part.get("type")), config if isinstance(config, dict) else {}, given)
 
 
-def _signaled(config: JsonObject, given: VerdictInput) -> str | None:
+def _find_signal(config: JsonObject, given: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
     fences = [each for text in given.texts for each in FENCE.finditer(text) if each["label"].strip() == signal]
     signals = given.answer is not None and _gives_signal(given.answer, signal)

@@ -211,9 +211,9 @@ def _new_path(text: str) -> str:
     rest = text[len(old) :]
     path = rest.removeprefix(" -> ") if rest.startswith(" -> ") else old
     inside = QUOTED.fullmatch(path)
-    return ESCAPE.sub(_escaped, inside["inside"].encode()).decode(errors="replace") if inside else path
+    return ESCAPE.sub(_unescape, inside["inside"].encode()).decode(errors="replace") if inside else path
 
 
-def _escaped(match: re.Match[bytes]) -> bytes:
+def _unescape(match: re.Match[bytes]) -> bytes:
     code = match[1]
     return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else LETTERS.get(code, code)

@@ -159,17 +159,17 @@ def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str
 def _values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
     known = {name: read(failure) for name, read in _OF_FAILURE.items()}
     values: JsonObject = {**variables.scope, **known, "stepId": step_id, **failure.values}
-    return {name: _shortened(value) for name, value in values.items()}
+    return {name: _shorten(value) for name, value in values.items()}
 
 
-def _shortened(value: JsonValue) -> JsonValue:
+def _shorten(value: JsonValue) -> JsonValue:
     match value:
         case str():
             return _cut(value)
         case list():
-            return [_shortened(item) for item in value]
+            return [_shorten(item) for item in value]
         case dict():
-            return {key: _shortened(item) for key, item in value.items()}
+            return {key: _shorten(item) for key, item in value.items()}
         case _:
             return value
 
@@ -182,7 +182,7 @@ def _generic(failure: ValidatorFailure) -> Iterator[str]:
     yield "## The closing check did not pass"
     yield f"Validator `{failure.validator}` failed: {failure.description}"
     if failure.error.strip():
-        yield _fenced(_cut(failure.error.rstrip("\n")))
+        yield _fence(_cut(failure.error.rstrip("\n")))
     listed = [_bullet(name, value) for name, value in failure.values.items() if value not in (None, "", [], {})]
     if listed:
         yield "What was found:\n\n" + "\n".join(listed)
@@ -191,7 +191,7 @@ def _generic(failure: ValidatorFailure) -> Iterator[str]:
     yield "Fix the cause, then close again."
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -203,7 +203,7 @@ def _bullet(name: str, value: JsonValue) -> str:
         more = [f"  - … and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
         return "\n".join((f"- {name}:", *items, *more))
     if isinstance(value, str) and "\n" in value.strip():
-        fenced = _fenced(_cut(value.strip("\n")))
+        fenced = _fence(_cut(value.strip("\n")))
         return f"- {name}:\n\n" + "\n".join(f"  {line}" for line in fenced.splitlines()) + "\n"
     return f"- {name}: {_one_line(value)}"
 

@@ -171,7 +171,7 @@ class _Parser:
             self.read(match, in_fence=in_fence, in_code=in_fence or _within(spans, start))
         self.put(len(self.text), len(self.text))
         while len(self.blocks) > 1:
-            self.unclosed(self.blocks.pop())
+            self.end_unclosed(self.blocks.pop())
         taken = sorted(match.span() for match in _FORMS.finditer(self.text))
         for opened in _OPENED.finditer(self.text):
             start = opened.start()
@@ -208,7 +208,7 @@ class _Parser:
         in_each = any(block.word == Word.EACH and not block.is_text for block in self.blocks)
         return in_each or self.is_open or name_of(path) in self.known
 
-    def asked(self, path: str) -> bool:
+    def is_asked_around(self, path: str) -> bool:
         around = [block for block in self.blocks if not block.is_text and block.otherwise is None]
         return any(block.word == Word.EACH or name_of(block.path) == name_of(path) for block in around)
 
@@ -230,7 +230,7 @@ class _Parser:
 
     def read_value(self, tag: Tag, path: str, end: int, *, is_value: bool) -> None:
         use = Use.VALUE if is_value else Use.UNKNOWN
-        self.tags.append(replace(tag, use=use, path=path, is_asked=self.asked(path)))
+        self.tags.append(replace(tag, use=use, path=path, is_asked=self.is_asked_around(path)))
         if is_value:
             self.put(tag.start, end, Value(path=path, is_explicit=tag.is_explicit))
 
@@ -298,7 +298,7 @@ class _Parser:
         around = self.text[first:start] + self.text[end:last]
         return (start, end) if around.strip() else (first, last)
 
-    def unclosed(self, block: Block) -> None:
+    def end_unclosed(self, block: Block) -> None:
         """A block that has no end is no block: its tags stay as text."""
         if block.tag is None:
             return
