@@ -5,25 +5,74 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TextIO, assert_never
 
-from stepflow.action.modes import ActionResult, RequestedRun, execute_mode
 from stepflow.action.outputs import Job, outputs_of
-from stepflow.action.runner import read_runner, secret_variables, secrets_in
-from stepflow.domain.words import exit_code
+from stepflow.action.runner import (
+    Runner,
+    find_repository,
+    make_request,
+    read_runner,
+    read_trigger,
+    secret_variables,
+    secrets_in,
+)
+from stepflow.definition.diagnostics import rules
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.json import compact
+from stepflow.domain.problem import Problem, count_problems
+from stepflow.domain.report import Rehearsed, RunReport
+from stepflow.domain.secrets import Redactor
+from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import RunCancelled, StepflowError
-from stepflow.report.diagnostic import problem_annotations
-from stepflow.report.log import folded_traceback
-from stepflow.report.summary import job_summary, outcome_annotation
-from stepflow.run.clock import Cancellation
-from stepflow.run.ending import report_error
-from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
+from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
+from stepflow.modes.preflight import run_preflight
+from stepflow.modes.rehearse import rehearse_agents
+from stepflow.modes.validate import check_agents, from_above
+from stepflow.ports import Clock
+from stepflow.report.batch import (
+    describe_page,
+    describe_totals,
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    page_summary,
+)
+from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
+from stepflow.report.log import ActionLog, folded_traceback
+from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
+from stepflow.report.rehearsal import (
+    describe_rehearsal,
+    rehearsal_annotations,
+    rehearsal_lines,
+    rehearsal_summary,
+    rehearsed_lines,
+)
+from stepflow.report.safe_text import harmless
+from stepflow.report.summary import final_words, job_summary, outcome_annotation
+from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
+from stepflow.run.ending import outcome_of, report_error, report_unbegun, write_missing, write_unbegun
+from stepflow.run.execute import drive_run
+from stepflow.run.finish import report_unprepared, with_confirmed_names
+from stepflow.run.follow_up import find_follow_up
+from stepflow.run.inputs import Mode
+from stepflow.run.issue import skip_stranger
+from stepflow.run.prepare import Prepared, clock_for, prepare_run
+from stepflow.run.request import (
+    agents_folder,
+    boundary_settings,
+    proxy_config_of,
+    proxy_passwords,
+    proxy_secrets_in,
+    with_retries,
+)
+from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
+from stepflow.run.trigger import Skip, Trigger
+from stepflow.run.workspace import open_workspace
 from stepflow.sandbox.environment import close_process, wipe_variables
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
-
-    from stepflow.ports import Clock
 
 
 def main(early: Sequence[int] = ()) -> int:
@@ -74,3 +123,216 @@ def _execute(
             job.say(*folded_traceback(traceback.format_exc()))
         report = report_error(error, agent=requested.agent, issue=requested.issue)
         return ActionResult(report=report, problems=report.problems)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionResult:
+    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded; a `summary`
+    stands in the place of the report's, and `annotations` in that of its outcome's; `outputs` are what this mode sets
+    beside the report's."""
+
+    report: RunReport
+    agent: AgentDefinition | None = None
+    problems: tuple[Problem, ...] = ()
+    summary: str = ""
+    annotations: tuple[str, ...] | None = None
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class RequestedRun:
+    """What is known of a run before there is one: its agent and its issue, for the outputs of one that never begins."""
+
+    agent: str = ""
+    issue: int | None = None
+
+
+def execute_mode(
+    runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
+) -> ActionResult:
+    """Do what the input `mode` says; `requested` is filled on the way."""
+    for warning in runner.warnings:
+        job.say(annotation("warning", warning))
+    match runner.inputs.mode:
+        case Mode.RUN:
+            return run_mode(runner, job, cancellation, requested, clock=clock or clock_for(runner.inputs))
+        case Mode.VALIDATE:
+            return validate_mode(runner, job)
+        case Mode.REHEARSE:
+            return rehearse_mode(runner, job, cancellation, requested)
+        case Mode.PREFLIGHT:
+            return preflight_mode(runner, job, cancellation, requested)
+        case Mode.PLAN:
+            return plan_mode(runner, job, clock_of_services(clock or SystemClock(), cancellation))
+        case Mode.GATHER:
+            return gather_mode(runner, job)
+        case never:
+            assert_never(never)
+
+
+def without_run(
+    outcome: Outcome,
+    reason: str,
+    *,
+    requested: RequestedRun | None = None,
+    problems: tuple[Problem, ...] = (),
+    code: str | None = None,
+    folders: tuple[str, str] = ("", ""),
+) -> ActionResult:
+    """The result where no run began. `folders` are where its files lie, inside the container and outside."""
+    known = requested or RequestedRun()
+    report = report_unbegun(
+        outcome, reason, agent=known.agent, issue=known.issue, problems=problems, code=code, folders=folders
+    )
+    return ActionResult(report=report, problems=problems)
+
+
+def run_mode(
+    runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock
+) -> ActionResult:
+    """One run, if the event asks for one."""
+    trigger = read_trigger(runner)
+    if isinstance(trigger, Skip):
+        return without_run(Outcome.SKIPPED, trigger.reason)
+    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    services = clock_of_services(clock, cancellation)
+    request = with_retries(make_request(runner, trigger), services, lambda line: _warn_of_wait(job, line))
+    if stranger := skip_stranger(request):
+        return without_run(Outcome.SKIPPED, stranger.reason)
+    if complete := completed_report(request):
+        job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
+        job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
+        return ActionResult(report=with_confirmed_names(complete, request))
+    with ExitStack() as opened:
+        try:
+            if trigger.reply:
+                request = waiting_request(request)
+            if event := request.trigger.pull_request:
+                found = find_follow_up(request, event)
+                if isinstance(found, Skip):
+                    return without_run(Outcome.SKIPPED, found.reason)
+                request = found
+            workspace = opened.enter_context(open_workspace(request))
+            request = workspace.request
+            requested.agent, requested.issue = request.trigger.agent, request.trigger.issue_number
+            prepared = prepare_run(request, now=clock.now())
+            workspace.fill(prepared, cancellation, lambda line: job.say(annotation("notice", line)))
+        except RunCancelled as cancelled:
+            return ActionResult(report=write_unbegun(request, cancelled, clock))
+        except StepflowError as error:
+            unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
+            commented = report_unprepared(request, unbegun.report, services)
+            if commented and commented.detail not in str(error):
+                job.say(annotation("notice", commented.detail))
+            raise
+        return _drive(prepared, runner, job, cancellation, clock)
+
+
+def _warn_of_wait(job: Job, line: str) -> None:
+    job.say(annotation("warning", line))
+
+
+def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:
+    """The run itself, with its log in the job's."""
+    if prepared.previous and prepared.previous.problem:
+        job.say(annotation("notice", prepared.previous.notice))
+    log = ActionLog(prepared.limits, debug=runner.debug)
+    log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
+    listeners = (lambda entry: job.say(*log.render(entry)),)
+    result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=listeners)
+    report = result.report
+    if prepared.resumed_run:
+        report = without_foreign_addresses(report, boundary_settings(prepared.request))
+    # The log has just said how the run ended, and why.
+    job.say(*log.close(), *final_words(report)[1:])
+    return ActionResult(report=report, agent=prepared.agent, problems=prepared.agent.problems)
+
+
+def validate_mode(runner: Runner, job: Job) -> ActionResult:
+    """Every problem of every agent, as annotations on the diff."""
+    inputs, root = runner.inputs, agents_folder(*find_repository(runner))
+    checked = check_agents(
+        (inputs.agent,) if inputs.agent else (),
+        root,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
+    )
+    job.say(*diagnostics(checked.inspections, rules(), Theme()))
+    problems = from_above(checked.problems, root, runner.workspace.resolve())
+    return without_run(
+        Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
+        f"checked {', '.join(checked.inspections)}: {count_problems(problems)}",
+        requested=RequestedRun(agent=inputs.agent or ""),
+        problems=problems,
+    )
+
+
+def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
+    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
+    names = (runner.inputs.agent,) if runner.inputs.agent else ()
+    requested.agent = runner.inputs.agent or ""
+
+    def report_scenario(rehearsed: Rehearsed) -> None:
+        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
+        if not rehearsed.passed:
+            job.say("::group::what happened", *map(harmless, rehearsed.log), "::endgroup::")
+
+    request = make_request(runner, Trigger(agent=requested.agent))
+    rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
+    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
+    reason, folders = f"rehearsed {describe_rehearsal(rehearsal)}", (str(request.folder), request.host_folder)
+    return replace(
+        without_run(rehearsal.outcome, reason, requested=requested, folders=folders),
+        summary=rehearsal_summary(rehearsal),
+        annotations=rehearsal_annotations(rehearsal),
+        # Each scenario has a report of its own, and there is none of them all.
+        outputs={"report": ""},
+    )
+
+
+def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
+    """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
+    trigger = read_trigger(runner)
+    if isinstance(trigger, Trigger) and trigger.pull_request:
+        trigger = Skip(reason="whose work a pull request is, only a run finds out; name the agent in the input agent")
+    if isinstance(trigger, Skip) and runner.inputs.agent:
+        trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
+    if isinstance(trigger, Skip):
+        return without_run(Outcome.SKIPPED, trigger.reason)
+    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    preflight = run_preflight(make_request(runner, trigger), cancellation)
+    job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
+    result = without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
+    return replace(result, summary=preflight_summary(preflight))
+
+
+def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
+    """One page of issues. Only `read-token` is used, and no file of the repository."""
+    page = plan_issues(
+        runner.inputs,
+        runner.repository,
+        clock=clock,
+        proxy_config=proxy_config_of(runner.inputs, runner.environment, runner.workspace),
+        redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
+        note=lambda line: _warn_of_wait(job, line),
+    )
+    reason = describe_page(page)
+    job.say(reason)
+    outputs = {
+        "plan": compact([matrix_entry(issue) for issue in page.issues]),
+        "plan-issues": compact([issue.number for issue in page.issues]),
+        "plan-next": str(page.after or ""),
+    }
+    return replace(without_run(Outcome.COMPLETED, reason), summary=page_summary(page), outputs=outputs)
+
+
+def gather_mode(runner: Runner, job: Job) -> ActionResult:
+    """One table of all reports."""
+    many = runner.inputs.many_issues
+    folder = runner.workspace / many.folder
+    # Where no job left a report, nothing was downloaded and no folder made.
+    folders = (folder,) if folder.exists() or not many.issues else ()
+    gathered = gather_results(folders, many.issues)
+    job.say(*gathered_lines(gathered))
+    result = without_run(Outcome.COMPLETED, describe_totals(gathered))
+    return replace(result, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})

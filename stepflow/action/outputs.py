@@ -1,4 +1,4 @@
-"""What a job sees of a run: its log, its summary, and the outputs, always all of them (action.md "Outputs")."""
+"""What a job sees of a run: its log, its summary, and the outputs, always all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt
     from stepflow.domain.report import RunReport
 
-#: The names in the order of action.md. A test holds `action.yml` to them.
+#: The names in the order of docs/reference.md. A test holds `action.yml` to them.
 OUTPUTS = (
     "outcome",
     "success",

@@ -200,7 +200,7 @@ def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
 
 
 def _on_host(folder: Path, runner: Runner) -> str:
-    """The folder's name outside the container: the runner translates input values, so one of them tells (action.md)."""
+    """The folder's name outside the container: the runner translates input values, so one of them tells."""
     host_temp = runner.inputs.host.removeprefix("host=")
     if not host_temp or not folder.is_relative_to(runner.temp):
         return str(folder)

@@ -1,4 +1,4 @@
-"""The terminal's door: argv in, exit code out (house.md "Rooms")."""
+"""The terminal's door: argv in, exit code out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from contextlib import nullcontext
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.secrets import Redactor
 
-#: Command → its line in the help. The command's module in this package has `add_arguments` and `execute`.
+#: Command → its line in the help. Its module in this package has `add_COMMAND_arguments` and `execute_COMMAND`.
 COMMANDS = {
     "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
     "init": "write an agent to begin with, and the workflow that starts it",
@@ -34,6 +35,14 @@ COMMANDS = {
     "mcp": "pin the tools of an agent's MCP servers in its lock file, as they list them now",
     "schema": "print the JSON Schema of a file format, for editors",
     "completion": "print the script that completes commands, flags and agents in your shell",
+}
+
+#: Command → its module, where that has another name.
+MODULES = {
+    **dict.fromkeys(("resume", "preflight"), "run"),
+    **dict.fromkeys(("explain", "schema", "completion"), "reference"),
+    "gather": "show",
+    "graph": "validate",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
@@ -80,13 +89,18 @@ class _Parser(argparse.ArgumentParser):
         raise _UsageError(message)
 
 
+def command_module(command: str) -> ModuleType:
+    """The module of a command, loaded only when the command is used."""
+    return importlib.import_module(f"stepflow.cli.{MODULES.get(command, command)}")
+
+
 def _execute(arguments: argparse.Namespace) -> int:
     """The command's exit code. With JSON asked for, an error is an object on stdout as well: there is always one."""
-    command = importlib.import_module(f"stepflow.cli.{arguments.command}")
+    module = command_module(arguments.command)
     cause: BaseException
     try:
         with _cancellable(arguments):
-            return int(command.execute(arguments))
+            return int(getattr(module, f"execute_{arguments.command}")(arguments))
     except BrokenPipeError:
         raise
     except StepflowError as error:
@@ -171,7 +185,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == command_name:
-            importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
+            getattr(command_module(name), f"add_{name}_arguments")(command)
     if is_completing:
         import argcomplete  # noqa: PLC0415 - only a shell that asks for completions pays for it
 

@@ -1,4 +1,4 @@
-"""`stepflow demo`: the whole flow on a small repository, with a scripted model (cli.md)."""
+"""`stepflow demo`: the whole flow on a small repository, with a scripted model."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ UNTOUCHED = "again"
 FIRST_COMMIT = "git init -q -b main && git add -A && git commit -q -m 'Add the duration parser'"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `demo`."""
     parser.add_argument("--keep", metavar="DIR", help="make the repository and the run folder here, and keep them")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute_demo(arguments: argparse.Namespace) -> int:
     """Make the repository, run its agent, and say how to run it on a real model."""
     folder = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
     # The tools' user must be able to walk here; the folder was made for us alone.
@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console = make_console(sys.stdout)
     console.print(f"A repository with a bug, an agent and an issue: {root}\n")
-    request = request_of(inputs, root, trigger=Trigger(agent="fixer", actor="", actor_is_bot=False))
+    request = request_of(inputs, root, trigger=Trigger(agent="fixer"))
     report = run_request(replace(request, in_place=True), console)
     show_next_command(console, folder)
     return exit_code(report.outcome)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ INPUTS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `mcp`."""
     parser.usage = "stepflow mcp lock [NAME …] [--repo DIR] [--INPUT VALUE …]"
     parser.add_argument("action", choices=("lock",), help="start the servers and write .agent/<name>/mcp.lock.json")
@@ -41,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, INPUTS)
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute_mcp(arguments: argparse.Namespace) -> int:
     """Lock, and show what changed."""
     inputs = read_flags(arguments)
     root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
-    trigger = Trigger(agent="", actor="", actor_is_bot=False)
-    request = replace(request_of(inputs, root, trigger=trigger), programs=user_programs(arguments.path, os.environ))
+    programs = user_programs(arguments.path, os.environ)
+    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
     cancellation = Cancellation()
     with cancellation.listening():
         locked = lock_agents(request, arguments.names, cancellation)

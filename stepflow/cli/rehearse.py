@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ INPUTS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `rehearse`."""
     parser.usage = "stepflow rehearse [NAME | NAME/SCENARIO …] [--update] [--junit FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents, or AGENT/SCENARIO (default: all agents)")
@@ -45,16 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, INPUTS)
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute_rehearse(arguments: argparse.Namespace) -> int:
     """Play, show, and exit 1 on a difference."""
     inputs = read_flags(arguments)
     if arguments.junit:
         _check_junit(Path(arguments.junit))
     root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
-    request = replace(
-        request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False)),
-        programs=user_programs(arguments.path, os.environ),
-    )
+    programs = user_programs(arguments.path, os.environ)
+    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def show_scenario(rehearsed: Rehearsed) -> None:

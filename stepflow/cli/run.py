@@ -1,7 +1,8 @@
-"""`stepflow run NAME`: one run, here."""
+"""`stepflow run NAME`, `resume DIR` and `preflight NAME`: one run, on this machine."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import secrets
 import shlex
@@ -9,43 +10,37 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
 from stepflow.cli.output import print_json, runs_folder
-from stepflow.cli.terminal import make_console, show_lines, watch_run
+from stepflow.cli.terminal import make_console, print_kinds, show_lines, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import RunStarted
+from stepflow.domain.report import RunReport
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError, StepflowError
+from stepflow.modes.preflight import run_preflight
 from stepflow.report.document import report_json
+from stepflow.report.preflight import preflight_lines
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation, clock_of_services
-from stepflow.run.ending import outcome_of
+from stepflow.run.ending import outcome_of, write_files, write_missing
 from stepflow.run.execute import drive_run
+from stepflow.run.inputs import Inputs, in_dashes, read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.reports import write_files, write_missing
 from stepflow.run.request import RunRequest, locate_repository, with_retries
-from stepflow.run.resume import chosen_folder, completed_report
-from stepflow.run.trigger import Trigger, issue_of, read_event, read_event_file
+from stepflow.run.resume import chosen_folder, completed_report, look_into, waiting_request
+from stepflow.run.trigger import ApprovalReply, Trigger, issue_of, read_event, read_event_file
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
 from stepflow.sandbox.environment import user_programs
-from stepflow.sandbox.host_git import checked_out, has_commits
-
-if TYPE_CHECKING:
-    import argparse
-
-    from rich.console import Console
-
-    from stepflow.domain.report import AgentResult, RunReport
-    from stepflow.ports import Clock
-    from stepflow.run.inputs import Inputs
-    from stepflow.run.prepare import Prepared
-    from stepflow.sandbox.host_git import CheckedOut
+from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`. There are too many for a usage line that anybody would read."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
@@ -62,11 +57,10 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     add_input_flags(parser)
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute_run(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
-    request = request_from(arguments)
     demand_clean = arguments.in_place and not arguments.allow_dirty
-    request = replace(request, demand_clean=demand_clean)
+    request = replace(request_from(arguments), demand_clean=demand_clean)
     return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)
 
 
@@ -86,7 +80,7 @@ def request_from(arguments: argparse.Namespace) -> RunRequest:
     inputs = read_flags(arguments, agent=arguments.agent)
     root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     programs = user_programs(arguments.path, os.environ)
-    return replace(request_of(inputs, root, trigger=_trigger(arguments, inputs)), programs=programs)
+    return request_of(inputs, root, trigger=_trigger(arguments, inputs), programs=programs)
 
 
 def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
@@ -99,8 +93,9 @@ def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
     return locate_repository(root, repository, inputs)
 
 
-def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
+def request_of(inputs: Inputs, root: Path, *, trigger: Trigger, programs: tuple[Path, ...] | None = None) -> RunRequest:
     """A run of this machine, with a run folder of its own unless one is named."""
+    secret_names = dict.fromkeys((*SECRETS.values(), *filter(holds_login, os.environ)))
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
     folder = chosen_folder(inputs, runs_folder() / run_id)
@@ -113,26 +108,28 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         repository=os.environ.get("GITHUB_REPOSITORY", ""),
         environment=dict(os.environ),
         withheld=frozenset((*SECRETS.values(), *filter(logs_in, os.environ))),
-        credentials=_own_secrets(),
+        credentials=tuple(os.environ[name] for name in secret_names if os.environ.get(name)),
         login=login_of(os.environ),
         runner_temp=Path(temp) if temp else None,
+        programs=programs,
     )
-
-
-def _own_secrets() -> tuple[str, ...]:
-    names = (*SECRETS.values(), *filter(holds_login, os.environ))
-    return tuple(os.environ[name] for name in dict.fromkeys(names) if os.environ.get(name))
 
 
 def run_request(request: RunRequest, console: Console) -> RunReport:
     """Prepare and drive one run, and show it as it goes; what it did comes back when it is complete."""
-    cancellation = Cancellation()
-    clock = clock_for(request.inputs)
+    cancellation, clock = Cancellation(), clock_for(request.inputs)
+    services = clock_of_services(clock, cancellation)
+
+    def note(line: str) -> None:
+        show_lines(console, (line,))
+
     with cancellation.listening(), open_workspace(request) as workspace:
-        prepared = prepare_run(_patient(workspace.request, console, clock, cancellation), now=clock.now())
-        left_behind = workspace.fill(prepared, cancellation, lambda line: show_lines(console, (line,)))
+        prepared = prepare_run(with_retries(workspace.request, services, note), now=clock.now())
+        left_behind = workspace.fill(prepared, cancellation, note)
         show_lines(console, copy_began(request.root, left_behind, in_place=request.in_place))
-        report = _drive(prepared, console, clock, cancellation).report
+        before = prepared.resumed_run.events if prepared.resumed_run else ()
+        with watch_run(console, prepared.limits, debug=request.inputs.debug, before=before) as listener:
+            report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
         show_lines(console, final_words(report))
         return _bring_back(prepared.request, report, workspace.before, console)
 
@@ -182,18 +179,6 @@ def _git_in(repository: Path) -> str:
     return "git" if repository == Path.cwd() else f"git -C {shlex.quote(str(repository))}"
 
 
-def _patient(request: RunRequest, console: Console, clock: Clock, cancellation: Cancellation) -> RunRequest:
-    """The request, whose waits for GitHub are shown."""
-    services = clock_of_services(clock, cancellation)
-    return with_retries(request, services, lambda line: show_lines(console, (line,)))
-
-
-def _drive(prepared: Prepared, console: Console, clock: Clock, cancellation: Cancellation) -> AgentResult:
-    before = prepared.resumed_run.events if prepared.resumed_run else ()
-    with watch_run(console, prepared.limits, debug=prepared.request.inputs.debug, before=before) as listener:
-        return drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
-
-
 def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
     """You yourself are the trigger; the issue may come from an event's file."""
     event = read_event(read_event_file(arguments.event or "", named_by="--event"))
@@ -209,3 +194,86 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         # Who types the command spends their own money.
         by_writer=True,
     )
+
+
+def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `resume`."""
+    parser.add_argument("folder", metavar="DIR", help="the run folder of the run")
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and go on")
+    answer.add_argument("--reject", metavar="WHY", help="reject the plan, which ends the run")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+
+
+def execute_resume(arguments: argparse.Namespace) -> int:
+    """Go on with the run and say how it ended."""
+    folder = Path(arguments.folder).resolve()
+    started = _started(folder)
+    request = _resumed_request(folder, started, user_programs(arguments.path, os.environ))
+    if arguments.approve is not None or arguments.reject is not None:
+        reply = ApprovalReply(digest=arguments.approve, reason=arguments.reject or "")
+        # Who answers is not who started the run.
+        actor = os.environ.get("GITHUB_ACTOR", "")
+        trigger = replace(request.trigger, reply=reply, actor=actor, actor_is_bot=False)
+        request = waiting_request(replace(request, trigger=trigger))
+    return carry_out(request, as_json=arguments.json, in_place=started.in_place)
+
+
+def _started(folder: Path) -> RunStarted:
+    """How the run in the folder began."""
+    previous_run = look_into(folder)
+    if previous_run is None:
+        raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
+    if not previous_run.events:
+        raise InputError(
+            f"The run in {folder} cannot go on: {previous_run.problem}.", hint="Start a new one with `stepflow run`."
+        )
+    return previous_run.started
+
+
+def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ...]) -> RunRequest:
+    """The run asked for again."""
+    root = Path(started.source or started.root)
+    if not root.is_dir():
+        raise InputError(
+            f"The repository of the run, {root}, is not there.",
+            hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
+        )
+    secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
+    known = {in_dashes(name) for name in Inputs.model_fields}
+    options = {name: value for name, value in started.options.items() if value is not None and name in known}
+    given = {**options, **secrets, "run-folder": "", "resume": str(folder)}
+    request = request_of(read_inputs(given), root, trigger=_resumed_trigger(started), programs=programs)
+    return replace(request, repository=started.repository)
+
+
+def _resumed_trigger(started: RunStarted) -> Trigger:
+    by = started.started_by
+    return Trigger(
+        agent=started.agent,
+        actor=os.environ.get("GITHUB_ACTOR") or by.actor,
+        actor_is_bot=by.actor_is_bot,
+        issue_number=started.issue,
+        label=by.label,
+        default_branch=by.default_branch,
+        private=by.private,
+        by_writer=True,
+    )
+
+
+def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `preflight` are those of a run, so that it looks at what the run would do."""
+    parser.usage = "stepflow preflight NAME [--all] [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
+    parser.add_argument("--all", action="store_true", help="show every row, also of what is fine")
+    add_request_flags(parser)
+
+
+def execute_preflight(arguments: argparse.Namespace) -> int:
+    """Look at everything and print the rows."""
+    # A run brings its commits back as a branch.
+    request = replace(request_from(arguments), own_branch=True)
+    cancellation = Cancellation()
+    with cancellation.listening():
+        preflight = run_preflight(request, cancellation)
+    print_kinds(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
+    return exit_code(preflight.outcome)

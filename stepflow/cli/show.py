@@ -1,32 +1,30 @@
-"""`stepflow show DIR`: a run folder as a readable timeline."""
+"""What came of runs: `stepflow show DIR` is one as a readable timeline, `stepflow gather DIR…` many as one table."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from stepflow.cli.output import last_run, print_json
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.event import Entry
+from stepflow.domain.report import RunReport
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import JournalReader, is_being_written, iter_journal
+from stepflow.modes.batch import gather_results
+from stepflow.report.batch import gathered_document, gathered_lines, gathered_summary
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator
-
-    from rich.console import Console
-
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.event import Entry
-    from stepflow.domain.report import RunReport
 
 #: Nobody reads ten thousand blocks: so many iterations are shown whole unless more are asked for.
 NEWEST = 200
@@ -36,7 +34,7 @@ GOES_ON = "The run is still going on."
 NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `show`."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a run folder (default: that of your last run)")
     parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
@@ -49,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how_many.add_argument("--all", action="store_true", help="show every iteration")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute_show(arguments: argparse.Namespace) -> int:
     """Print the timeline, or the report, or write the page."""
     path = (Path(arguments.folder) if arguments.folder else last_run()) / "journal.jsonl"
     if not path.is_file():
@@ -120,7 +118,7 @@ def _positive(text: str) -> int:
 
 def write_page(journal: Path, report: RunReport, target: Path) -> None:
     """Write the page; without the run's own definition it has no picture of the graph."""
-    from stepflow.run.reports import page_of_journal  # noqa: PLC0415 - as in _definition
+    from stepflow.run.ending import page_of_journal  # noqa: PLC0415 - as in _definition
 
     agent = _definition(report)
     try:
@@ -142,3 +140,22 @@ def _definition(report: RunReport) -> AgentDefinition | None:
     except StepflowError:
         return None
     return agent if agent.digest == report.definition_digest else None
+
+
+def add_gather_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gather`."""
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="a folder below which report.json files lie")
+    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
+
+
+def execute_gather(arguments: argparse.Namespace) -> int:
+    """Print the table."""
+    gathered = gather_results(map(Path, arguments.folders))
+    match arguments.format:
+        case "json":
+            print_json(gathered_document(gathered))
+        case "markdown":
+            print(gathered_summary(gathered))
+        case _:
+            print("\n".join(gathered_lines(gathered)))
+    return 0

@@ -1,4 +1,4 @@
-"""Many issues: the plan of a matrix of jobs, and one table of what came of them (action.md)."""
+"""Many issues: the plan of a matrix of jobs, and one table of what came of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.report.document import read_report
 from stepflow.report.safe_text import ADDRESS
-from stepflow.run.parts import check_addresses
+from stepflow.run.readiness import check_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs, ManyIssuesInput
-    from stepflow.run.proxies import ProxyConfig
+    from stepflow.run.request import ProxyConfig
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
 #: "Passing information between jobs"). The rest is for the job's other outputs.

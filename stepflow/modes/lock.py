@@ -11,9 +11,8 @@ from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
-from stepflow.run.prepare import check_request
-from stepflow.run.sandbox import remote_access
-from stepflow.run.workspace import toolbox_in_copy
+from stepflow.run.readiness import check_request
+from stepflow.run.workspace import remote_access, toolbox_in_copy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What stands in the way of a run, looked at before a token is spent (cli.md)."""
+"""What stands in the way of a run, looked at before a token is spent."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ from stepflow.report.wording import describe_hosts
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import validators_of
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
-from stepflow.run.prepare import (
+from stepflow.run.issue import demand_scopes, github_reader, issue_number
+from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
+from stepflow.run.readiness import (
+    CHECKS,
     check_boundary,
     check_budget,
     check_effort,
+    check_issue,
+    check_mcp_secrets,
     check_request,
-    load_requested,
-    scenario_of,
-    unset_variables,
 )
-from stepflow.run.readiness import CHECKS, check_issue
-from stepflow.run.sandbox import check_mcp_secrets, open_toolbox, outside_of
-from stepflow.run.subject.issue import demand_scopes, github_reader, issue_number
-from stepflow.run.workspace import open_workspace, toolbox_in_copy
+from stepflow.run.request import boundary_settings, toolbox_options
+from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.selftest import try_canaries
 from stepflow.sandbox.workspace import make_workspace, size_of_files, temporary_folder
 
@@ -69,7 +68,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     inputs = guarded("inputs", lambda: _inputs(request))
     yield from inputs
     agent = None
-    # A name that is none must not be looked for in the file system (security.md case 10).
+    # A name that is none must not be looked for in the file system.
     if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
         try:
             agent = load_requested(request)

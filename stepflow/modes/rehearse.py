@@ -1,4 +1,4 @@
-"""Play agents' scenarios and compare what came with what was expected (cli.md)."""
+"""Play agents' scenarios and compare what came with what was expected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.prepare import check_request, prepare_run
+from stepflow.run.prepare import prepare_run
+from stepflow.run.readiness import check_request
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, place_of, read_scenario
 from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import committed_copy, request_in_copy
@@ -134,7 +135,7 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         request,
         run_id=f"{request.run_id}-{listed.agent}-{listed.name}",
         inputs=request.inputs.model_copy(update=played),
-        trigger=Trigger(agent=listed.agent, actor="", actor_is_bot=False),
+        trigger=Trigger(agent=listed.agent),
         folder=request.folder / listed.agent / listed.name,
         host_folder=f"{request.host_folder}/{listed.agent}/{listed.name}" if request.host_folder else "",
     )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
+import yaml
+from jsonschema import Draft202012Validator
+
+from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
 from stepflow.definition.folder import find_folders, where_else
 from stepflow.definition.loading import inspect_agent
-from stepflow.domain.problem import Inspection, Severity
+from stepflow.definition.safe_files import FileRefused, read_below, text_of
+from stepflow.domain.json import JsonObject
+from stepflow.domain.problem import Inspection, Problem, Severity
+from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import InputError
-from stepflow.modes.validate_scenarios import scenario_problems
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from stepflow.domain.problem import Problem
+from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
+from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node, read_scenario_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +102,134 @@ def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Prob
 def repository_above(root: Path) -> Path:
     """The root of the repository that a folder is in; the folder itself when it is in none."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+
+
+_TOOLS = {tool.name: Draft202012Validator(tool.input_schema) for tool in TOOL_SPECS}
+_ARGUMENTS = {tool.name: tuple(cast("JsonObject", tool.input_schema["properties"])) for tool in TOOL_SPECS}
+_KEYS = {key for model in (Scenario, Turn, ScenarioIssue, Expect, ScriptedError) for key in model.model_fields}
+#: Kinds of pydantic's errors, and what they are in the table of codes; every other one is SF106.
+_UNKNOWN = "extra_forbidden"
+_CODES = {"yaml": "SF104", "missing": "SF107", _UNKNOWN: "SF108"}
+_FIXES = {
+    "SF104": "Correct the file; `stepflow schema scenario` prints its form for editors.",
+    "SF107": "Write the key with its value.",
+    "SF108": "Correct the key, or remove it; `stepflow schema scenario` has all of them.",
+    "SF106": "Write what the key takes; `stepflow schema scenario` has its form.",
+    "SF210": f"Use one of {listed(_TOOLS)}, or a tool of an MCP server that the agent's lock has.",
+}
+
+
+def scenario_problems(
+    folder: Path, prefix: str, mcp_tools: Collection[str]
+) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """Those of all scenarios of an agent's folder, whose files are named below `prefix`, and the texts of their files
+    by the problems' `file`. What arguments one of the `mcp_tools` takes is its server's affair."""
+    problems: list[Problem] = []
+    texts: dict[str, str] = {}
+    for path in sorted((folder / "scenarios").glob("*.yaml")):
+        file = file_below(prefix, f"scenarios/{path.name}")
+        try:
+            texts[file] = text_of(read_below(folder, f"scenarios/{path.name}", limit=MAX_BYTES))
+        except FileRefused as refused:
+            fault = ScenarioFault(line=None, place=(), message=refused.message, kind="yaml")
+            message = f"the scenario {refused.message}"
+            code = "SF109" if refused.unsafe else "SF104"
+            problems.append(replace(_problem(file, fault), code=code, message=message, fix=refused.fix))
+            continue
+        problems += (_problem(file, fault) for fault in _faults(texts[file], mcp_tools))
+    return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}
+
+
+def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
+    read = read_scenario_text(text)
+    if isinstance(read, tuple):
+        misspelled = {(*fault.place[:-1], _near(fault)) for fault in read if fault.kind == _UNKNOWN}
+        yield from (fault for fault in read if fault.kind != "missing" or fault.place not in misspelled)
+        return
+    empty = tuple(_without_value(text))
+    yield from empty
+    lines = {fault.line for fault in empty}
+    # A key without its value is no wrong argument besides.
+    yield from (fault for fault in _tool_faults(read, text, mcp_tools) if fault.line not in lines)
+
+
+def _without_value(text: str) -> Iterator[ScenarioFault]:
+    """Keys in braces without a value, as in `{ command }`: YAML makes null of it."""
+    waiting = [node for node in (read_node(text),) if node is not None]
+    while waiting:
+        node = waiting.pop(0)
+        match node:
+            case yaml.MappingNode():
+                for key, value in node.value:
+                    if node.flow_style and isinstance(value, yaml.ScalarNode) and value.value == "" and not value.style:
+                        message = f'the key "{key.value}" has no value; in braces, write `{key.value}: …`'
+                        line = key.start_mark.line + 1
+                        yield ScenarioFault(line=line, place=(), message=message, kind="missing")
+                waiting += (value for _, value in node.value)
+            case yaml.SequenceNode():
+                waiting += node.value
+            case _:
+                pass
+
+
+def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
+    calls = (
+        ((*(("turns",) if scenario.turns is not None else ("steps", queue)), number, "tools", at), call)
+        for queue, turns in scenario.queues().items()
+        for number, turn in enumerate(turns)
+        for at, call in enumerate(turn.tools)
+    )
+    for place, call in calls:
+        for name, arguments in call.items():
+            if name not in mcp_tools:
+                yield from _call_faults(name, arguments, place, text, known_tools=(*_TOOLS, *mcp_tools))
+
+
+def _call_faults(
+    name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str, *, known_tools: Collection[str]
+) -> Iterator[ScenarioFault]:
+    """What a tool refuses. An argument that it does not know is why another is missing."""
+
+    def fault(kind: str, message: str, *argument: str) -> ScenarioFault:
+        at = (*place, name, *argument)
+        return ScenarioFault(line=place_of(text, *at), place=at, message=message, kind=kind)
+
+    known = _ARGUMENTS.get(name, ())
+    if name not in _TOOLS:
+        yield fault("tool", f'there is no tool "{name}"{did_you_mean(name, known_tools)}')
+    elif unknown := next((key for key in arguments if key not in known), None):
+        near = did_you_mean(unknown, known)
+        message = f'the tool "{name}" has no argument "{unknown}"{near}; it takes {listed(known)}'
+        yield fault("arguments", message, unknown)
+    elif error := next(_TOOLS[name].iter_errors(arguments), None):
+        yield fault("arguments", f'the tool "{name}" refuses its arguments: {error.message}')
+
+
+def _near(fault: ScenarioFault) -> str | None:
+    """The known key that was meant, if one is like it."""
+    return closest_match(str(fault.place[-1]), _KEYS)
+
+
+def _message(fault: ScenarioFault) -> str:
+    match fault.kind:
+        case "missing" if fault.place:
+            return f'the key "{fault.place[-1]}" is missing'
+        case _ if fault.kind == _UNKNOWN:
+            return f'there is no key "{fault.place[-1]}"{hint(_near(fault))}'
+        case _:
+            return fault.message.rstrip(".")
+
+
+def _problem(file: str, fault: ScenarioFault) -> Problem:
+    code = "SF210" if fault.kind == "tool" else _CODES.get(fault.kind, "SF106")
+    # What a recorded model did wrong is played as it was; everything else keeps the file from being played.
+    severity = Severity.WARNING if fault.kind in ("tool", "arguments") else Severity.ERROR
+    return Problem(
+        severity=severity,
+        code=code,
+        file=file,
+        path="".join(f"/{part}" for part in fault.place),
+        line=fault.line,
+        message=f"the scenario: {_message(fault)}",
+        fix=_FIXES[code],
+    )

@@ -1,4 +1,4 @@
-"""Real time: every wait of a run ends at its deadline, or at a termination signal (flow.md §10)."""
+"""Real time: every wait of a run ends at its deadline, or at a termination signal."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class RehearsalClock(SystemClock):
         """Return at once."""
 
 
-#: Seconds beyond the deadline in which a tool may still come to an end. (`flow/asking.py` bounds calls of the model.)
+#: Seconds beyond the deadline in which a tool may still come to an end; `engine/model_call.py` bounds the model's.
 GRACE = 30.0
-#: The same for validators, command steps and the set-up: a limit does not interrupt a completion (flow.md §10), but the
+#: The same for validators, command steps and the set-up: a limit does not interrupt a completion, but the
 #: job's timeout would.
 COMPLETION_GRACE = 300.0
 

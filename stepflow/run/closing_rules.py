@@ -26,7 +26,7 @@ from stepflow.domain.secrets import search_pack, secrets_to_find
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.run.finish import beside_commits, find_unkeepable, stream_commits
-from stepflow.run.parts import boundary_settings, commit_rules
+from stepflow.run.request import boundary_settings, commit_rules
 from stepflow.sandbox.box import BundleTooLarge
 
 if TYPE_CHECKING:

@@ -1,19 +1,25 @@
-"""One run, from its first event to its report (flow.md)."""
+"""One run, from its first event to its report."""
 
 from __future__ import annotations
 
 import errno
 import secrets
 import traceback
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
 from stepflow.domain.approval import ApprovalAnswered
+from stepflow.domain.checkout import TreeState
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
+from stepflow.domain.decision import FlowResult
+from stepflow.domain.definition import AgentDefinition, Validator, guidance_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     EffectApplied,
     Entry,
+    Event,
     FlowEnded,
     IterationStarted,
     LayerReported,
@@ -23,25 +29,36 @@ from stepflow.domain.event import (
     RunStarted,
     WorkCollected,
 )
+from stepflow.domain.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
-from stepflow.domain.state import advance, fold
+from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutput
 from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import Fanout, JournalFile
 from stepflow.journal.replay import replay
-from stepflow.ports import Ports
+from stepflow.model.anthropic_model import AnthropicModel
+from stepflow.model.scenario import RecordingModel
+from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
 from stepflow.report.wording import BUG
-from stepflow.run.clock import InterruptibleModel, TimelyCommands, TimelyTools
+from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing_rules import ClosingRules
-from stepflow.run.ending import Ending, code_of, outcome_of
+from stepflow.run.ending import Ending, LogFile, code_of, make_folder, outcome_of, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
-from stepflow.run.parts import describe_connections, open_cache, run_started, toolbox_options
+from stepflow.run.issue import removal_event
+from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.recorded import JOURNAL, RunSnapshots
-from stepflow.run.reports import LogFile, make_folder, remove_reports, write_reports
+from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.resume import move_aside
-from stepflow.run.sandbox import (
+from stepflow.run.snapshots import (
+    Snapshots,
+    Snapshotter,
+    SnapshottingCommands,
+    SnapshottingJournal,
+    SnapshottingTools,
+)
+from stepflow.run.workspace import (
     MaskingCommands,
     demand_nothing_in_reach,
     hosts_recorded,
@@ -51,31 +68,9 @@ from stepflow.run.sandbox import (
     outside_of,
     set_up,
 )
-from stepflow.run.snapshots import (
-    Snapshots,
-    Snapshotter,
-    SnapshottingCommands,
-    SnapshottingJournal,
-    SnapshottingTools,
-)
-from stepflow.run.subject.issue import removal_event
+from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.guards import NoGuards
 from stepflow.sandbox.options import ToolboxOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from stepflow.domain.checkout import TreeState
-    from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition, Validator
-    from stepflow.domain.event import Event
-    from stepflow.domain.report import AgentResult
-    from stepflow.domain.state import RunState
-    from stepflow.ports import Clock, Commands, Journal, Tools
-    from stepflow.run.clock import Cancellation
-    from stepflow.run.prepare import Prepared
-    from stepflow.run.request import RunRequest
-    from stepflow.sandbox.box import Toolbox
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
@@ -100,8 +95,8 @@ def run_stages(run: Run) -> Ending:
     if result.outcome is Outcome.COMPLETED and run.work.problem:
         reason = f"Completion loop: refused: {run.work.problem}"
         result = replace(result, outcome=Outcome.REFUSED, reason=reason)
-    if prepared.finish:
-        return prepared.finish(run.facts, result)
+    if run.finish:
+        return run.finish(run.facts, result)
     done = resumed_run.receipts(result.iterations) if resumed_run else ()
     return finish_run(replace(run, done=done), result)
 
@@ -205,7 +200,7 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
-    snapshotter = None if run.prepared.finish else Snapshotter(snapshots, run.journal)
+    snapshotter = None if run.finish else Snapshotter(snapshots, run.journal)
     # Whether the workspace is the tree of the run's start, as in the job that goes on with another's run.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
     if snapshotter:
@@ -233,13 +228,13 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
         journal=run.journal,
         clock=deadline.clock,
         verdict=prepared.verdict,
-        boundary_rules=ClosingRules(run, toolbox) if toolbox and not prepared.finish else None,
+        boundary_rules=ClosingRules(run, toolbox) if toolbox and not run.finish else None,
         cache=open_cache(prepared.model, toolbox, run.cancellation) if toolbox else None,
     )
 
 
 def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter | None) -> RunState:
-    """The state with the validators as they are before the first call of the model (action.md, input `base-checks`);
+    """The state with the validators as they are before the first call of the model;
     the tree is then put back. A run that goes on runs only those of which it does not know yet.
 
     Raises `InputError` for a validator that cannot run, and `BaseCheckError` for a red one where that is demanded.
@@ -306,7 +301,7 @@ def _started(run: Run, isolation: Mapping[str, str]) -> RunStarted:
     request, trigger = run.request, run.request.trigger
     return replace(
         run_started(run.prepared.agent, run.facts, isolation),
-        options={} if run.prepared.finish else request.inputs.options(),
+        options={} if run.finish else request.inputs.options(),
         source=str(request.source or ""),
         in_place=request.in_place,
         started_by=StartedBy(
@@ -374,7 +369,7 @@ def drive_run(
 
 
 class PhaseTracker:
-    """Tracks where a run is, for the first words of its reason (flow.md §11), and where its commits are."""
+    """Tracks where a run is, for the first words of its reason, and where its commits are."""
 
     words = "Before the run"
     in_bundle = False
@@ -409,7 +404,7 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
     except StepflowError as error:
         reason = phase.explain(str(error))
         return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True)
-    except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
+    except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             where = f" ({bug.filename})" if bug.filename else ""
             problem = f"this machine cannot write{where}: {bug.strerror}."
@@ -447,3 +442,54 @@ def _written(journal: Journal, event: Event) -> bool:
     except StepflowError:
         return False
     return True
+
+
+def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str, str]) -> RunStarted:
+    """The first event of a run."""
+    return RunStarted(
+        run_id=facts.run_id,
+        agent=agent.name,
+        dialect=agent.dialect,
+        definition_digest=agent.digest,
+        verdict_type=agent.verdict.type,
+        entry_step=agent.entry_for(facts.follow_up.kind if facts.follow_up else None),
+        max_iterations=facts.limits.iterations,
+        repository=facts.repository,
+        issue=facts.issue.number if facts.issue else None,
+        base_commit=facts.base_commit,
+        isolation=dict(isolation),
+        args=facts.args,
+        subject=facts.issue,
+        context_text=facts.context_text,
+        nonce=facts.nonce,
+        base_branch=facts.base_branch,
+        root=facts.root,
+        follow_up=facts.follow_up,
+        guidance=guidance_files(agent.all_guidance),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCache:
+    """Implements the port `PromptCache`: the cache of the service that a run asks, while the sandbox works."""
+
+    model: AnthropicModel
+    toolbox: Toolbox
+    cancellation: Cancellation
+
+    def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
+        """Look now and then while something runs in the sandbox."""
+        return self.toolbox.while_waiting(look)
+
+    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
+        """Renew once; raises `RunCancelled` when a signal comes."""
+        with self.cancellation.waiting():
+            return self.model.renew(request, number)
+
+
+def open_cache(model: Model, toolbox: Toolbox, cancellation: Cancellation) -> ServiceCache | None:
+    """The cache behind a model; None behind one that has none, such as a scripted one."""
+    asked = model.model if isinstance(model, RecordingModel) else model
+    if not isinstance(asked, AnthropicModel):
+        return None
+    return ServiceCache(model=asked, toolbox=toolbox, cancellation=cancellation)

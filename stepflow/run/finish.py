@@ -1,4 +1,4 @@
-"""The end of a run: its work is collected, planned and written to GitHub, or its failure is reported (boundary.md)."""
+"""The end of a run: its work is collected, planned and written to GitHub, or its failure is reported."""
 
 from __future__ import annotations
 
@@ -33,16 +33,24 @@ from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
 from stepflow.report.summary import comment_summary, removed_text, verified
 from stepflow.run.clock import Deadline, InterruptibleClock, clock_of_services
-from stepflow.run.ending import Ending, without_names
+from stepflow.run.ending import (
+    Ending,
+    collect_run,
+    comment_text,
+    failure_text,
+    guard_warnings,
+    pushed_commit,
+    without_names,
+)
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import boundary_settings, check_addresses, commit_rules
+from stepflow.run.issue import github_reader
 from stepflow.run.prepare import load_requested
+from stepflow.run.readiness import check_addresses
 from stepflow.run.recorded import JOURNAL
-from stepflow.run.reports import collect_run, comment_text, failure_text, guard_warnings, pushed_commit
-from stepflow.run.subject.issue import github_reader
+from stepflow.run.request import boundary_settings, commit_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from stepflow.boundary.github_api import GitHubWriter
@@ -78,7 +86,8 @@ class Work:
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A run that has begun: everything that its stages work with. The `facts` are without a base commit as long as
-    nobody has looked at the workspace; `done` are receipts of an earlier try."""
+    nobody has looked at the workspace; `done` are receipts of an earlier try. A program that runs an agent itself gives
+    how its run shall `finish` once the flow has ended."""
 
     prepared: Prepared
     facts: RunFacts
@@ -87,6 +96,7 @@ class Run:
     cancellation: Cancellation
     work: Work = field(default_factory=Work)
     done: tuple[Receipt, ...] = ()
+    finish: Callable[[RunFacts, FlowResult], Ending] | None = None
 
     @property
     def request(self) -> RunRequest:
@@ -281,7 +291,7 @@ UNPREPARED_SECONDS = 60.0
 
 
 def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReport | None:
-    """Tell the issue, in the words of its report, of a run that could not even be prepared (action.md "Outcomes").
+    """Tell the issue, in the words of its report, of a run that could not even be prepared.
 
     An agent that cannot be loaded cannot say that it wants no comment. Raises `InputError` where the token would travel
     to a server that it is not for."""

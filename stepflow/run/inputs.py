@@ -1,4 +1,4 @@
-"""The inputs of the action and the options of the command line, read once (action.md)."""
+"""The inputs of the action and the options of the command line, read once."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def hosts_to_allow(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, .
 
 
 class Inputs(BaseModel):
-    """The action's inputs (action.md "Inputs"). None means not given: `agent.json` or the built-in default decides."""
+    """The action's inputs. None means not given: `agent.json` or the built-in default decides."""
 
     model_config = ConfigDict(
         # Built when the first inputs are read: `--help` of a command only looks at the names.

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import ExitStack
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Protocol, cast
 
-from stepflow.definition.agent import find_effort_misfit
-from stepflow.definition.builtin import PREFIX
-from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
+from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.figures import Spent
-from stepflow.domain.problem import Severity
-from stepflow.domain.secrets import SHORTEST_SECRET
-from stepflow.domain.words import Permission, Provider
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.run import Issue, IssueImage, Limits
+from stepflow.domain.words import Permission, Provider, VerdictType
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
-from stepflow.model.models import is_priced
-from stepflow.model.scenario import RecordingModel, ScriptedModel
+from stepflow.model.access import ModelAccess, WorkloadIdentity
+from stepflow.model.anthropic_model import AnthropicModel
+from stepflow.model.logins import address_of
+from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
+from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import LoadedSchemas, check_addresses, open_anthropic, open_verdict
-from stepflow.run.readiness import check_readiness
-from stepflow.run.resume import OWN_FILES, check_reply, find_previous_run, resumed_request
-from stepflow.run.sandbox import check_mcp_secrets
+from stepflow.run.follow_up import read_feedback
+from stepflow.run.inputs import BoundaryMode, Inputs
+from stepflow.run.issue import issue_number, issue_text, join_texts, read_again, read_images, read_subject
+from stepflow.run.readiness import (
+    _check_inputs,
+    check_readiness,
+    check_request,
+    requested_agent,
+)
+from stepflow.run.recorded import PreviousRun
+from stepflow.run.request import RunRequest
+from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.subject.follow_up import read_feedback
-from stepflow.run.subject.images import read_images
-from stepflow.run.subject.issue import issue_number, issue_text, join_texts, read_again, read_subject
-from stepflow.sandbox.environment import check_pass_env
-from stepflow.sandbox.packages import check_packages
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
-    from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.domain.problem import Problem
-    from stepflow.domain.run import Issue, IssueImage, Limits, RunFacts
-    from stepflow.model.scenario import Scenario
-    from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
-    from stepflow.run.ending import Ending
-    from stepflow.run.inputs import Inputs
-    from stepflow.run.recorded import PreviousRun
-    from stepflow.run.request import RunRequest
+class LoadedSchemas:
+    """Gives each step the schema that was resolved at load: nothing on disk can change it any more."""
+
+    def resolve(self, step: Step) -> JsonObject | None:
+        """The step's own answer schema."""
+        return step.schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +54,7 @@ class Prepared:
     the `limits` counts from now; `context` and `images` are what the model is shown of the issue; `notes` are warnings;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
     `previous` is the run in the folder: the one that goes on, unless it has a `problem`. A program that runs an agent
-    itself gives how its run shall `finish` once the flow has ended, and may give `schemas`, `tools` and `commands`; the
-    sandbox stands for what it does not give."""
+    itself may give `schemas`, `tools` and `commands`; the sandbox stands for what it does not give."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -76,7 +73,6 @@ class Prepared:
     schemas: Schemas = field(default_factory=LoadedSchemas)
     tools: Tools | None = None
     commands: Commands | None = None
-    finish: Callable[[RunFacts, FlowResult], Ending] | None = None
 
     @property
     def resumed_run(self) -> PreviousRun | None:
@@ -144,14 +140,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         )
 
 
-def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
-    """What the inputs say must fit the agent."""
-    check_boundary(request)
-    check_budget(agent, request.inputs)
-    check_effort(agent, request.inputs)
-    check_mcp_secrets(agent.mcp_servers, request.inputs.mcp_secrets)
-
-
 def load_requested(request: RunRequest) -> AgentDefinition:
     """The agent that was asked for. Raises `DefinitionError` with everything that is wrong with it."""
     inputs = request.inputs
@@ -162,16 +150,6 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         allow_custom_verdict=inputs.allow_custom_verdict,
         checks=inputs.checks,
     )
-
-
-def requested_agent(request: RunRequest) -> str:
-    """The agent's name; with `builtin/` before it for the shipped one that the input `agent` names, unless the
-    repository has one of this name itself."""
-    name, given = request.trigger.agent, request.inputs.agent or ""
-    own = name.removeprefix(PREFIX)
-    if given != f"{PREFIX}{own}":
-        return name
-    return own if own in find_agents(request.definition_root) else given
 
 
 def run_arguments(
@@ -190,7 +168,7 @@ def clock_for(inputs: Inputs) -> Clock:
 
 
 def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spent | None = None) -> Limits:
-    """The limits of a run that starts now; the input replaces the agent's iteration limit (flow.md §3). `spent`: by
+    """The limits of a run that starts now; the input replaces the agent's iteration limit. `spent`: by
     other runs on the issue, where that is known."""
     usd, before = inputs.budget_usd, None
     if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
@@ -220,112 +198,115 @@ def scenario_of(request: RunRequest) -> Scenario | None:
     return load_scenario(request.inputs.scenario, root=request.definition_root)
 
 
-#: registry.md §1.
-AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
-
-
-def check_request(request: RunRequest) -> None:
-    """Everything that is known to be wrong before the agent is loaded."""
-    _check_name(request)
-    folder, record = request.folder.resolve(), request.inputs.record
-    # A folder where the tools cannot write and no validator finds it.
-    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.source or request.root)):
-        raise InputError(
-            f"The run folder {folder} lies inside the repository, where the tools could change it.",
-            hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
-        )
-    path = PurePath(record) if record is not None else None
-    if path and (path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES):
-        raise InputError(
-            f"record: {record!r} is no place for a scenario in the run folder.",
-            hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
-        )
-    check_addresses(request.inputs)
-    # Reading it is what checks proxy and certificates.
-    request.proxy_config  # noqa: B018
-    _check_pass_env(request)
-    check_packages(request.inputs.apt_packages, path=request.program_path)
-
-
-def check_boundary(request: RunRequest) -> None:
-    """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
-    inputs = request.inputs
-    writes = inputs.boundary is BoundaryMode.GITHUB
-    if writes and inputs.github_token is None:
-        raise InputError(
-            "The input github-token is empty.",
-            hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
-        )
-    if writes and not request.repository:
-        raise InputError(
-            "It is not known which repository to write to.",
-            hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
-        )
-    if (writes or inputs.read_token is not None) and not request.trigger.actor:
-        raise InputError(
-            "It is not known who started this run, and whoever did needs write access.",
-            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
-        )
-
-
-def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
-    """A budget in dollars holds only where the price is known (action.md "Inputs")."""
-    if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
-        return
-    models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
-    if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
-        raise InputError(
-            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
-            hint="Set budget-tokens as well, or choose a model with a known price.",
-        )
-
-
-def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
-    """The model that a run is given must take the efforts that the agent says for its own ones."""
-    for step_id in agent.ladders(None) if inputs.model else ():
-        step = agent.steps[step_id]
-        if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
-            continue
-        raise InputError(
-            f'The input model cannot be used: {misfit.message}, which step "{step_id}" has from the agent.',
-            hint="Choose another model for this run, or let the agent say the effort behind its own models, such as "
-            '"models": ["opus:high"].',
-        )
-
-
 def unset_variables(request: RunRequest) -> tuple[str, ...]:
     """Warnings about names in `pass-env` that nothing stands behind."""
     unset = (name for name in request.inputs.pass_env if name not in request.environment)
     return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
 
 
-def _check_name(request: RunRequest) -> None:
-    """A label or a comment names an agent, never a path to one (security.md case 10)."""
-    name = requested_agent(request)
-    given = request.inputs.agent or ""
-    is_builtin = name.startswith(PREFIX) and name == given
-    if request.inputs.checks and (not given.startswith(PREFIX) or given == f"{PREFIX}{name}"):
-        raise InputError(
-            f"The input checks belongs to a shipped agent, and {name[:100]} is one of this repository.",
-            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json count.",
-        )
-    if not is_builtin and not AGENT_NAME.fullmatch(name):
-        known = ", ".join(find_agents(request.definition_root)) or "none"
-        raise InputError(
-            f'"{name[:100]}" is no agent name (SF101).',
-            hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
-            code="SF101",
-        )
+class Handler(Protocol):
+    """What the agent's `build(definition, args)` gives back. It may also have a text `criteria` for the prompts."""
+
+    def feed(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> None:
+        """Take in one iteration: its number, all texts of the model, and the answer object if there is one."""
+        ...
+
+    def is_finished(self) -> bool:
+        """Whether the work is done."""
+        ...
 
 
-def _check_pass_env(request: RunRequest) -> None:
-    names, environment = request.inputs.pass_env, request.environment
-    check_pass_env({name: environment.get(name, "") for name in names})
-    secrets = [secret.strip() for secret in request.own_secrets() if len(secret.strip()) >= SHORTEST_SECRET]
-    for name in names:
-        value = environment.get(name, "")
-        if name in request.withheld or any(secret in value for secret in secrets):
-            raise InputError(
-                f"pass-env: `{name}` holds a secret of this run, which no tool may see.",
-                hint="Remove it from pass-env; tools and validators must do without that secret.",
-            )
+@dataclass(frozen=True, kw_only=True)
+class OwnVerdict:
+    """Implements the port `CustomVerdict` around a handler; what the handler raises ends the run with its words."""
+
+    path: str
+    handler: Handler
+
+    @property
+    def criteria(self) -> str:
+        """The handler's own sentence, if it has one."""
+        text = getattr(self.handler, "criteria", "")
+        return text if isinstance(text, str) else ""
+
+    def is_finished(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> bool:
+        """Feed the handler with one iteration, and ask it."""
+        with _foreign_code(self.path, f"in iteration {iteration}"):
+            self.handler.feed(iteration, texts, answer)
+            return bool(self.handler.is_finished())
+
+
+def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
+    """The agent's own verdict; None when its verdict type is another one."""
+    if agent.verdict.type is not VerdictType.META_CUSTOM:
+        return None
+    path, source = str(agent.verdict.config.get("handlerPath")), agent.verdict.handler
+    with _foreign_code(path, "while it was loaded"):
+        if source is None:
+            module = importlib.import_module(path)
+        else:
+            # The text that was read at load.
+            module = ModuleType("stepflow_own_verdict")
+            exec(compile(source.text, source.file, "exec"), module.__dict__)  # noqa: S102 - the author's code, asked for by name
+        build = getattr(module, "build", None)
+        handler = build(agent, dict(args)) if callable(build) else None
+    missing = (f"`{name}`" for name in ("feed", "is_finished") if not callable(getattr(handler, name, None)))
+    if lacking := " and ".join(missing):
+        raise DefinitionError(
+            f'The verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {lacking}.',
+            hint="Define `build`; it returns an object with feed(iteration, texts, answer) and is_finished().",
+        )
+    return OwnVerdict(path=path, handler=cast("Handler", handler))
+
+
+@contextmanager
+def _foreign_code(path: str, when: str) -> Iterator[None]:
+    """Code of the agent's author may raise anything; the run then ends with what it said, not as a bug of ours."""
+    try:
+        yield
+    except Exception as exc:
+        raise DefinitionError(
+            f'The verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
+            hint="Fix the handler, or use another verdict type.",
+        ) from exc
+
+
+def open_anthropic(request: RunRequest) -> AnthropicModel:
+    """The model of the inputs, on the way that leads there; close it at the end. Raises `InputError` where nothing
+    logs in there."""
+    access = model_access(request)
+    if access.provider is Provider.ANTHROPIC and access.api_key is None and not access.identity:
+        raise InputError(
+            "There is no API key: the input anthropic-api-key is empty.",
+            hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
+            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
+            "`provider: scripted`.",
+        )
+    # A person at a terminal has mistyped the address, or forgotten to start the server.
+    at_terminal = request.runner_temp is None
+    return AnthropicModel(
+        access=access, connection_to=request.proxy_config.connection_to, wait_when_refused=not at_terminal
+    )
+
+
+def model_access(request: RunRequest) -> ModelAccess:
+    """Where the model is and what logs in there, as far as it is given."""
+    inputs = request.inputs
+    key, identity = inputs.anthropic_api_key, inputs.anthropic_workload_identity
+    return ModelAccess(
+        provider=inputs.provider,
+        api_key=key.get_secret_value() if key else None,
+        base_url=inputs.anthropic_base_url,
+        identity=WorkloadIdentity(**identity.model_dump()) if identity else None,
+        login=request.login,
+    )
+
+
+def describe_connections(request: RunRequest, agent: AgentDefinition | None = None) -> Iterator[str]:
+    """What the log shows of the ways that this run's calls will go."""
+    inputs = request.inputs
+    urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
+    if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
+        urls += [inputs.github_api_url, inputs.github_server_url]
+    urls += [server.url for server in agent.mcp_servers if server.url] if agent else []
+    yield from request.proxy_config.describe(urls)

@@ -4,30 +4,36 @@ asked, and a preflight asks the same."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path, PurePath
+from urllib.parse import urlsplit
 
 from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_problem
+from stepflow.definition.agent import find_effort_misfit
+from stepflow.definition.builtin import PREFIX
+from stepflow.definition.folder import find_agents
+from stepflow.domain.connection import address_problem, is_loopback
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import AllowedEffect
+from stepflow.domain.mcp import McpServer
+from stepflow.domain.secrets import SHORTEST_SECRET
+from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError
-from stepflow.run.inputs import BoundaryMode
-from stepflow.run.subject.issue import present_url
-from stepflow.sandbox.host_git import ask_git, check_branch, head_commit, local_branch, read_settings
+from stepflow.model.models import is_priced
+from stepflow.run.inputs import BoundaryMode, Inputs
+from stepflow.run.issue import present_url
+from stepflow.run.request import RunRequest
+from stepflow.run.resume import OWN_FILES
+from stepflow.sandbox.environment import check_pass_env
+from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
+from stepflow.sandbox.packages import check_packages
 from stepflow.sandbox.workspace import GIT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.run.request import RunRequest
-    from stepflow.sandbox.host_git import Setting
-
-    #: Warnings; None where the run needs nothing of the kind. Raises `StepflowError` for what would end the run after
-    #: everything is paid.
-    Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
+Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
 
 #: Free space, in bytes, without which no run begins: journal, snapshots and commits need some.
 LEAST_SPACE = 64 * 1024 * 1024
@@ -96,7 +102,8 @@ def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
     if not agent.github.pushes:
         return None
     filters = [each for each in read_settings(root) if each.section == "filter"]
-    required = {each.subsection for each in filters if each.name == "required" and _is_on(each)}
+    on = [each for each in filters if each.name == "required" and (each.value and each.value.lower()) in ON]
+    required = {each.subsection for each in on}
     path = os.pathsep.join(map(str, request.programs or request.program_path))
     missing = {
         each.subsection: program
@@ -104,7 +111,9 @@ def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
         if each.subsection in required and (program := _program(each)) and not shutil.which(program, path=path)
     }
     warnings = []
-    for name in _filters_used(root, (name for name in missing if name)):
+    for name in filter(None, missing):
+        if not ask_git(root, "ls-files", "--", f":(attr:filter={name})", may_fail=True):
+            continue
         message = (
             f"Files of this repository go through the git filter `{name}`, which is required, and its program "
             f"`{missing[name]}` is not installed where the tools run: git could neither add nor check them out."
@@ -114,10 +123,6 @@ def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
             raise InputError(message, hint=hint)
         warnings.append(f"{message} Let `setup` or `apt-packages` install it.")
     return tuple(warnings)
-
-
-def _is_on(setting: Setting) -> bool:
-    return (setting.value and setting.value.lower()) in ON
 
 
 def _program(setting: Setting) -> str:
@@ -130,16 +135,11 @@ def _program(setting: Setting) -> str:
         return ""
 
 
-def _filters_used(root: Path, names: Iterable[str]) -> Iterator[str]:
-    """Of these filters, those that a file of the repository goes through."""
-    for name in names:
-        if ask_git(root, "ls-files", "--", f":(attr:filter={name})", may_fail=True):
-            yield name
-
-
 def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...]:
     """A disk that is full ends a run in the middle."""
-    for place in dict.fromkeys((_existing(request.folder), Path(tempfile.gettempdir()))):
+    folder = request.folder.resolve()
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    for place in dict.fromkeys((existing, Path(tempfile.gettempdir()))):
         try:
             free = shutil.disk_usage(place).free
         except OSError:
@@ -151,10 +151,6 @@ def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...
                 hint="Free space there, or name another folder in run-folder or TMPDIR.",
             )
     return ()
-
-
-def _existing(folder: Path) -> Path:
-    return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
 
 
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
@@ -203,3 +199,157 @@ CHECKS: Mapping[str, Check] = {
     "issue": check_issue,
     "git server": _check_server,
 }
+
+
+def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
+    """What the inputs say must fit the agent."""
+    check_boundary(request)
+    check_budget(agent, request.inputs)
+    check_effort(agent, request.inputs)
+    check_mcp_secrets(agent.mcp_servers, request.inputs.mcp_secrets)
+
+
+def requested_agent(request: RunRequest) -> str:
+    """The agent's name; with `builtin/` before it for the shipped one that the input `agent` names, unless the
+    repository has one of this name itself."""
+    name, given = request.trigger.agent, request.inputs.agent or ""
+    own = name.removeprefix(PREFIX)
+    if given != f"{PREFIX}{own}":
+        return name
+    return own if own in find_agents(request.definition_root) else given
+
+
+AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def check_request(request: RunRequest) -> None:
+    """Everything that is known to be wrong before the agent is loaded."""
+    _check_name(request)
+    folder, record = request.folder.resolve(), request.inputs.record
+    # A folder where the tools cannot write and no validator finds it.
+    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.source or request.root)):
+        raise InputError(
+            f"The run folder {folder} lies inside the repository, where the tools could change it.",
+            hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
+        )
+    path = PurePath(record) if record is not None else None
+    if path and (path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES):
+        raise InputError(
+            f"record: {record!r} is no place for a scenario in the run folder.",
+            hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
+        )
+    check_addresses(request.inputs)
+    # Reading it is what checks proxy and certificates.
+    request.proxy_config  # noqa: B018
+    _check_pass_env(request)
+    check_packages(request.inputs.apt_packages, path=request.program_path)
+
+
+def check_boundary(request: RunRequest) -> None:
+    """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
+    inputs = request.inputs
+    writes = inputs.boundary is BoundaryMode.GITHUB
+    if writes and inputs.github_token is None:
+        raise InputError(
+            "The input github-token is empty.",
+            hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
+        )
+    if writes and not request.repository:
+        raise InputError(
+            "It is not known which repository to write to.",
+            hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
+        )
+    if (writes or inputs.read_token is not None) and not request.trigger.actor:
+        raise InputError(
+            "It is not known who started this run, and whoever did needs write access.",
+            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
+        )
+
+
+def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
+    """A budget in dollars holds only where the price is known."""
+    if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
+        return
+    models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
+    if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
+        raise InputError(
+            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
+            hint="Set budget-tokens as well, or choose a model with a known price.",
+        )
+
+
+def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
+    """The model that a run is given must take the efforts that the agent says for its own ones."""
+    for step_id in agent.ladders(None) if inputs.model else ():
+        step = agent.steps[step_id]
+        if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
+            continue
+        raise InputError(
+            f'The input model cannot be used: {misfit.message}, which step "{step_id}" has from the agent.',
+            hint="Choose another model for this run, or let the agent say the effort behind its own models, such as "
+            '"models": ["opus:high"].',
+        )
+
+
+def _check_name(request: RunRequest) -> None:
+    """A label or a comment names an agent, never a path to one."""
+    name = requested_agent(request)
+    given = request.inputs.agent or ""
+    is_builtin = name.startswith(PREFIX) and name == given
+    if request.inputs.checks and (not given.startswith(PREFIX) or given == f"{PREFIX}{name}"):
+        raise InputError(
+            f"The input checks belongs to a shipped agent, and {name[:100]} is one of this repository.",
+            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json count.",
+        )
+    if not is_builtin and not AGENT_NAME.fullmatch(name):
+        known = ", ".join(find_agents(request.definition_root)) or "none"
+        raise InputError(
+            f'"{name[:100]}" is no agent name (SF101).',
+            hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
+            code="SF101",
+        )
+
+
+def _check_pass_env(request: RunRequest) -> None:
+    names, environment = request.inputs.pass_env, request.environment
+    check_pass_env({name: environment.get(name, "") for name in names})
+    secrets = [secret.strip() for secret in request.own_secrets() if len(secret.strip()) >= SHORTEST_SECRET]
+    for name in names:
+        value = environment.get(name, "")
+        if name in request.withheld or any(secret in value for secret in secrets):
+            raise InputError(
+                f"pass-env: `{name}` holds a secret of this run, which no tool may see.",
+                hint="Remove it from pass-env; tools and validators must do without that secret.",
+            )
+
+
+def check_addresses(inputs: Inputs) -> None:
+    """Raises `InputError` where a token would travel unencrypted, or to a server that it is not for."""
+    api, server = inputs.github_api_url, inputs.github_server_url
+    for name, url in (("github-api-url", api), ("github-server-url", server)):
+        if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
+            shown = url.rpartition("@")[2]
+            raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
+    api, server = _host(api), _host(server)
+    # The API is at the server's own name or below it, as `api.github.com` is; a tunnel ends on this machine.
+    if not (api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)):
+        raise InputError(
+            f"GitHub's API is at {api} and its server at {server}: these are two servers.",
+            hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches a "
+            "server that it is not for.",
+        )
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) -> None:
+    """Raises `InputError` for a secret that a server's header refers to and that is not given."""
+    for server in servers:
+        if missing := [name for name in server.secret_names if name not in secrets]:
+            raise InputError(
+                f'The MCP server "{server.name}" needs {", ".join(missing)}: the input mcp-secrets has no such value.',
+                hint=f"Add `{missing[0]}: ${{{{ secrets.{missing[0]} }}}}` to that YAML map (on the command line: in "
+                "STEPFLOW_MCP_SECRETS).",
+            )

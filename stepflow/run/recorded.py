@@ -70,7 +70,7 @@ class PreviousRun:
 
     @property
     def notice(self) -> str:
-        """What people are notice where a new run begins in its folder; empty where it goes on."""
+        """What people read where a new run begins in its folder; empty where this one goes on."""
         notice = "A new run begins; the earlier one in the run folder does not go on"
         return f"{notice}: {self.problem}." if self.problem else ""
 
@@ -234,7 +234,7 @@ class PreviousRun:
         return tuple(turns)
 
     def feed(self, verdict: CustomVerdict) -> None:
-        """Tell the agent's own verdict what it has been notice before: each iteration that ended with an answer."""
+        """Give the agent's own verdict again what it was given before: each iteration that ended with an answer."""
         iteration, texts = 0, list[str]()
         for event in self.events[: self.safe]:
             match event:

@@ -1,4 +1,4 @@
-"""Whether a run goes on with an earlier one in its folder (action.md "Resume"). No folder's word is simply believed."""
+"""Whether a run goes on with an earlier one in its folder. No folder's word is simply believed."""
 
 from __future__ import annotations
 
@@ -134,7 +134,11 @@ def look_into(folder: Path) -> PreviousRun | None:
         if not os.path.lexists(path):
             problem = _strange_files(folder, only=OWN_FILES) if folder.is_dir() else ""
             return PreviousRun(problem=problem) if problem else None
-        if problem := _strange_files(folder) or _too_large(path):
+        problem = _strange_files(folder)
+        # Measured before it is in memory.
+        if not problem and path.stat().st_size > LARGEST_JOURNAL:
+            problem = f"its {JOURNAL} is larger than any run writes"
+        if problem:
             return PreviousRun(problem=problem)
         events = tuple(entry.event for entry in read_journal(path))
     except InputError as exc:
@@ -330,27 +334,17 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
         case ValidatorRan():
             return event.attempt >= 1
         case RunResumed():
-            return min(event.attempts.values(), default=0) >= 0 and _is_name(event.snapshot or "none")
+            is_name = bool(SNAPSHOT.fullmatch(event.snapshot or "none"))
+            return min(event.attempts.values(), default=0) >= 0 and is_name
         case SnapshotTaken():
-            return _is_name(event.name)
-        case EffectApplied():
-            return _is_receipt(event)
+            return bool(SNAPSHOT.fullmatch(event.name))
         case IssueCostSummed():
             return min(event.usd, event.budget_usd) >= 0
-        case FailureReported():
+        case EffectApplied() | FailureReported():
             fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
             return all(not text or shape.fullmatch(text) for text, shape in fits)
         case _:
             return True
-
-
-def _is_receipt(event: EffectApplied) -> bool:
-    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.branch, BRANCH))
-    return all(not text or shape.fullmatch(text) for text, shape in fits)
-
-
-def _is_name(name: str) -> bool:
-    return SNAPSHOT.fullmatch(name) is not None
 
 
 def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
@@ -367,11 +361,6 @@ def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
             elif not entry.is_file(follow_symlinks=False):
                 return f"its `{entry.name[:100]}` is a link or no file"
     return ""
-
-
-def _too_large(path: Path) -> str:
-    """A journal larger than a run writes, measured before it is in memory."""
-    return f"its {JOURNAL} is larger than any run writes" if path.stat().st_size > LARGEST_JOURNAL else ""
 
 
 def move_aside(folder: Path, run_id: str) -> Path:

@@ -27,8 +27,7 @@ from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, facts_of, guarded, run_stages
 from stepflow.run.finish import Run
 from stepflow.run.inputs import BoundaryMode, Inputs
-from stepflow.run.parts import LoadedSchemas, open_verdict
-from stepflow.run.prepare import Prepared, run_arguments
+from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
@@ -136,12 +135,19 @@ class StepFlowRunner:
                         _bring_back(opened, collect_report(memory.entries, agent, facts=known), before, journal)
                     return self._finish(replace(facts, root=str(root)), result, journal)
 
-                ready = replace(prepared, request=opened, finish=finish)
+                ready = replace(prepared, request=opened)
                 if workspace:
                     workspace.fill(ready, cancellation, lambda line: _note(journal, "info", line))
                 facts = replace(facts_of(ready), variables=dict(variables or {}), input_text=input_text)
                 return run_stages(
-                    Run(prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation)
+                    Run(
+                        prepared=ready,
+                        facts=facts,
+                        journal=journal,
+                        clock=clock,
+                        cancellation=cancellation,
+                        finish=finish,
+                    )
                 )
 
         # Python gives signals to the main thread alone; a run in another one goes on.
@@ -220,7 +226,7 @@ def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
     return RunRequest(
         run_id=secrets.token_hex(6),
         inputs=INPUTS,
-        trigger=Trigger(agent=agent, actor="", actor_is_bot=False, issue_number=issue),
+        trigger=Trigger(agent=agent, issue_number=issue),
         root=root,
         folder=root,
         environment=dict(os.environ),

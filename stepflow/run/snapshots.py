@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
-from stepflow.domain.checkout import SnapshotDiffs, SnapshotInfo, StepDiff
-from stepflow.domain.event import IterationStarted, Noted, SnapshotFailed, SnapshotTaken, ToolStarted
+from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
+from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.event import (
+    Entry,
+    Event,
+    IterationStarted,
+    Noted,
+    RunResumed,
+    SnapshotFailed,
+    SnapshotTaken,
+    ToolStarted,
+)
 from stepflow.domain.mcp import MCP_PREFIX
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
-from stepflow.errors import IsolationError, StepflowError
+from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.report.diff import read_diff
-from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-    from typing import IO
-
-    from stepflow.domain.checkout import CommandRequest, CommandResult
-    from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-    from stepflow.domain.event import Event
-    from stepflow.ports import Commands, Journal, Tools
-    from stepflow.run.recorded import RunSnapshots
-    from stepflow.sandbox.box import Toolbox
-    from stepflow.sandbox.snapshots import TakenSnapshot
+from stepflow.ports import Commands, Journal, Tools
+from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
+from stepflow.run.recorded import RunSnapshots
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository, TakenSnapshot
 
 #: Where in the run folder they are.
 FOLDER = "snapshots"
@@ -313,3 +316,80 @@ class SnapshottingCommands:
         result = self.commands.run_command(request)
         self.snapshotter.keep()
         return result
+
+
+FAILED = "a snapshot failed here: its changes are shown with the step after it"
+UNKNOWN_START = "what changed before the first snapshot is not known"
+
+
+@dataclass(kw_only=True)
+class Stretch:
+    """One iteration: the snapshots that were taken in it, in order, and whether one could not be."""
+
+    iteration: int
+    names: list[str] = field(default_factory=list)
+    failed: bool = False
+
+
+class Stretches:
+    """Gathers which snapshots belong to which iteration. The first stretch, 0, is what came before all of them."""
+
+    def __init__(self) -> None:
+        self.all = [Stretch(iteration=0)]
+
+    def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The same entries, looked at as they pass."""
+        for entry in entries:
+            last = self.all[-1]
+            match entry.event:
+                case IterationStarted(iteration=iteration):
+                    self.all.append(Stretch(iteration=iteration))
+                case SnapshotTaken(name=name):
+                    last.names.append(name)
+                case RunResumed(snapshot=name) if name:
+                    # What came after it was taken back.
+                    last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
+                case SnapshotFailed():
+                    last.failed = True
+                case _:
+                    pass
+            yield entry
+
+
+def diffs_of(stretches: Stretches, folder: Path) -> Diffs:
+    """The diffs of a run folder's iterations, or why there are none. A folder that is damaged takes nothing but the
+    diffs from the page."""
+    try:
+        return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
+    except InputError as error:
+        return Diffs(note=f"The steps are shown without what they changed. {error}")
+
+
+def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
+    """The whole run, then the last step and the first one have their diffs first, those in the middle when there is
+    room for them."""
+    start, *work = stretches
+    taken = [stretch for stretch in work if stretch.names]
+    if not taken:
+        return Diffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
+    run = store.diffs(taken[-1].names[-1]).run
+    unknown = () if start.names else (UNKNOWN_START,)
+    room, shown, left_out = PAGE_LIMIT - size_of(run), dict[int, StepDiff](), 0
+    waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
+    while waiting:
+        stretch = waiting.popleft() if len(shown) % 2 else waiting.pop()
+        diff = StepDiff()
+        if stretch.names and room <= 0:
+            diff = StepDiff(notes=(TOO_MUCH,))
+            left_out += 1
+        elif stretch.names:
+            diff = store.diffs(stretch.names[-1]).step
+            room -= size_of(diff)
+        notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
+        shown[stretch.iteration] = replace(diff, notes=notes)
+    note = f"What {left_out:,} of {len(shown):,} steps changed is {TOO_MUCH}." if left_out else ""
+    return Diffs(
+        steps={number: diff for number, diff in shown.items() if diff.files or diff.notes},
+        run=replace(run, notes=(*run.notes, *unknown)),
+        note=note,
+    )

@@ -1,4 +1,4 @@
-"""The event that starts a run, and who may start one (action.md)."""
+"""The event that starts a run, and who may start one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_ACTIONS = frozenset(
     {"issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "workflow_run"}
 )
 COMMAND = "/stepflow"
-#: What a workflow that failed concludes with; whoever cancels one wants nothing mended.
+#: What a workflow that failed concludes with; whoever cancels one wants nothing fixed.
 FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 
 
@@ -147,9 +147,9 @@ class Trigger:
     issue is `locked` the event or GitHub says, None where neither did.
     """
 
-    agent: str
-    actor: str
-    actor_is_bot: bool
+    agent: str = ""
+    actor: str = ""
+    actor_is_bot: bool = False
     issue: Issue | None = None
     issue_number: int | None = None
     label: str | None = None

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.find_checks import find_checks, find_setup
-from stepflow.cli.init import workflow_text
+from stepflow.cli.init import find_checks, find_setup, workflow_text
 from stepflow.definition.builtin import (
     BUILTIN,
     OWN_CHECK,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from stepflow.cli import main
+from stepflow.cli import command_module, main
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.document import report_schema
 from tests.checkout import git
@@ -225,7 +224,7 @@ def test_a_bug_and_an_interrupt_are_printed_too(
     def fail(_arguments: object) -> int:
         raise error
 
-    monkeypatch.setattr(importlib.import_module(f"stepflow.cli.{command}"), "execute", fail)
+    monkeypatch.setattr(command_module(command), f"execute_{command}", fail)
     words = {"gather": ["x", "--format", "json"], "validate": ["--format", "json"]}
     words |= {"graph": ["fixer", "--format", "json"], "rehearse": ["--json"], "run": ["fixer", "--json"]}
     assert main([command, *words.get(command, ["x", "--json"])]) == code

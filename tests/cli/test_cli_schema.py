@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.schema import FORMATS
+from stepflow.cli.reference import FORMATS
 from stepflow.journal.file import journal_schema
 from stepflow.report.document import report_schema
 

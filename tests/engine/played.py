@@ -13,7 +13,7 @@ from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import replay, safe_point
 from stepflow.ports import Ports
-from stepflow.run.parts import run_started
+from stepflow.run.execute import run_started
 from tests.build import make_facts
 from tests.fakes import ListJournal, Reply, answers, fake_ports
 

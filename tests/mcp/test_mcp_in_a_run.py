@@ -14,9 +14,9 @@ from stepflow.domain.mcp import mcp_name
 from stepflow.run.clock import Cancellation, Deadline
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
-from stepflow.run.sandbox import open_tools
 from stepflow.run.snapshots import Snapshotter, SnapshottingTools
 from stepflow.run.trigger import Trigger
+from stepflow.run.workspace import open_tools
 from tests.mcp.steps import speaks
 
 #: It answers each call after three seconds.
@@ -48,7 +48,7 @@ def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
     toolbox, monkeypatch, seconds_left: float, passing: float, bash_timeout: float
 ) -> None:
     """It has what is left with the grace behind it, a second here, and the server answers after three."""
-    monkeypatch.setattr("stepflow.run.sandbox.GRACE", 1.0)
+    monkeypatch.setattr("stepflow.run.workspace.GRACE", 1.0)
     monkeypatch.setattr(toolbox, "options", replace(toolbox.options, bash_timeout=bash_timeout))
     server = speaks(SLOW)
     deadline = Deadline(clock=StoppedClock(1000.0), at=1000.0 + seconds_left)

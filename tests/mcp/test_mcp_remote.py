@@ -19,8 +19,8 @@ from stepflow.errors import InputError
 from stepflow.mcp.transports import RemoteAccess
 from stepflow.run.inputs import Inputs
 from stepflow.run.request import RunRequest
-from stepflow.run.sandbox import remote_access
 from stepflow.run.trigger import Trigger
+from stepflow.run.workspace import remote_access
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.mcp_remote import RemoteMcp
 from tests.servers.private_network import Proxy, TlsFront, pem_of

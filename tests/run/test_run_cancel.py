@@ -19,8 +19,8 @@ import pytest
 from stepflow.errors import RunCancelled
 from stepflow.journal.file import read_journal
 from stepflow.run.clock import Cancellation, RehearsalClock
+from stepflow.run.ending import write_unbegun
 from stepflow.run.inputs import read_inputs
-from stepflow.run.reports import write_unbegun
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 

@@ -18,8 +18,9 @@ from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
-from stepflow.run import reports
-from stepflow.run.reports import Stretches, diffs_of, write_page
+from stepflow.run import ending
+from stepflow.run.ending import write_page
+from stepflow.run.snapshots import Stretches, diffs_of
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
 
@@ -205,7 +206,7 @@ def taken(store: SnapshotStore, number: int) -> Entry:
 
 def test_a_long_run_that_was_cancelled_ends_without_a_page(tmp_path: Path, monkeypatch) -> None:
     played = play_case(CASE, tmp_path)
-    monkeypatch.setattr(reports, "EVENTS_WHEN_CANCELLED", 3)
+    monkeypatch.setattr(ending, "EVENTS_WHEN_CANCELLED", 3)
     cancelled = replace(played.result.report, outcome=Outcome.CANCELLED)
     (problem,) = write_page(played.prepared.request, cancelled, played.prepared.agent)
     assert "was cancelled" in problem

@@ -10,9 +10,9 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
+from stepflow.run.follow_up import read_feedback
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
-from stepflow.run.subject.follow_up import read_feedback
 from stepflow.run.trigger import PullRequestEvent, Trigger
 
 

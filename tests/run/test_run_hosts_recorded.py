@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import Event, Noted
-from stepflow.run.sandbox import HostRecordingJournal
+from stepflow.run.workspace import HostRecordingJournal
 
 NOTED = Noted(level="info", message="m")
 

@@ -10,7 +10,7 @@ from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
 from stepflow.errors import DefinitionError
-from stepflow.run.parts import open_verdict
+from stepflow.run.prepare import open_verdict
 from tests.build import issue_agent
 
 SOUND = """

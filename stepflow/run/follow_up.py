@@ -17,8 +17,8 @@ from stepflow.domain.run import FollowUp
 from stepflow.domain.visible_text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
+from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.resume import NEVER, look_into
-from stepflow.run.subject.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.trigger import Skip
 from stepflow.sandbox.host_git import head_commit
 

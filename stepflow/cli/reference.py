@@ -1,0 +1,85 @@
+"""What the program says about itself: `stepflow explain [CODE …]`, `schema NAME` and `completion SHELL`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+
+from argcomplete.shell_integration import shellcode
+
+from stepflow.cli.output import theme_for
+from stepflow.definition.diagnostics import closest_match, rules
+from stepflow.errors import InputError
+from stepflow.report.diagnostic import explanation, rule_list
+
+
+def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
+    """The argument of `explain`."""
+    parser.add_argument("codes", nargs="*", metavar="CODE", help="the code of a problem, such as SF343")
+
+
+def execute_explain(arguments: argparse.Namespace) -> int:
+    """Print the rules that were asked for."""
+    known, theme = rules(), theme_for(sys.stdout)
+    if not arguments.codes:
+        print(*rule_list(known.values(), theme), sep="\n")
+    for code in [_known_code(word) for word in arguments.codes]:
+        print(*explanation(known[code], theme), sep="\n")
+    return 0
+
+
+def _known_code(word: str) -> str:
+    """The code in any spelling. Raises `InputError` for one that does not exist."""
+    known = rules()
+    number = re.fullmatch(r"(?:SF)?[ -]?([0-9]{3})", word.strip(), re.IGNORECASE)
+    code = f"SF{number[1]}" if number else word.upper()
+    if code in known:
+        return code
+    # Codes differ in single digits: only one that is a typo away is more likely than its neighbors.
+    match = closest_match(code, known, 0.85)
+    near = [match] if match else [one for one in known if one[:4] == code[:4]]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise InputError(f'There is no code "{word}".{hint}', hint="`stepflow explain` lists all of them.")
+
+
+#: Format → the function that gives its schema; its room is imported only when it is asked for.
+FORMATS = {
+    "registry": "stepflow.definition.published_schemas:registry_schema",
+    "agent": "stepflow.definition.published_schemas:agent_schema",
+    "scenario": "stepflow.model.scenario:scenario_schema",
+    "journal": "stepflow.journal.file:journal_schema",
+    "report": "stepflow.report.document:report_schema",
+    "problems": "stepflow.report.document:problems_schema",
+}
+
+
+def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
+    """The argument of `schema`."""
+    parser.add_argument(
+        "format",
+        choices=tuple(FORMATS),
+        help="registry: steps_registry.json; agent: agent.json; scenario: scenarios/*.yaml; "
+        "journal: one line of journal.jsonl; report: report.json; problems: `validate --format json`",
+    )
+
+
+def execute_schema(arguments: argparse.Namespace) -> int:
+    """Print the schema."""
+    module, _, name = FORMATS[arguments.format].partition(":")
+    print(json.dumps(getattr(importlib.import_module(module), name)(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
+    """The argument of `completion`."""
+    parser.epilog = 'For bash, add this line to ~/.bashrc: eval "$(stepflow completion bash)"'
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script for")
+
+
+def execute_completion(arguments: argparse.Namespace) -> int:
+    """Print the script."""
+    print(shellcode(["stepflow"], shell=arguments.shell).strip())
+    return 0
