@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stepflow.sandbox.egress.proxy import Internet
 
 _MIB = 1024 * 1024
-#: The layers that keep the tools away from the rest, as the report names them, in the order of security.md's table.
+#: The layers that keep the tools away from the rest, as the report names them, in this order.
 LAYERS = (
     *("uid", "gid", "environment", "path", "limits", "no_new_privs"),
     *("life", "memory", "landlock", "seccomp", "network"),

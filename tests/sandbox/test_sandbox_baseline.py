@@ -1,4 +1,5 @@
-"""A validator meets HOME and TMPDIR as `setup` left them, whatever tools and other validators did (security.md 37)."""
+"""A validator meets HOME and TMPDIR as `setup` left them, whatever tools and other validators did
+(docs/threat-model.md, case 37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bash tool: one shell per step (security.md case 27)."""
+"""The bash tool: one shell per step (docs/threat-model.md, case 27)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree that only looks clean to the checkout's own git is found out (security.md case 14)."""
+"""A tree that only looks clean to the checkout's own git is found out (docs/threat-model.md, case 14)."""
 
 from __future__ import annotations
 

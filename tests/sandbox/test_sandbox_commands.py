@@ -1,4 +1,4 @@
-"""Validators and command steps (flow.md §8.3, §4.5)."""
+"""Validators and command steps."""
 
 from __future__ import annotations
 

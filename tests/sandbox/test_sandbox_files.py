@@ -1,4 +1,4 @@
-"""The tools read, write and edit (security.md case 11)."""
+"""The tools read, write and edit (docs/threat-model.md, case 11)."""
 
 from __future__ import annotations
 

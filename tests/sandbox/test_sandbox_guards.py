@@ -1,4 +1,5 @@
-"""A change to what a validator depends on is noticed, and nothing stands in for its programs (security.md case 15)."""
+"""A change to what a validator depends on is noticed, and nothing stands in for its programs
+(docs/threat-model.md, case 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files tools can open, whoever they belong to (security.md "Landlock", cases 3 and 4)."""
+"""Which files tools can open, whoever they belong to (docs/threat-model.md, cases 3 and 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of the tools outlives its time (security.md "life", cases 26 and 27)."""
+"""Nothing of the tools outlives its time (docs/threat-model.md, cases 26 and 27)."""
 
 from __future__ import annotations
 

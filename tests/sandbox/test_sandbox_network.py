@@ -1,4 +1,4 @@
-"""`network: none` closes the network for everything that a tool or a validator starts (security.md "network")."""
+"""`network: none` closes the network for everything that a tool or a validator starts (docs/threat-model.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program on the hostile side is small and stands alone (security.md "The toolbox process")."""
+"""The program on the hostile side is small and stands alone (docs/threat-model.md)."""
 
 from __future__ import annotations
 

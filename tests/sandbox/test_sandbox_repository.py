@@ -1,4 +1,4 @@
-"""What git says about the checkout, and the way of commits out of it (boundary.md "Commits", step 1)."""
+"""What git says about the checkout, and the way of commits out of it."""
 
 from __future__ import annotations
 

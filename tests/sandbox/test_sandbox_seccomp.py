@@ -1,4 +1,4 @@
-"""Doors of the kernel that no tool needs are shut (security.md "The toolbox process")."""
+"""Doors of the kernel that no tool needs are shut (docs/threat-model.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of hostile trees, and snapshots that somebody wrote by hand (security.md case 30)."""
+"""Snapshots of hostile trees, and snapshots that somebody wrote by hand (docs/threat-model.md, case 30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of flow.md §14 and the specifications that models see."""
+"""The tools of a step and the specifications that models see."""
 
 from __future__ import annotations
 

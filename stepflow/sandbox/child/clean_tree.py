@@ -8,18 +8,13 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from .git import MOST_CHANGED, Repository, check_repository_fingerprint, engine_git, git, listing, said
+from .git import MOST_CHANGED, EngineGit, Repository, check_repository_fingerprint, engine_git, git, listing, said
 from .paths import FILE_FLAGS, MOST_FILES, Refusal, below, digest, read_regular
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from .git import EngineGit
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
 _BYTE_FOR_BYTE = b"* -text -eol -ident -filter -working-tree-encoding\n"

@@ -1,4 +1,4 @@
-"""Makes this process the unprivileged, confined process that it stays, and says which layers hold (security.md)."""
+"""Makes this process the unprivileged, confined process that it stays, and says which layers hold."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from . import landlock, seccomp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4

@@ -6,8 +6,8 @@ import difflib
 import os
 import re
 import stat
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, TypeVar
 
 from .output import HeadTail
 from .paths import (
@@ -22,15 +22,12 @@ from .paths import (
     write_file,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Inputs = Mapping[str, Any]
 T = TypeVar("T", str, bool, int)
 _MUST_BE = {str: "a string", bool: "true or false", int: "a whole number from 0"}
 #: What one `read` gives at most.
 READ_LIMIT = 256 * 1024
-#: What `write` and `edit` take at most; the boundary takes no larger change either (boundary.md).
+#: What `write` and `edit` take at most; the boundary takes no larger change either.
 FILE_LIMIT = 8 * 1024 * 1024
 _PROBE = 8192
 _LONGEST_LOOK = 20_000

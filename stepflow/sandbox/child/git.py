@@ -1,4 +1,5 @@
-"""Runs git for the engine, past everything by which a checkout redirects its view of history (security.md case 13)."""
+"""Runs git for the engine, past everything by which a checkout redirects its view of history
+(docs/threat-model.md, case 13)."""
 
 from __future__ import annotations
 
@@ -11,19 +12,16 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from .enter_sandbox import config_variables
 from .output import STREAM_LIMIT, HeadTail
 from .paths import Refusal, below, digest, read_regular
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    #: Takes the next piece of what a program writes.
-    Sink = Callable[[bytes], object]
+#: Takes the next piece of what a program writes.
+Sink = Callable[[bytes], object]
 
 GIT_TIMEOUT = 120.0
 _PIECE = 65536

@@ -1,4 +1,4 @@
-"""Landlock: which files this process and everything below it can still open (security.md "Landlock")."""
+"""Landlock: which files this process and everything below it can still open (docs/threat-model.md)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import ctypes
 import os
 import stat
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # No library: this side is started with -I -S and sees the standard library alone. Every number in this module stands in
 # linux/landlock.h and asm/unistd_64.h of linux-libc-dev 6.12, the same for x86_64 and for aarch64.

@@ -12,17 +12,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, die_with_parent, enter_sandbox
 from .operations import answer_request, lower_limit
 from .processes import kill_descendants, process_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CHANNEL = 0
 #: A request is a word, with no more descriptors than this: the file that says the rest, and the program's own.

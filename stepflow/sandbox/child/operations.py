@@ -8,15 +8,17 @@ import os
 import pickle
 import resource
 import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from . import file_tools
 from .baseline import Baseline, JudgedRepository, SharedMemory
-from .clean_tree import Look, TreeWatch, lines
+from .clean_tree import Difference, Look, TreeWatch, lines
+from .enter_sandbox import SandboxConfig
 from .git import (
     FILES_LIMIT,
     Repository,
@@ -27,13 +29,7 @@ from .git import (
 )
 from .paths import Refusal, digests, size_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from .clean_tree import Difference
-    from .enter_sandbox import SandboxConfig
-
-    Answer = dict[str, object]
+Answer = dict[str, object]
 
 #: The descriptors of such a process: what it streams, its answer, and the files that the parent keeps for it.
 OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT = 1, 3, 4, 5, 6

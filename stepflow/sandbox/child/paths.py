@@ -1,4 +1,5 @@
-"""Opens, reads, writes and digests files of the checkout by descriptor, and follows no link (security.md case 11)."""
+"""Opens, reads, writes and digests files of the checkout by descriptor, and follows no link
+(docs/threat-model.md, case 11)."""
 
 from __future__ import annotations
 
@@ -10,11 +11,8 @@ import re
 import secrets
 import shutil
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

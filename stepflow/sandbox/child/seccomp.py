@@ -1,4 +1,4 @@
-"""System call filters: close kernel doors that no tool needs and that lead around the other layers (security.md)."""
+"""System call filters: close kernel doors that no tool needs and that lead around the other layers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # No library: this side is started with -I -S and sees the standard library alone. Numbers of calls and machines stand
 # in asm/unistd_64.h, asm-generic/unistd.h, linux/audit.h and linux/elf-em.h of linux-libc-dev 6.12, those of the calls

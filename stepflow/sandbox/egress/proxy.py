@@ -1,4 +1,4 @@
-"""The proxy to which every TCP connection of the sandbox leads, and which decides by the host's name (security.md)."""
+"""The proxy to which every TCP connection of the sandbox leads, and which decides by the host's name."""
 
 from __future__ import annotations
 
