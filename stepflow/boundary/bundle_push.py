@@ -34,7 +34,6 @@ from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
 from stepflow.boundary.target_branch import (
     HEADS,
     RUN_TRAILER,
-    BranchCommit,
     Branches,
     Pushed,
     has_marks,
@@ -54,11 +53,9 @@ LONGEST_HEADER = 1024 * 1024
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
 _PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
 _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
-#: What git and servers say of a branch that is not where it was; a push whose answer was lost may have moved it itself.
-_SOMEBODY_WAS_FASTER = ("stale info", "already exists", "cannot lock ref")
-#: The same from the API. GraphQL's errors without a known type count as 400, and a ref that has moved may be among
-#: them; one that is gone is not found.
-_SOMEBODY_WAS_FASTER_THERE = (400, NOT_FOUND, CONFLICT)
+#: What the API answers where somebody was faster. GraphQL's errors without a known type count as 400, and a ref that
+#: has moved may be among them; one that is gone is not found.
+_SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,23 +109,34 @@ class BundlePush:
             written = self._rewrite(git, commits, author)
             history = git.make_sibling("history.git")
 
-            def pushed() -> Pushed:
-                branches = read_branches(git, url, branch)
+            def push_once() -> Pushed:
+                branches, last = read_branches(git, url, branch), written[-1]
                 if fast_forward:
-                    return _push_on_top(git, url, branches, branch, commits=written, base=self.base_commit)
-
-                def is_ours(tip: str) -> bool:
-                    return self._is_ours(history, url, tip, branches, author)
-
-                return _push_commit(git, url, branches, branch, commit=written[-1], is_ours=is_ours)
+                    chosen = self._demand_base(branches, branch, written)
+                else:
+                    present = (name for name in branches.names(branch) if branches.tips.get(name) == last)
+                    chosen = next(present, "") or branches.choose(
+                        branch, lambda tip: self._is_ours(history, url, tip, branches, author)
+                    )
+                if (tip := branches.tips.get(chosen, "")) != last:
+                    # Only if the branch still has this tip, or does not exist yet.
+                    lease, ref = f"--force-with-lease={HEADS}{chosen}:{tip}", f"{last}:{HEADS}{chosen}"
+                    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, ref)
+                return Pushed(branch=chosen, commit=last)
 
             try:
-                return pushed()
+                return push_once()
             except GitFailed as exc:
-                if not any(words in exc.said for words in _SOMEBODY_WAS_FASTER):
+                if not exc.outdated:
                     raise
-            # Somebody was faster.
-            return pushed()
+            return push_once()
+
+    def _demand_base(self, branches: Branches, branch: str, written: tuple[str, ...]) -> str:
+        """The branch, which must stand at the base, or have some of the commits that descend from it already."""
+        branches.demand_other_than_default(branch)
+        if (tip := branches.tips.get(branch, "")) not in (self.base_commit, *written):
+            raise moved_on(branch, tip, self.base_commit)
+        return branch
 
     def _checked(self, git: Git) -> tuple[Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
@@ -190,9 +198,8 @@ class BundlePush:
         new = {self.base_commit: self.base_commit}
         for commit, message in zip(commits, self._messages(commits), strict=True):
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
-            written = git.run(
-                "commit-tree", commit.tree, *parents, stdin=message.encode(), env=self._identity(author, commit.time)
-            )
+            identity = self._identity(author, commit.committed_at)
+            written = git.run("commit-tree", commit.tree, *parents, stdin=message.encode(), env=identity)
             new[commit.oid] = written.decode().strip()
         return tuple(new[commit.oid] for commit in commits)
 
@@ -253,35 +260,6 @@ def read_bundle(file: IO[bytes]) -> Bundle:
     return Bundle(tip=tip[1].decode(), builds_on=builds_on)
 
 
-def _push_commit(
-    git: Git, url: str, branches: Branches, branch: str, *, commit: str, is_ours: Callable[[str], bool]
-) -> Pushed:
-    """Push to the branch that has the commit already, else to the one that is ours, else to the first free name."""
-    for name in branches.names(branch):
-        if branches.tips.get(name) == commit:
-            return Pushed(branch=name, commit=commit)
-    chosen = branches.choose(branch, is_ours)
-    return _push_over(git, url, chosen, commit, branches.tips.get(chosen, ""))
-
-
-def _push_on_top(git: Git, url: str, branches: Branches, branch: str, *, commits: tuple[str, ...], base: str) -> Pushed:
-    """Put the commits, which descend from the base, on top of the branch, as far as they are not there already."""
-    branches.demand_other_than_default(branch)
-    tip, last = branches.tips.get(branch, ""), commits[-1]
-    if tip == last:
-        return Pushed(branch=branch, commit=last)
-    if tip not in (base, *commits):
-        raise moved_on(branch, tip, base)
-    return _push_over(git, url, branch, last, tip)
-
-
-def _push_over(git: Git, url: str, branch: str, commit: str, tip: str) -> Pushed:
-    """Push, if the branch still has this tip; if it does not exist yet, where that is empty."""
-    lease = f"--force-with-lease={HEADS}{branch}:{tip}"
-    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{branch}")
-    return Pushed(branch=branch, commit=commit)
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedCommit:
     """One commit as the API takes it: the tree that must come of it, what it adds or changes, and what it removes."""
@@ -320,7 +298,7 @@ class VerifiedPush:
     marks: Mapping[str, str]
     commits: Sequence[PlannedCommit]
     look: Callable[[str], Branches]
-    list_commits: Callable[[str, Branches], tuple[BranchCommit, ...]]
+    list_commits: Callable[[str, Branches], tuple[Commit, ...]]
 
     def push(self, branch: str, fast_forward: bool = False) -> Pushed:
         """Write what is not there yet; to `fast_forward`, on this very branch and on top of the base. A branch that
@@ -330,7 +308,7 @@ class VerifiedPush:
         try:
             return push(branch)
         except WriteFailed as exc:
-            if exc.status not in _SOMEBODY_WAS_FASTER_THERE:
+            if exc.status not in _SOMEBODY_WAS_FASTER:
                 raise
         return push(branch)
 
@@ -364,7 +342,7 @@ class VerifiedPush:
             for commit in self.list_commits(tip, branches)
         )
 
-    def _is_unchanged(self, commit: BranchCommit) -> bool:
+    def _is_unchanged(self, commit: Commit) -> bool:
         """Whether we made the commit. One that GitHub did not sign was pushed by git, which anybody can be."""
         now = self._read_commit(commit.oid)
         return self._is_ours(now) and (bool(now.signature) or commit.is_original)

@@ -190,13 +190,21 @@ LONGEST_TARGET = 4_096
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A commit of the run. `time` is in seconds since the epoch, as git prints it."""
+    """A commit; `author` and `committer` are addresses, the times in seconds since the epoch, as git prints them."""
 
     oid: str
     tree: str
     parents: tuple[str, ...]
-    time: str
+    author: str
+    committer: str
+    authored_at: str
+    committed_at: str
     message: str
+
+    @property
+    def is_original(self) -> bool:
+        """False for a commit that was amended, rebased or cherry-picked: git then keeps the time of its author."""
+        return self.authored_at == self.committed_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +223,7 @@ class CheckedCommits:
 
 def check_commits(git: GitReader, tip: str, *, base: str, rules: CommitRules) -> CheckedCommits:
     """Judge the commits from the base to the tip. Raises `BoundaryError` where git cannot read them."""
-    commits = read_commits(git, tip, base=base)
+    commits = read_commits(git, tip, f"^{base}")
     if violations := tuple(_judge_history(commits, base)):
         return CheckedCommits(commits=commits, changes={}, violations=violations)
     try:
@@ -232,18 +240,27 @@ def check_commits(git: GitReader, tip: str, *, base: str, rules: CommitRules) ->
     return CheckedCommits(commits=commits, changes=changes, violations=violations)
 
 
-def read_commits(git: GitReader, tip: str, *, base: str) -> tuple[Commit, ...]:
-    """The commits that the tip has and the base has not, parents first."""
+def read_commits(git: GitReader, *revisions: str) -> tuple[Commit, ...]:
+    """The commits that these revisions select, parents first."""
     text = git.run(
         "log", "-z", "--topo-order", "--reverse", "--encoding=UTF-8", "--no-show-signature", "--no-mailmap",
-        "--format=%H%n%T%n%P%n%ct%n%B", tip, f"^{base}",
+        "--format=%H%n%T%n%P%n%ae%n%ce%n%at%n%ct%n%B", *revisions,
     )  # fmt: skip
     return tuple(_commit(record) for record in text.decode(errors="replace").split("\0") if record)
 
 
 def _commit(record: str) -> Commit:
-    oid, tree, parents, time, message = record.split("\n", 4)
-    return Commit(oid=oid, tree=tree, parents=tuple(parents.split()), time=time, message=message)
+    oid, tree, parents, author, committer, authored_at, committed_at, message = record.split("\n", 7)
+    return Commit(
+        oid=oid,
+        tree=tree,
+        parents=tuple(parents.split()),
+        author=author,
+        committer=committer,
+        authored_at=authored_at,
+        committed_at=committed_at,
+        message=message,
+    )
 
 
 def _judge_history(commits: tuple[Commit, ...], base: str) -> Iterator[Violation]:

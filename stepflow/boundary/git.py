@@ -61,6 +61,10 @@ _REASON_HINTS = {
     "pre-receive hook": "A hook of the server refused the commits, as it says: exempt the run's branches from it, or "
     "tell the agent in its prompts what the hook demands.",
 }
+#: What git and servers say of a branch that is not where it was; a push whose answer was lost may have moved it itself.
+_OUTDATED = ("stale info", "already exists", "cannot lock ref")
+#: What they say where the commit is not there.
+_LACKS_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
 _NO_LOGIN = ("could not read Username", "Authentication failed")
 _REFUSED_LOGIN = "The token is not accepted: check `github-token`."
 _ABSENT = (
@@ -91,12 +95,15 @@ _UNREACHED = re.compile(
 
 class GitFailed(GitHubFailed):
     """A git command failed. `said` is what git and the server wrote, for people; `status` the HTTP status in what git
-    has `written`, None where no server answered with one; `denied`: the token may not
-    do this; `moved`: the repository has another address now."""
+    has `written`, None where no server answered with one; `denied`: the token may not do this; `moved`: the repository
+    has another address now; `outdated`: the branch is not where it was; `lacks_commit`: the server has no such commit.
+    """
 
     def __init__(self, message: str, *, said: str = "", written: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.said = said
+        self.outdated = any(words in said for words in _OUTDATED)
+        self.lacks_commit = any(words in said for words in _LACKS_COMMIT)
         by_git = _SERVER.sub("", written)
         found = _STATUS.search(by_git)
         # Of this status git says no number.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stepflow.boundary.commit_check import read_trailers
+from stepflow.boundary.commit_check import Commit, read_commits, read_trailers
 from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
 from stepflow.boundary.github_failures import NOT_FOUND, WriteFailed
 from stepflow.boundary.github_types import PullRequest
@@ -101,30 +101,13 @@ class Branches:
         return chosen
 
 
-@dataclass(frozen=True, kw_only=True)
-class BranchCommit:
-    """A commit of a branch; `author` and `committer` are addresses, the times as git prints them."""
-
-    oid: str
-    author: str
-    committer: str
-    authored_at: str
-    committed_at: str
-    message: str
-
-    @property
-    def is_original(self) -> bool:
-        """False for a commit that was amended, rebased or cherry-picked: git then keeps the time of its author."""
-        return self.authored_at == self.committed_at
-
-
 def has_marks(message: str, marks: Mapping[str, str]) -> bool:
     """Whether the message ends with these trailers, as the engine writes them: with a run, and no other trailer."""
     trailers = read_trailers(message)
     return RUN_TRAILER in trailers and {RUN_TRAILER: trailers[RUN_TRAILER], **marks} == trailers
 
 
-def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base: str) -> tuple[BranchCommit, ...]:
+def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
     """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip.
 
     `history` is a repository for this purpose alone: it gets commits without their trees.
@@ -133,28 +116,8 @@ def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base:
     history.run_remote(
         "fetch", "--quiet", "--no-tags", "--filter=tree:0", f"--depth={DEPTH}", url, tip, *known
     )  # fmt: skip
-    commits = _read_commits(history, tip, *(f"^{oid}" for oid in known))
-    return commits or _read_commits(history, "--max-count=1", tip)
-
-
-def _read_commits(history: Git, *revisions: str) -> tuple[BranchCommit, ...]:
-    text = history.run(
-        "log", "-z", "--encoding=UTF-8", "--no-show-signature", "--no-mailmap",
-        "--format=%H%n%ae%n%ce%n%at%n%ct%n%B", *revisions,
-    )  # fmt: skip
-    return tuple(_read_commit(record) for record in text.decode(errors="replace").split("\0") if record)
-
-
-def _read_commit(record: str) -> BranchCommit:
-    oid, author, committer, authored_at, committed_at, message = record.split("\n", 5)
-    return BranchCommit(
-        oid=oid,
-        author=author,
-        committer=committer,
-        authored_at=authored_at,
-        committed_at=committed_at,
-        message=message,
-    )
+    commits = read_commits(history, tip, *(f"^{oid}" for oid in known))
+    return commits or read_commits(history, "--max-count=1", tip)
 
 
 def moved_on(branch: str, tip: str, base: str) -> Refused:
@@ -192,8 +155,6 @@ def read_branches(git: Git, url: str, branch: str) -> Branches:
     return Branches(tips=tips, default=default, default_tip=default_tip)
 
 
-#: What git and servers say where the commit is not there.
-_NOT_THERE = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
 _UNKNOWN = "Whether the run's commits can be pushed could not be checked"
 _IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
 
@@ -269,7 +230,7 @@ def _demand_commit(git: Git, url: str, commit: str) -> None:
     try:
         git.run_remote("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--depth=1", url, commit)
     except GitFailed as exc:
-        if not any(sign in exc.said for sign in _NOT_THERE):
+        if not exc.lacks_commit:
             raise
         raise InputError(
             f"The commit {commit[:12]}, which is checked out, is not in the repository on the server, so nothing "
