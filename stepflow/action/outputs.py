@@ -68,7 +68,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
     follow_up = report.follow_up
     number, address = (follow_up.pull_request, follow_up.url) if follow_up else (None, "")
     number, address = (pull.number, pull.url) if pull else (number, address)
-    folder = report.host_run_folder or report.run_folder
+    folder, failure = report.host_run_folder or report.run_folder, report.failure_report or ""
     return {
         "outcome": report.outcome,
         "success": _flag(report.success),
@@ -83,7 +83,8 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "commit": push.commit if push else report.kept_commit,
         "pull-request": str(number or ""),
         "pull-request-url": address,
-        "comment-url": comment.url if comment else _address(report.failure_report),
+        # A failure that could not be reported on the issue has a sentence in the place of the comment's address.
+        "comment-url": comment.url if comment else failure if failure.startswith("http") else "",
         "tokens-in": str(report.usage.tokens_in),
         "tokens-out": str(report.usage.output_tokens),
         "cost-usd": "" if report.cost_usd is None else f"{report.cost_usd:.6f}",
@@ -110,11 +111,6 @@ def _heredoc(name: str, value: str) -> str:
 def _applied(report: RunReport, kind: EffectKind) -> Receipt | None:
     done = (receipt for receipt in report.effects if receipt.kind is kind and receipt.status in DONE)
     return next(done, None)
-
-
-def _address(failure_report: str | None) -> str:
-    """A failure that could not be told on the issue has a sentence in the place of the comment's address."""
-    return failure_report if failure_report and failure_report.startswith("http") else ""
 
 
 def _structured(report: RunReport) -> str:

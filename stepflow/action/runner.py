@@ -114,12 +114,11 @@ def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> fr
     return frozenset(
         name
         for name, value in environ.items()
-        if name.startswith((PREFIX, SERVICES)) or name in CREDENTIALS or logs_in(name) or _holds(value, secrets)
+        if name.startswith((PREFIX, SERVICES))
+        or name in CREDENTIALS
+        or logs_in(name)
+        or any(value == secret or (len(secret) >= SHORTEST_SECRET and secret in value) for secret in secrets)
     )
-
-
-def _holds(value: str, secrets: tuple[str, ...]) -> bool:
-    return any(value == secret or (len(secret) >= SHORTEST_SECRET and secret in value) for secret in secrets)
 
 
 def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

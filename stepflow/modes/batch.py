@@ -101,7 +101,8 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
     budget = LARGEST_PAGE
     for number, text in texts.items():
         issue = PlannedIssue(number=number, text=text)
-        budget -= _size(issue)
+        # Bytes in UTF-16, with the comma behind it.
+        budget -= len((compact(matrix_entry(issue)) + ",").encode("utf-16-le", errors="surrogatepass"))
         if budget < 0:
             break
         issues.append(issue)
@@ -113,11 +114,6 @@ def _text(issue: Issue) -> str:
     body = issue.body if len(issue.body) <= LONGEST_TEXT else issue.body[:LONGEST_TEXT] + LEFT_OUT
     # No variable of an environment can hold the character that ends it.
     return f"{issue.title}\n\n{body}".replace("\0", "")
-
-
-def _size(issue: PlannedIssue) -> int:
-    """Bytes in UTF-16, with the comma behind it."""
-    return len((compact(matrix_entry(issue)) + ",").encode("utf-16-le", errors="surrogatepass"))
 
 
 #: Bytes; the report of a run with a hundred iterations has about a hundredth of it.

@@ -338,15 +338,13 @@ def _read_addresses(request: RunRequest, issue: Issue | None, addresses: Iterabl
     with closing(github_reader(request, token.get_secret_value())) as reader:
         numbers = [issue.number] if issue else []
         numbers += [request.follow_up.pull_request] if request.follow_up else []
-        signed = signed_addresses(_pages(reader, numbers), hosts)
+        pages = list[str]()
+        for number in numbers:
+            # An image that nobody signs may be open to all.
+            with suppress(BoundaryError, InputError):
+                pages += reader.rendered(number, most=MOST_REMARKS)
+        signed = signed_addresses(pages, hosts)
         return tuple(_read_all(reader, ids, signed, hosts))
-
-
-def _pages(reader: GitHubReader, numbers: Iterable[int]) -> Iterator[str]:
-    """What GitHub shows under these numbers, as far as it can be had: an image that nobody signs may be open to all."""
-    for number in numbers:
-        with suppress(BoundaryError, InputError):
-            yield from reader.rendered(number, most=MOST_REMARKS)
 
 
 def _read_all(

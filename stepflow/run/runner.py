@@ -43,12 +43,10 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Effect, Receipt
     from stepflow.domain.event import Entry
     from stepflow.domain.json import JsonValue
-    from stepflow.domain.report import RunReport
     from stepflow.domain.run import Limits, RunFacts
     from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
     from stepflow.run.workspace import Workspace
-    from stepflow.sandbox.host_git import CheckedOut
 
 #: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
 INPUTS = Inputs(
@@ -132,7 +130,10 @@ class StepFlowRunner:
                 def finish(facts: RunFacts, result: FlowResult) -> Ending:
                     if workspace:
                         before = workspace.before if result.outcome is Outcome.COMPLETED else None
-                        _bring_back(opened, collect_report(memory.entries, agent, facts=known), before, journal)
+                        report = collect_report(memory.entries, agent, facts=known)
+                        branch, moved = bring_back(opened, report, before)
+                        if branch and not moved:
+                            _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
                     return self._finish(replace(facts, root=str(root)), result, journal)
 
                 ready = replace(prepared, request=opened)
@@ -232,13 +233,6 @@ def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
         environment=dict(os.environ),
         login=login_of(os.environ),
     )
-
-
-def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None, journal: Journal) -> None:
-    """Bring the commits into the caller's repository, and say where they are if its branch was not moved."""
-    branch, moved = bring_back(request, report, before)
-    if branch and not moved:
-        _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
 
 
 def _note(journal: Journal, level: str, message: str) -> None:
