@@ -20,7 +20,7 @@ from stepflow.modes.validate import Checked, check_agents, from_above, programs_
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
-from stepflow.report.graph.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
+from stepflow.report.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
 from stepflow.run.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
@@ -112,7 +112,7 @@ def execute_graph(arguments: argparse.Namespace) -> int:
         case "json":
             print_json(graph_json(agent, path), indent=2)
         case "svg":
-            from stepflow.report.graph.svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
+            from stepflow.report.graph_svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
             print(graph_svg(agent, path, costs=cost_words(report) if report else None))
         case _:

@@ -25,14 +25,12 @@ from stepflow.report.lines import (
     quoted,
     whole_part,
 )
-from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text, visible
+from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 WORDS_SHOWN = 8
-#: Of a longer prompt a page leaves out the middle, and marks nothing.
-PROMPT_MARKED = 20_000
 #: The input of a tool that says most about the call, by the tool set's own names.
 MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
@@ -146,9 +144,9 @@ def prompt_rendered(event: events.PromptRendered) -> EventMessage:
     kind = "retry prompt" if event.retry else "prompt"
     first, *context = event.blocks or ("",)
     # What is masked has another length than what it stands for.
-    puts = () if MASK in first or len(first) > PROMPT_MARKED else event.substitutions
+    puts = () if MASK in first else event.substitutions
     names = ", ".join(dict.fromkeys(put.name for put in event.substitutions))
-    marks = tuple((_utf16_units(first[: put.start]), _utf16_units(first[: put.end]), put.name) for put in puts)
+    marks = tuple((put.start, put.end, put.name) for put in puts)
     return EventMessage(
         title=f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}",
         tone=Tone.PROMPT,
@@ -159,11 +157,6 @@ def prompt_rendered(event: events.PromptRendered) -> EventMessage:
             *(Part("Context", text) for text in context),
         ),
     )
-
-
-def _utf16_units(text: str) -> int:
-    """How long a browser counts the text as it is shown."""
-    return len(visible(text).encode("utf-16-le", "surrogatepass")) // 2
 
 
 def model_waited(event: events.ModelWaited) -> EventMessage:

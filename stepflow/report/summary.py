@@ -16,7 +16,7 @@ from stepflow.domain.run import describe_unseen
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.diagnostic import annotation
-from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (

@@ -291,7 +291,7 @@ def page_of_journal(
     path: Path,
 ) -> None:
     """The page of a journal at this place, instead of what was there."""
-    from stepflow.report.html.page import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
+    from stepflow.report.page import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
     stretches = Stretches()
     page = report_html(

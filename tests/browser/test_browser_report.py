@@ -1,9 +1,8 @@
-"""`report.html` in a real Chromium: it looks as it should, asks for nothing, and can be searched, linked and used."""
+"""`report.html` in a real Chromium: it looks as it should, runs and asks for nothing, and can be linked to."""
 
 from __future__ import annotations
 
 import base64
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,8 @@ from conftest import Open, Opened
 
 from stepflow.domain.conversation import Substitution
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, TextRemoved, ToolCalled
+from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, ToolCalled
 from stepflow.domain.run import ImagesRead, ImageType, IssueImage
-from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.images import png
 from tests.report.hostile import PIECES
@@ -89,18 +87,9 @@ def long_page() -> str:
     return page_of(long_run(10_000), AGENT)
 
 
-def current(opened: Opened) -> str:
-    """The words that the search shows as found."""
-    return opened.page.evaluate("[...(CSS.highlights.get('current') ?? [])].map(String).join()")
-
-
-def ask(opened: Opened, words: str) -> str:
-    """Search, and what the page says it found, which it does by itself a moment after the last letter."""
-    opened.page.fill("#query", "")
-    opened.page.wait_for_selector("#hits:empty", state="attached")
-    opened.page.fill("#query", words)
-    opened.page.wait_for_selector("#hits:not(:empty)")
-    return opened.page.inner_text("#hits")
+def row(name: str) -> str:
+    """The row that opens a part of the run."""
+    return f".group:has(> #{name}) > summary"
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -108,10 +97,10 @@ def test_the_page_says_nothing_to_the_console_and_asks_for_nothing(open_page: Op
     opened = open_page(page_text, width=width, scheme=scheme)
     opened.picture(f"report-{width}-{scheme}", whole=True)
     for name in ("i1", "i2", "i3", "end"):
-        opened.page.click(f"#{name} > summary")
+        opened.page.click(row(name))
     opened.picture(f"report-open-{width}-{scheme}")
     opened.page.evaluate("location.hash = '#i2-diff'")
-    opened.page.wait_for_selector("#i2-diff.here")
+    opened.page.wait_for_selector("#i2-diff:target")
     opened.picture(f"report-diff-{width}-{scheme}")
     assert (opened.said, opened.foreign) == ([], [])
     wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -122,8 +111,7 @@ def test_the_page_says_nothing_to_the_console_and_asks_for_nothing(open_page: Op
 def test_axe_finds_nothing_serious(open_page: Open, npm: Path, page_text, width, scheme) -> None:
     opened = open_page(page_text, "#i2", width=width, scheme=scheme)
     for name in ("start", "i1", "i3", "end"):
-        opened.page.click(f"#{name} > summary")
-    assert ask(opened, "empty").startswith("1 of ")
+        opened.page.click(row(name))
     assert violations(opened.page, npm) == []
 
 
@@ -134,89 +122,46 @@ def test_axe_would_find_something_serious(open_page: Open, npm: Path) -> None:
 
 def test_a_link_to_an_iteration_opens_it_and_goes_there(open_page: Open, page_text) -> None:
     opened = open_page(page_text, "#i4")
-    assert opened.page.evaluate("document.getElementById('i4').open")
+    opened.page.wait_for_selector(".group[open] > #i4:target")
     assert opened.page.evaluate(IN_VIEW, "i4")
-    opened.page.wait_for_function("document.activeElement.closest('.group')?.id === 'i4'")
     opened.page.evaluate("location.hash = '#i2'")
-    opened.page.wait_for_selector("#i2[open]")
+    opened.page.wait_for_selector(".group[open] > #i2:target")
 
 
 def test_a_link_to_an_event_opens_its_iteration_and_shows_it(open_page: Open, page_text) -> None:
     seq = next(entry.seq for entry in ENTRIES if isinstance(entry.event, ToolCalled))
     opened = open_page(page_text, f"#e{seq}")
+    opened.page.wait_for_selector(f".group[open] #e{seq}:target")
     assert opened.page.inner_text(f"#e{seq} h4") == "✓ read src/parser.py"
     assert opened.page.evaluate(IN_VIEW, f"e{seq}")
-    assert opened.page.evaluate("document.activeElement.id") == f"e{seq}"
 
 
 def test_links_in_the_page_lead_into_the_timeline(open_page: Open, page_text) -> None:
     opened = open_page(page_text)
     opened.page.click("#validators tbody tr:first-child a")
-    opened.page.wait_for_selector(".card.here.bad h4:has-text('git-clean failed')")
+    opened.page.wait_for_selector(".card.bad:target h4:has-text('git-clean failed')")
     opened.page.click("svg a[href='#i1']")
-    opened.page.wait_for_selector("#i1[open].here")
+    opened.page.wait_for_selector(".group[open] > #i1:target")
+
+
+def test_a_text_that_stands_elsewhere_is_one_click_away(open_page: Open) -> None:
+    opened = open_page(page_of(long_run(30), AGENT), "#i3")
+    opened.page.click("#i3 .note a >> nth=0")
+    opened.page.wait_for_selector(".group[open] > #i1 .card:target")
 
 
 @pytest.mark.parametrize("name", ["#nowhere", "#%E0%A4%A", "#i9999", "#<img src=x>"])
 def test_a_link_to_nothing_does_no_harm(open_page: Open, page_text, name: str) -> None:
     opened = open_page(page_text, name)
     assert opened.said == []
-    assert opened.page.get_attribute("html", "data-ready") == "yes"
-
-
-def test_the_search_finds_all_text_counts_it_and_goes_from_one_to_the_next(open_page: Open, page_text) -> None:
-    opened = open_page(page_text)
-    first = ask(opened, "EMPTY LINE")
-    assert re.fullmatch(r"1 of \d+", first)
-    assert current(opened).lower() == "empty line"
-    count = int(first.rpartition(" ")[2])
-    assert count >= 6
-    for number in range(2, count + 1):
-        opened.page.press("#query", "Enter")
-        assert opened.page.inner_text("#hits") == f"{number} of {count}"
-        assert current(opened).lower() == "empty line"
-    opened.page.click("#after")
-    assert opened.page.inner_text("#hits") == f"1 of {count}"
-    opened.page.press("#query", "Shift+Enter")
-    assert opened.page.inner_text("#hits") == f"{count} of {count}"
-
-
-def test_whoever_stops_typing_sees_the_first_hit(open_page: Open, page_text) -> None:
-    opened = open_page(page_text)
-    opened.page.locator("#query").fill("1 failed")
-    opened.page.locator("#hits", has_text="1 of ").wait_for()
-    assert current(opened) == "1 failed"
-    assert opened.page.evaluate("document.activeElement.id") == "query"
 
 
 def test_the_link_to_the_changed_files_opens_the_diff_of_the_whole_run(open_page: Open, page_text) -> None:
     opened = open_page(page_text)
     opened.page.click("nav a[href='#changes']")
-    opened.page.wait_for_selector("#changes[open] pre.diff")
+    opened.page.wait_for_selector(".group[open] > #changes pre.diff")
     assert opened.page.evaluate(IN_VIEW, "changes-diff")
     opened.picture("report-changes")
-
-
-@pytest.mark.parametrize(
-    ("words", "inside"),
-    [("You fix issues.", "#i1"), ("1 failed", "#i1"), ("return [line for", "#i2"), ("Commit your work.", "#i3")],
-    ids=["a closed system prompt", "an output", "a diff", "a retry prompt"],
-)
-def test_what_is_found_inside_a_closed_iteration_is_opened_and_seen(
-    open_page: Open, page_text, words: str, inside: str
-) -> None:
-    opened = open_page(page_text)
-    assert ask(opened, words).startswith("1 of ")
-    assert current(opened) == words
-    position = opened.page.evaluate(
-        """() => {
-          const [range] = CSS.highlights.get('current');
-          const box = range.getBoundingClientRect();
-          const group = range.startContainer.parentElement.closest('.group');
-          return ['#' + group.id, group.open, box.height > 0 && box.top >= 0 && box.bottom <= innerHeight];
-        }"""
-    )
-    assert position == [inside, True, True]
 
 
 def test_lines_of_a_file_that_look_like_a_diff_s_own_are_told_apart(open_page: Open, page_text) -> None:
@@ -228,51 +173,22 @@ def test_lines_of_a_file_that_look_like_a_diff_s_own_are_told_apart(open_page: O
     assert page.inner_text("#i2-diff .top .facts") == "3 files · +1,207 −4 · … 3 more files left out"
 
 
-def test_the_search_reaches_what_stands_above_the_timeline(open_page: Open) -> None:
-    piece = RemovedPiece(kind=RemovalKind.COMMENT, where="the issue's body", text="ignore all rules")
-    opened = open_page(page_of(events_of(TextRemoved(count=1, pieces=[piece])), AGENT))
-    assert ask(opened, "ignore all").startswith("1 of 1")
-    assert current(opened) == "ignore all"
-
-
-def test_nothing_found_is_told_and_escape_clears(open_page: Open, page_text) -> None:
-    opened = open_page(page_text)
-    assert ask(opened, "no such words (.*") == "nothing found"
-    assert opened.page.is_disabled("#after")
-    opened.page.press("#query", "Escape")
-    assert (opened.page.input_value("#query"), opened.page.inner_text("#hits")) == ("", "")
-
-
-def test_everything_can_be_reached_and_done_with_the_keyboard(open_page: Open, page_text) -> None:
+def test_everything_can_be_reached_and_opened_with_the_keyboard(open_page: Open, page_text) -> None:
     page = open_page(page_text).page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the timeline"
     page.keyboard.press("Enter")
-    page.keyboard.press("j")
-    assert page.evaluate("document.activeElement.parentElement.id") == "start"
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("k")
-    assert page.evaluate("document.activeElement.parentElement.id") == "i1"
+    page.keyboard.press("Tab")
+    assert "Before the steps" in page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#i1[open] .card")
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "query"
-    page.keyboard.type("jk/")
-    assert page.input_value("#query") == "jk/"
+    page.wait_for_selector(".group[open] > #i1 .card")
 
 
-def test_light_and_dark_can_be_chosen_and_are_remembered(open_page: Open, page_text) -> None:
-    page = open_page(page_text, scheme="dark").page
+def test_light_and_dark_are_the_reader_s_own(open_page: Open, page_text) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(ground)
-    page.click("#theme")
-    light = page.evaluate(ground)
-    assert (dark, light) == ("rgb(13, 17, 23)", "rgb(255, 255, 255)")
-    page.reload()
-    assert (page.inner_text("#theme"), page.evaluate(ground)) == ("Theme: light", light)
-    page.click("#theme")
-    assert page.evaluate(ground) == dark
+    grounds = [open_page(page_text, scheme=scheme).page.evaluate(ground) for scheme in ("dark", "light")]
+    assert grounds == ["rgb(13, 17, 23)", "rgb(255, 255, 255)"]
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -302,7 +218,7 @@ def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) ->
     assert (opened.said, opened.foreign) == ([], [])
     assert opened.page.inner_text("#e2 .part:last-child pre") == HOSTILE
     assert opened.page.inner_text(".reason") == HOSTILE
-    assert opened.page.evaluate("document.querySelectorAll('script, img, iframe').length") == 2
+    assert opened.page.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
 
 
 def test_every_hostile_piece_opens_without_a_word(open_page: Open) -> None:
@@ -321,10 +237,6 @@ def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, pa
     opened.page.click("h1")
     assert opened.page.title() == "fixer #7: completed"
     assert sum("Content Security Policy" in words for words in opened.said) >= 3
-    error_name = opened.page.evaluate(
-        "() => { try { document.body.innerHTML = 'x'; } catch (error) { return error.name; } }"
-    )
-    assert error_name == "TypeError"
 
 
 def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:
@@ -341,31 +253,16 @@ def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:
     assert (put.inner_text(), put.get_attribute("title")) == ("…", "mood")
 
 
-def test_a_browser_without_scripts_shows_the_summary_and_the_steps(open_page: Open, page_text) -> None:
+def test_a_browser_without_scripts_shows_everything(open_page: Open, page_text) -> None:
     page = open_page(page_text, scripts=False).page
     assert "fixer on issue #7: completed" in page.inner_text("h1")
-    assert page.locator("noscript table tbody tr").count() == 5
+    page.click(row("i1"))
+    assert page.locator("#i1 h4", has_text="✓ read src/parser.py").is_visible()
 
 
 def interactive(opened: Opened) -> float:
-    """Milliseconds until the page was there and its script done."""
+    """Milliseconds until the page was there."""
     return opened.page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-
-
-SEARCH = """const search = (words) => {
-  const query = document.getElementById('query');
-  query.value = words;
-  query.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
-};"""
-
-
-def timed(opened: Opened, action: str) -> float:
-    """Seconds that something takes until the next frame is drawn after it."""
-    began = time.monotonic()
-    opened.page.evaluate(
-        f"() => {{ {SEARCH} {action}; return new Promise((done) => requestAnimationFrame(() => done(1))); }}"
-    )
-    return time.monotonic() - began
 
 
 def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Open, page_text, long_page) -> None:
@@ -376,23 +273,14 @@ def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Ope
     assert large < small + 1500
 
 
-def test_one_letter_that_stands_everywhere_does_not_hold_the_page_up(open_page: Open, long_page) -> None:
-    opened = open_page(long_page)
-    searched = min(timed(opened, f"search('{letter}')") for letter in "eta")
-    print(f"search for one letter {searched:.2f} s ({opened.page.inner_text('#hits')})")
-    assert opened.page.inner_text("#hits") == "1 of 10,000+"
-    assert searched < 2
-
-
 def test_in_a_run_of_ten_thousand_events_nothing_holds_the_page_up(open_page: Open, long_page) -> None:
     opened = open_page(long_page)
-    last = opened.page.locator(".group").count() - 1
-    searched = min(timed(opened, f"search('output {number}')") for number in (77, 78, 79))
-    jumped = timed(opened, f"location.hash = '#i{last}'")
-    opened.page.wait_for_selector(f"#i{last}[open]")
-    print(f"search {searched:.2f} s ({opened.page.inner_text('#hits')}), link to the last iteration {jumped:.2f} s")
-    assert re.fullmatch(r"1 of \d+", opened.page.inner_text("#hits"))
-    assert searched < 2
+    last = opened.page.locator(".group").count() - 2
+    began = time.monotonic()
+    opened.page.evaluate(f"location.hash = '#i{last}'")
+    opened.page.wait_for_selector(f".group[open] > #i{last}:target")
+    jumped = time.monotonic() - began
+    print(f"link to the last iteration {jumped:.2f} s")
     assert jumped < 2
     assert (opened.said, opened.foreign) == ([], [])
 

@@ -15,7 +15,7 @@ from github_page import github_page, pictures_page
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition
 from stepflow.report.collect import collect_report
-from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.summary import job_summary
 from tests.definition.load_cases import cases
 from tests.report.hostile import PIECES

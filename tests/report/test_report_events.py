@@ -22,7 +22,8 @@ def described(name: str, event: Event) -> str:
         f"{line.level}: {line.message} {json.dumps(line.data, ensure_ascii=False)}" for line in log_entries(entry)
     ]
     for card in PageReader(page_of([entry])).cards():
-        lines.append(f"{card['tone']}) {' · '.join([card['title'], *card['facts']])} {list(card['parts'])}")
+        title = f"{card.title} · {card.facts}" if card.facts else card.title
+        lines.append(f"{card.tone}) {title} {list(card.parts)}")
     return "\n".join([f"# {name}", *lines, ""])
 
 

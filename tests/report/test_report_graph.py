@@ -22,8 +22,8 @@ from stepflow.domain.ladder import Rung
 from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.words import Effort, FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
-from stepflow.report.graph.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
-from stepflow.report.graph.svg import graph_svg
+from stepflow.report.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
+from stepflow.report.graph_svg import graph_svg
 from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT)

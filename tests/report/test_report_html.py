@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import time
 from collections import Counter
@@ -27,8 +26,7 @@ from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
-from stepflow.report.html.page import report_html
-from stepflow.report.html.timeline import LIMITS
+from stepflow.report.page import LONGEST_TEXT, report_html
 from stepflow.report.safe_text import visible
 from tests.golden import assert_golden
 
@@ -67,14 +65,11 @@ DIFFS = Diffs(
 
 
 def test_the_page_of_a_plausible_run_is_the_golden_one():
-    """Its own script, its style and the picture of the graph, which has a golden file of its own, are left out."""
+    """Its style and the picture of the graph, which has a golden file of its own, are left out."""
     started = replace(ENTRIES[0], event=replace(ENTRIES[0].event, subject=SUBJECT))
     page = page_of((started, *ENTRIES[1:]), AGENT, diffs=DIFFS)
-    shown = re.sub(r"<(style|script|svg)[^>]*>.*?</\1>|<meta http-equiv.*?>", "", page, flags=re.DOTALL)
-    data = PageReader(page).data
-    rows = [row for group in data["groups"] for row in (group | {"cards": len(group["cards"])}, *group["cards"])]
-    lines = [json.dumps(row, ensure_ascii=False) for row in (*rows, *data["texts"], data["cuts"])]
-    assert_golden("report/page.html", "\n".join([shown, *lines, ""]))
+    shown = re.sub(r"<(style|svg)[^>]*>.*?</\1>|<meta http-equiv.*?>", "", page, flags=re.DOTALL)
+    assert_golden("report/page.html", shown + "\n")
     assert {"#i1", "#i2", "#i3"} <= {given.get("href") for tag, given in PageReader(page).elements if tag == "a"}
     assert not re.search('<svg|href="#changes"', page_of(ENTRIES, None))
 
@@ -117,11 +112,10 @@ def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
         ],
     )
     card = PageReader(page_of(events_of(prompt))).cards()[-1]
-    units = sent.encode("utf-16-le")
-    marked = [(units[2 * begin : 2 * end].decode("utf-16-le"), name) for begin, end, name in card["puts"]]
-    assert marked == [("7", "issue"), ("the\nparser", "topic")]
-    assert (card["title"], card["facts"]) == ("prompt: prompts/a.md; tools: none", ["put in: issue, topic"])
-    assert card["parts"]["Context"] == "context"
+    assert card.shown[1].puts == [("7", "issue"), ("the\nparser", "topic")]
+    assert (card.title, card.facts) == ("prompt: prompts/a.md; tools: none", "put in: issue, topic")
+    assert card.parts["Prompt"] == sent
+    assert card.parts["Context"] == "context"
 
 
 @pytest.mark.parametrize("sent", ["Log in with *** for #7", "Fix #7" + "!" * 20_000])
@@ -129,8 +123,8 @@ def test_a_prompt_that_was_masked_or_is_cut_is_not_marked(sent):
     put = Substitution(name="issue", start=5, end=6)
     prompt = events.PromptRendered(system="", blocks=[sent], source="a.md", retry=True, tools=[], substitutions=[put])
     card = PageReader(page_of(events_of(prompt))).cards()[-1]
-    assert (card["title"], card["facts"]) == ("retry prompt: a.md; tools: none", ["put in: issue"])
-    assert card["puts"] == []
+    assert (card.title, card.facts) == ("retry prompt: a.md; tools: none", "put in: issue")
+    assert card.shown[0].puts == []
 
 
 def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one_once():
@@ -146,7 +140,7 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
         )
 
     cards = shown(uses("t"), tool("done"), uses("lost")).cards()
-    assert [list(card["parts"]) for card in cards[-3:]] == [
+    assert [list(card.parts) for card in cards[-3:]] == [
         ["Thinking", "odd"],
         ["Input", "Output"],
         ["Thinking", "odd", "Call of bash, not answered"],
@@ -157,13 +151,13 @@ def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
     begun = events.IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
     resumed = events.RunResumed(events=2, from_seq=2, iteration=1, step_id="s")
     page = shown(begun, events.ToolStarted(tool_use_id="t", name="bash"), resumed, tool("done"))
-    assert [(group["id"], group["title"]) for group in page.data["groups"]] == [
-        ("start", "Before the steps"),
-        ("i1", "s"),
-        ("resumed", "Resumed s"),
-    ]
+    rows = [(group.id, " ".join(group.row.split())) for group in page.groups]
+    assert rows[0] == ("start", "Before the steps")
+    assert rows[1][0] == "i1"
+    assert rows[1][1].startswith("1 s work ")
+    assert rows[2] == ("resumed", "Resumed s")
     titles = ["Iteration 1 begins", "The run is resumed after 2 events, at iteration 1", "✓ bash ls"]
-    assert [card["title"] for card in page.cards()[1:]] == titles
+    assert [card.title for card in page.cards()[1:]] == titles
 
 
 def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
@@ -171,25 +165,24 @@ def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
     started = ENTRIES[0].event
     assert isinstance(started, events.RunStarted)
     page = PageReader(page_of(entries_of([(0.0, started), (0.1, begun), (0.1, started), (0.1, begun)])))
-    assert [group["id"] for group in page.data["groups"]] == ["start", "i1", "start-2", "i1-2"]
+    assert [group.id for group in page.groups] == ["start", "i1", "start-2", "i1-2"]
 
 
 def test_a_run_that_never_began_has_a_page_too():
     report = collect_report((), None)
     page = PageReader(report_html((), report))
-    assert page.data == {"groups": [], "texts": [], "cuts": []}
+    assert page.groups == []
     assert "None: nothing was planned or written." in page.text
     assert report.outcome is not Outcome.COMPLETED
 
 
-def test_the_page_lets_nothing_run_but_its_own_script_and_fetches_nothing():
+def test_the_page_lets_nothing_run_and_fetches_nothing():
     page = PageReader(page_of(ENTRIES, AGENT))
     policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none';")
-    for kind, text in (("script", page.inside["script"][1]), ("style", page.inside["style"][0])):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{digest}'" in policy
-    assert len(page.inside["script"]) == 2
+    assert "script-src" not in policy
+    assert f"style-src 'sha256-{base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()}'" in policy
+    assert not any(tag == "script" for tag, _ in page.elements)
     fetching = {"link", "img", "iframe", "object", "embed", "audio", "video", "base", "form"}
     assert not fetching & {tag for tag, _ in page.elements}
     assert not [a for _, a in page.elements if "src" in a or "style" in a or any(name.startswith("on") for name in a)]
@@ -209,29 +202,32 @@ def test_images_of_the_issue_are_in_the_page_itself_until_it_grows_too_large():
     assert "https://example.com/<b>: not attached on GitHub" in page.text
 
 
-def test_the_script_makes_no_markup_out_of_text():
-    script = PageReader(page_of(ENTRIES, AGENT)).inside["script"][1]
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|fetch\(", script
-    )
+def texts_of(page: PageReader) -> list[str]:
+    return [part.text for card in page.cards() for part in card.shown]
 
 
-SKELETON = [tag for tag, _ in PageReader(page_of(events_of(tool("x")))).elements]
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_stays_text_everywhere(text):
+def page_with(text: str) -> PageReader:
+    """A page in which this text stands everywhere."""
     happened = (
         events.PromptRendered(system=text, blocks=[text], source=text, retry=False, tools=[text]),
         tool(text, name=text, input={text: text}),
         events.Noted(level="error", message=text, data={text: text}),
     )
-    page = shown(*happened, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
-    names = [tag for tag, _ in page.elements if tag not in ("dt", "dd", "li", "th", "td", "tr")]
-    assert names == [tag for tag in SKELETON if tag not in ("dt", "dd", "li", "th", "td", "tr")]
-    texts = "".join([*page.data["texts"], page.text])
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", texts)
-    assert visible(text) in page.data["texts"] or not visible(text).strip()
+    return shown(*happened, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
+
+
+SKELETON = [tag for tag, _ in page_with("x").elements]
+#: What is not there where a text is blank, or is another table's.
+OF_TEXTS = ("dt", "dd", "li", "th", "td", "tr", "details", "summary", "pre", "p")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_stays_text_everywhere(text):
+    page = page_with(text)
+    left_out = OF_TEXTS if not text.strip() else OF_TEXTS[:6]
+    assert [tag for tag, _ in page.elements if tag not in left_out] == [tag for tag in SKELETON if tag not in left_out]
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", page.text)
+    assert visible(text) in texts_of(page) or not visible(text).strip()
 
 
 @settings(max_examples=30, deadline=None)
@@ -242,7 +238,7 @@ def test_no_text_adds_an_element_or_an_attribute(texts):
     allowed = {tag for tag, _ in PageReader(page_of(ENTRIES, AGENT)).elements}
     assert {tag for tag, _ in page.elements} <= allowed
     assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
-    assert visible(one) in page.data["texts"] or not one.strip()
+    assert visible(one) in texts_of(page) or not one.strip()
 
 
 MARKS = {"p", "strong", "em", "s", "a", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "br"}
@@ -287,7 +283,7 @@ def test_the_texts_of_a_dry_run_are_shown_as_they_look():
 def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
     for piece in PIECES:
         page = PageReader(page_of(ENTRIES, hostile_agent(piece, piece)))
-        assert sum(tag == "script" for tag, _ in page.elements) == 2
+        assert not any(tag == "script" for tag, _ in page.elements)
         assert not any(tag == "img" for tag, _ in page.elements)
 
 
@@ -301,29 +297,35 @@ def test_text_of_every_script_is_shown_as_it_is_and_only_hidden_signs_are_spelle
 
 def test_a_long_output_is_cut_in_the_middle_with_a_note_and_the_journal_named():
     page = shown(tool("a" * 600_000 + "END"))
-    number = next(number for number, text in enumerate(page.data["texts"]) if text.endswith("END"))
-    assert len(page.data["texts"][number]) < LIMITS[0] + 100
-    assert page.data["cuts"][number] == 600_003 - LIMITS[0]
-    assert "characters left out …]" in page.data["texts"][number]
+    output = page.cards()[-1].shown[-1]
+    assert output.text.endswith("END")
+    assert len(output.text) < LONGEST_TEXT + 100
+    assert output.note == "580,003 characters left out here; line 2 of journal.jsonl has all of it."
+    assert "characters left out …]" in output.text
 
 
-def test_the_same_text_stands_in_the_page_once():
+def test_the_same_text_stands_in_the_page_once_and_the_other_cards_lead_there():
     prompt = events.PromptRendered(system="be careful " * 500, blocks=["do it"], source="a", retry=False, tools=[])
-    assert page_of(events_of(*[prompt] * 200)).count("be careful " * 500) == 1
+    page = page_of(events_of(*[prompt] * 200))
+    assert page.count("be careful " * 500) == 1
+    assert PageReader(page).cards()[-1].notes == ["System prompt: the same text as in event 2"]
+    assert page.count('<a href="#e2">') == 199
 
 
 def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size(monkeypatch):
-    monkeypatch.setattr("stepflow.report.html.timeline.PAGE_LIMIT", 400_000)
+    monkeypatch.setattr("stepflow.report.page.PAGE_LIMIT", 400_000)
     page = PageReader(page_of(events_of(*(tool(f"{number} " + "x" * 30_000 + f" {number}") for number in range(300)))))
-    data = page.data
-    outputs = [(text, cut) for text, cut in zip(data["texts"], data["cuts"], strict=True) if "xxx" in text]
-    assert sum(map(len, data["texts"])) <= 400_000
+    outputs = [card.shown[-1] for card in page.cards()[1:]]
+    # The last text may bring a note of what it leaves out.
+    assert sum(map(len, texts_of(page))) <= 400_000 + 100
     assert len(outputs) == 300
-    for number, (text, cut) in enumerate(outputs):
-        assert text.startswith(f"{number} x")
-        assert text.endswith(f"x {number}")
-        shown = text.replace(f"\n[… {cut:,} characters left out …]\n", "")
-        assert len(shown) + cut == len(f"{number} " + "x" * 30_000 + f" {number}")
+    for number, output in enumerate(outputs):
+        whole = f"{number} " + "x" * 30_000 + f" {number}"
+        head, note, tail = output.text.split("\n")
+        assert whole.startswith(head)
+        assert whole.endswith(tail)
+        assert len(head + tail) + int(re.sub(r"\D", "", note)) == len(whole)
+        assert output.note
 
 
 def test_entries_may_come_one_by_one_and_are_let_go():
@@ -333,11 +335,12 @@ def test_entries_may_come_one_by_one_and_are_let_go():
 
 
 def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
-    monkeypatch.setattr("stepflow.report.html.timeline.EVENTS_SHOWN", 10)
+    monkeypatch.setattr("stepflow.report.page.EVENTS_SHOWN", 10)
     page = PageReader(page_of(ENTRIES, AGENT))
     assert len(page.cards()) == 10
-    assert sum(group["hidden"] for group in page.data["groups"]) == len(ENTRIES) - 10
-    assert [group["id"] for group in page.data["groups"]][-1] == "end"
+    hidden = [int(note.split()[0]) for group in page.groups for note in group.notes if "left out here" in note]
+    assert sum(hidden) == len(ENTRIES) - 10
+    assert page.groups[-1].id == "end"
 
 
 def test_a_line_of_a_megabyte_takes_no_time():

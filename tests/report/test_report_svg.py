@@ -17,8 +17,8 @@ from plausible_run import AGENT, ENTRIES, STEPS
 from stepflow.domain.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
-from stepflow.report.graph.flow_graph import cost_words, flow_graph, walked_path
-from stepflow.report.graph.svg import Layout, backward, graph_svg, lay_out, shapes
+from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
+from stepflow.report.graph_svg import Layout, backward, graph_svg, lay_out, shapes
 from tests.definition.load_cases import cases
 from tests.golden import assert_golden
 

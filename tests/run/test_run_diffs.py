@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -21,6 +20,7 @@ from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
 from stepflow.run import ending
 from stepflow.run.ending import write_page
 from stepflow.run.snapshots import Stretches, diffs_of
+from tests.report.page_of import PageReader
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
 
@@ -37,15 +37,12 @@ GREETED = """diff --git a/hello.txt b/hello.txt
 
 def shown(page: Path) -> dict[str, dict[str, str]]:
     """What the page has of each part of the run: the texts of files' diffs by their labels, and the facts."""
-    match = re.search(
-        r'<script type="application/json" id="timeline-data">(.*?)</script>', page.read_text("utf-8"), re.S
-    )
-    assert match
-    data = json.loads(match[1])
-    cards = [(group["id"], card) for group in data["groups"] for card in group["cards"] if card[0].endswith("-diff")]
+    reader = PageReader(page.read_text("utf-8"))
     return {
-        name: {"facts": " · ".join(card[4]), **{label: data["texts"][text] for label, text, _, _ in card[5]}}
-        for name, card in cards
+        group.id: {"facts": card.facts, **card.parts}
+        for group in reader.groups
+        for card in group.cards
+        if card.id.endswith("-diff")
     }
 
 

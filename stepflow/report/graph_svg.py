@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
-from stepflow.report.graph.flow_graph import MAY_ABORT, flow_graph, node_class
+from stepflow.report.flow_graph import MAY_ABORT, flow_graph, node_class
 from stepflow.report.rendered import read_text, render
 from stepflow.report.safe_text import one_line
 from stepflow.report.safe_text import width as text_width
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.report.graph.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge
+    from stepflow.report.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge
 
 ID_LIMIT = 40
 LABEL_LIMIT = 36
@@ -114,9 +114,9 @@ def graph_svg(
     ]
     drawn += [(box.loop, *_loop(box, *layout.boxes[box.number])) for box in boxes if box.loop]
     return render(
-        "graph/graph.svg.j2",
+        "graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
-        style=read_text("graph/graph.css") if links is None else "",
+        style=read_text("graph.css") if links is None else "",
         width=figure(layout.width),
         height=figure(layout.height),
         # What was walked is drawn last, above the rest.

@@ -1,1 +1,0 @@
-"""The step graph as a picture: definition and path → SVG. Imported only where one is drawn: it needs libraries."""

@@ -1,0 +1,441 @@
+"""The page of a run, `report.html`: one file that needs no network and no script, and shows everything that the journal
+knows: iterations with their cards, each text bounded, and what is said again and again only once.
+
+No text of the run can become markup: Jinja2 escapes it. What a dry run would have written is rendered as Markdown
+without HTML. The page's own policy lets no script run and nothing be fetched (security.md case 31).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+
+from markupsafe import Markup, escape
+
+from stepflow.domain import event as events
+from stepflow.domain.checkout import StepDiff
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.effect import EffectKind
+from stepflow.domain.figures import changed_lines, count, usd
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.report import HistoryEntry, RunReport
+from stepflow.domain.run import ImagesRead, Issue, IssueImage
+from stepflow.domain.words import FailureAction
+from stepflow.report.diff import Diffs
+from stepflow.report.event_message import describe_event
+from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
+from stepflow.report.graph_svg import graph_svg
+from stepflow.report.lines import EventMessage, Part, mark_of
+from stepflow.report.rendered import markdown_html, read_text, render
+from stepflow.report.safe_text import ADDRESS, cut, one_line, seconds_text, visible
+from stepflow.report.summary import EDGE_LIMIT, figures
+from stepflow.report.wording import (
+    OUTCOMES,
+    count_canaries,
+    describe_hosts,
+    describe_reason,
+    describe_way,
+    next_step,
+    reached_places,
+)
+
+#: Effects whose text begins with a title.
+HAVE_TITLES = (EffectKind.OPEN_PULL_REQUEST, EffectKind.CREATE_RELEASE)
+PIECES_SHOWN = 200
+HOSTS_SHOWN = 2_000
+PROBLEMS_SHOWN = 200
+ANSWER_SHOWN = 20_000
+#: Characters of all images together.
+IMAGES_SHOWN = 4_000_000
+BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+#: Nothing is fetched, since images are in the page itself; no form is sent, and no script runs.
+POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
+#: So many events have their cards on a page; of a longer run the first and the last half.
+EVENTS_SHOWN = 4_000
+#: Characters of the cards' texts together: a browser reads so many within a second.
+PAGE_LIMIT = 16_000_000
+#: Characters of one text at most, and at least: in between, what is left of the page is shared by the cards to come.
+LONGEST_TEXT, SHORTEST_TEXT = 20_000, 300
+#: A longer text stands on the page once, and each further card that has it leads there.
+REPEATED = 200
+#: A text of more characters or lines scrolls by itself.
+SCROLLS, LINES_SCROLL = 1_500, 20
+VALIDATORS_SHOWN = 100
+#: The group with the diff of all steps together.
+WHOLE_RUN = "changes"
+#: Of a step with more files than these, each is opened by whoever wants to read it.
+OPEN_FILES = 5
+HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardText:
+    """One text of a card. `same_as` is the card that shows this text already, instead of it; `note` says what was left
+    out."""
+
+    label: str
+    text: Markup
+    is_open: bool
+    is_diff: bool = False
+    scrolls: bool = False
+    note: str = ""
+    same_as: str = ""
+
+
+@dataclass(kw_only=True)
+class Card:
+    """One event, or what a step changed. `seconds` count from the beginning of the run."""
+
+    id: str
+    message: EventMessage
+    seconds: float | None = None
+    texts: list[CardText] = field(default_factory=list)
+
+    @property
+    def facts(self) -> str:
+        """What stands beside the title."""
+        message = self.message
+        return " · ".join(one_line(fact, 200) for fact in (*message.facts, *message.more_facts) if fact)
+
+
+@dataclass(kw_only=True)
+class Group:
+    """A stretch of the run: what came before the steps, one iteration, what came after them. `hidden` counts the
+    events without a card; `red` are the checks that refused its closing."""
+
+    id: str
+    title: str
+    line: HistoryEntry | None = None
+    hidden: int = 0
+    red: list[str] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
+
+    @property
+    def note(self) -> str:
+        """What has no card here; empty where everything has one."""
+        left_out = f"{count(self.hidden, 'event')} of a very long run left out here"
+        return f"{left_out}; journal.jsonl has all of them." if self.hidden else ""
+
+    @property
+    def leads(self) -> str:
+        """Where the answer of the iteration led."""
+        way = describe_way(self.line) if self.line else ""
+        return f"{way} → {one_line(self.line.target)}" if self.line and self.line.target else way
+
+    @property
+    def sums(self) -> str:
+        """What the iteration took, in words."""
+        if self.line is None:
+            return ""
+        retries = f"{self.line.format_retries} format {'retry' if self.line.format_retries == 1 else 'retries'}"
+        parts = (
+            count(self.line.tool_calls, "tool") if self.line.tool_calls else "",
+            retries if self.line.format_retries else "",
+            f"{self.line.usage.total:,} tokens",
+            usd(self.line.cost_usd),
+            f"{seconds_since_start(self.line.seconds)} s",
+        )
+        return " · ".join(filter(None, parts))
+
+
+class PageTimeline:
+    """Gathers what a page shows of `count` entries. `validators` are the last runs with their events' numbers."""
+
+    def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
+        self.began: float | None = None
+        self.subject: Issue | None = None
+        self.images: list[IssueImage] = []
+        self.validators: deque[tuple[int, events.ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
+        self.groups: list[Group] = []
+        self._lines = iter(history)
+        self._ids: dict[str, int] = {}
+        self._hides = range(EVENTS_SHOWN // 2, count - EVENTS_SHOWN // 2)
+        self._seen = 0
+        self._ended = False
+        self._unanswered: dict[str, tuple[Card, JsonObject]] = {}
+        #: Where each long text stands, by its digest; and how many characters and cards the page has room for.
+        self._places: dict[bytes, str] = {}
+        self._room, self._cards_left = PAGE_LIMIT, min(count, EVENTS_SHOWN)
+
+    def add(self, entry: events.Entry) -> None:
+        """Take the next entry."""
+        event = entry.event
+        self.began = entry.time if self.began is None else self.began
+        group = self._group_of(entry)
+        card = None
+        if self._seen in self._hides:
+            group.hidden += 1
+        else:
+            if message := describe_event(event):
+                card = Card(id=f"e{entry.seq}", message=message, seconds=max(0.0, entry.time - self.began))
+                self._add_texts(card, *message.parts)
+                group.cards.append(card)
+            self._cards_left -= 1
+        self._seen += 1
+        match event:
+            case events.RunStarted():
+                self.subject = event.subject
+            case ImagesRead():
+                self.images = event.images
+            case events.ValidatorRan():
+                self.validators.append((entry.seq, event))
+                if event.action in (FailureAction.RETRY, FailureAction.ABORT):
+                    group.red.append(one_line(event.name, 60))
+            case events.ToolCalled():
+                self._unanswered.pop(event.tool_use_id, None)
+            case events.ModelTurned() if card:
+                # A call's card comes with its answer; the turn shows those of its calls that have none.
+                calls = (block for block in event.content if block.get("type") == "tool_use")
+                self._unanswered |= {str(block.get("id", "")): (card, block) for block in calls}
+            case _:
+                pass
+
+    def finish(self, diffs: Diffs) -> None:
+        """Add what no event says: the calls that nobody answered, and what changed."""
+        for card, block in self._unanswered.values():
+            label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
+            self._add_texts(card, Part(label, block.get("input")))
+        for group in self.groups:
+            if group.line and (diff := diffs.steps.get(group.line.iteration)):
+                self._add_diff(group, "What the step changed", diff)
+        if diffs.run.files:
+            self._add_diff(self._open(WHOLE_RUN, "What the run changed"), "All steps together", diffs.run)
+
+    def _group_of(self, entry: events.Entry) -> Group:
+        """The stretch that the entry belongs to. A run that was resumed has more than one start and end."""
+        event, ended = entry.event, self._ended
+        self._ended = isinstance(event, events.FlowEnded)
+        if isinstance(event, events.IterationStarted):
+            return self._open(f"i{event.iteration}", one_line(event.step_id), next(self._lines, None))
+        if isinstance(event, events.RunResumed):
+            return self._open("resumed", f"Resumed {one_line(event.step_id)}".rstrip())
+        if isinstance(event, events.RunStarted) or not self.groups:
+            return self._open("start", "Before the steps")
+        return self._open("end", "After the steps") if ended else self.groups[-1]
+
+    def _open(self, name: str, title: str, line: HistoryEntry | None = None) -> Group:
+        self._ids[name] = times = self._ids.get(name, 0) + 1
+        self.groups.append(Group(id=name if times == 1 else f"{name}-{times}", title=title, line=line))
+        return self.groups[-1]
+
+    def _add_texts(self, card: Card, *parts: Part) -> None:
+        """All that are not empty."""
+        card.texts += [self._card_text(card.id, part) for part in parts if not part.is_empty]
+
+    def _card_text(self, id: str, part: Part) -> CardText:
+        whole, label = part.text, part.label or "Text"
+        if len(whole) > REPEATED and not part.is_diff:
+            digest = blake2b(whole.encode("utf-8", "surrogatepass")).digest()
+            if (first := self._places.setdefault(digest, id)) != id:
+                return CardText(label=label, text=Markup(), is_open=part.is_open, same_as=first)
+        share = self._room // max(1, self._cards_left)
+        limit = len(whole) if part.is_diff else max(SHORTEST_TEXT, min(LONGEST_TEXT, share))
+        left_out = max(0, len(whole) - limit)
+        text, note = visible(whole), ""
+        if left_out:
+            head, tail = whole[: limit * 2 // 3], whole[limit * 2 // 3 - limit :]
+            text = f"{visible(head)}\n[… {left_out:,} characters left out …]\n{visible(tail)}"
+            where = f"; line {id[1:]} of journal.jsonl has all of it" if id[1:].isdigit() else ""
+            note = f"{count(left_out, 'character')} left out here{where}."
+        self._room -= len(text)
+        shown = _diff_lines(text) if part.is_diff else escape(text)
+        return CardText(
+            label=label,
+            text=_marked_text(whole, part.puts) if part.puts and not left_out else shown,
+            is_open=part.is_open,
+            is_diff=part.is_diff,
+            scrolls=len(text) > SCROLLS or text.count("\n") >= LINES_SCROLL,
+            note=note,
+        )
+
+    def _add_diff(self, group: Group, title: str, diff: StepDiff) -> None:
+        added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
+        figures = (count(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
+        card = Card(id=f"{group.id}-diff", message=EventMessage(title=title, facts=(*figures, *diff.notes)))
+        for file in diff.files:
+            changed = f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""
+            label, is_open = one_line(file.path, 120) + changed, len(diff.files) <= OPEN_FILES
+            self._add_texts(card, Part(label, file.text, is_open=is_open, is_diff=True))
+        group.cards.append(card)
+
+
+def seconds_since_start(seconds: float) -> str:
+    """`0.4`, `12`, `1,204.5`."""
+    return f"{seconds:,.1f}".removesuffix(".0")
+
+
+def web_address(url: str) -> str:
+    """An address that may be a link; anything else is none."""
+    return url if ADDRESS.fullmatch(url) else ""
+
+
+def _diff_lines(text: str) -> Markup:
+    """The lines of a diff with their colors. Lines of a file may look like a diff's own: what counts is how many of
+    them each hunk has by its first line."""
+    before = after = 0
+    lines: list[Markup] = []
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        sign, kind = line[:1], "quiet"
+        if before > 0 or after > 0:
+            before -= sign not in ("+", "\\")
+            after -= sign not in ("-", "\\")
+            kind = {"+": "added", "-": "removed", "\\": "quiet"}.get(sign, "")
+        elif hunk := HUNK.match(line):
+            before, after = (int(many or 1) for many in hunk.groups())
+            kind = "hunk"
+        lines.append(Markup('<span class="{}">{}</span>').format(kind, line))
+    return Markup("").join(lines)
+
+
+def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
+    """A prompt, in which what was put into it is marked with the name of its variable."""
+    pieces, at = [], 0
+    for start, end, name in puts:
+        put = Markup('<span class="put" title="{}">{}</span>').format(visible(name), visible(text[start:end]))
+        pieces += [escape(visible(text[at:start])), put]
+        at = end
+    return Markup("").join((*pieces, escape(visible(text[at:]))))
+
+
+def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
+    """What a dry run would have written: the kind of effect, a title where it has one, and the text as it looks."""
+    for kind, text in report.texts.items():
+        title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
+        yield kind, one_line(title), markdown_html(body)
+
+
+def _images(images: Sequence[IssueImage]) -> Iterator[tuple[str, str]]:
+    """Each image of the issue in words, and as an address that holds it, where it is one that the model has seen and
+    the page does not grow too large."""
+    left = IMAGES_SHOWN
+    for image in images:
+        shows = image.type is not None and len(image.data) <= left and BASE64.fullmatch(image.data)
+        left -= len(image.data) if shows else 0
+        yield one_line(str(image), 400), f"data:{image.type};base64,{image.data}" if shows else ""
+
+
+def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
+    """One line per step, in the order in which the run came to them. `share` is a step's part of the run's time in
+    percent."""
+    steps: dict[str, list[HistoryEntry]] = {}
+    for line in history:
+        steps.setdefault(line.step_id, []).append(line)
+    whole = sum(line.seconds for line in history) or 1.0
+    sums: list[dict[str, object]] = []
+    for step, lines in steps.items():
+        costs, seconds = [line.cost_usd for line in lines], sum(line.seconds for line in lines)
+        figures: dict[str, object] = {
+            "step": one_line(step),
+            "kind": lines[0].kind.value if lines[0].kind else "",
+            "visits": len(lines),
+            "tools": sum(line.tool_calls for line in lines),
+            "tokens": f"{sum(line.usage.total for line in lines):,}",
+            "cost": usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
+            "seconds": seconds_text(seconds),
+            "share": round(100 * seconds / whole),
+        }
+        sums.append(figures)
+    return sums
+
+
+def _indented(value: Mapping[str, JsonValue]) -> str:
+    return cut(json.dumps(value, ensure_ascii=False, indent=2, default=dict), ANSWER_SHOWN)
+
+
+def _about(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
+    """What the run was about, for its first lines: texts, each with the address that it leads to."""
+    if (issue := timeline.subject) and issue.title.strip():
+        yield f"#{issue.number} {one_line(issue.title, 200)}", web_address(issue.url)
+    pushed = next((each for each in report.effects if each.kind is EffectKind.PUSH_BRANCH), None)
+    if branch := pushed.detail if pushed else report.kept_branch:
+        yield f"branch {one_line(branch, 200)}", web_address(pushed.url) if pushed else ""
+    if timeline.began is not None:
+        yield f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M} UTC", ""
+
+
+def _facts(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
+    if timeline.began is not None:
+        yield "Began", f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    yield "Run", report.run_id
+    yield "Verdict type", report.verdict_type
+    yield "Definition", report.definition_digest[:12]
+    if report.guidance:
+        yield "Guidance", one_line(", ".join(map(str, report.guidance)), 400)
+    yield "Base commit", report.base_commit[:12]
+    yield "Run folder", report.host_run_folder or report.run_folder
+    if report.spec_violations:
+        yield "Spec violations", count(report.spec_violations, "time")
+    for layer, state in report.isolation.items():
+        yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
+    if report.canaries:
+        reached = "".join(f"; {canary}: {report.canaries[canary]}" for canary in reached_places(report.canaries))
+        yield "Sandbox, self-test", one_line(count_canaries(report.canaries) + reached, 400)
+    if report.hosts:
+        yield "Sandbox, hosts", one_line(describe_hosts(report.hosts), HOSTS_SHOWN)
+
+
+def report_html(
+    entries: Iterable[events.Entry],
+    report: RunReport,
+    agent: AgentDefinition | None = None,
+    *,
+    count: int | None = None,
+    diffs: Callable[[], Diffs] = Diffs,
+) -> str:
+    """The whole page. `count` is how many entries there are: given, they are not held all at once. `diffs` is asked
+    for what the iterations changed when all entries were seen."""
+    if count is None:
+        entries = tuple(entries)
+        count = len(entries)
+    timeline = PageTimeline(report.history, count=count)
+    for entry in entries:
+        timeline.add(entry)
+    changed = diffs()
+    timeline.finish(changed)
+    graph = _graph(report, agent) if agent else ""
+    style = read_text("report.css") + read_text("graph.css")
+    return render(
+        "report.html.j2",
+        policy=POLICY.format(style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()),
+        style=Markup(style),  # noqa: S704 - our own file
+        graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
+        too_large=agent is not None and not graph,
+        mark_of=mark_of,
+        name=one_line(report.agent) or "stepflow",
+        ended=OUTCOMES[report.outcome],
+        reason=describe_reason(report.reason),
+        advice=markdown_html(f"**What to do next:** {next_step(report)}"),
+        figures=figures(report),
+        report=report,
+        timeline=timeline,
+        diffs_note=changed.note,
+        has_changes=bool(changed.run.files),
+        sums=_step_sums(report.history),
+        texts=[*_texts(report)],
+        images=[*_images(timeline.images)],
+        about=[*_about(timeline, report)],
+        facts=[*_facts(timeline, report)],
+        most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN},
+        indented=_indented,
+        one_line=one_line,
+        seconds_since_start=seconds_since_start,
+        seconds_text=seconds_text,
+        usd=usd,
+        web_address=web_address,
+    )
+
+
+def _graph(report: RunReport, agent: AgentDefinition) -> str:
+    """The picture; empty when it is too large."""
+    path = walked_path(report)
+    if len(flow_graph(agent, path).edges) > EDGE_LIMIT:
+        return ""
+    first = {line.step_id: f"#i{line.iteration}" for line in reversed(report.history)}
+    return graph_svg(agent, path, costs=cost_words(report), links=first)
