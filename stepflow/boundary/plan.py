@@ -252,7 +252,7 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
     """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, files that the
-    validators made, and what is known about the validators that passed them (security.md cases 14 and 15)."""
+    validators made, and what is known about the validators that passed them."""
 
     count: int
     uncommitted: tuple[str, ...] = ()

@@ -175,9 +175,7 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
         return None
-
     server = request.inputs.github_server_url.rstrip("/")
-
     check = ServerCheck(
         url=f"{server}/{request.repository}.git",
         token=token.get_secret_value(),
