@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.text import cut
 from stepflow.report.diagnostic import annotation
-from stepflow.report.safe_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 
 from stepflow.boundary.git import GitFailed, GitReader, TooMuch
-from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
+from stepflow.boundary.output_filter import OutputFilter, defuse, strip_hidden, without_directives
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import (
     DEFAULT_MOST_BYTES,
@@ -22,8 +22,8 @@ from stepflow.domain.definition import (
 )
 from stepflow.domain.globs import path_expression
 from stepflow.domain.secrets import find_secrets
+from stepflow.domain.text import name_some
 
-MOST_NAMED = 20
 SUBMODULE, SYMLINK, EXECUTABLE = "160000", "120000", "100755"
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
@@ -141,12 +141,6 @@ def _named(changes: Sequence[Change]) -> str:
     return name_some([printable(change.path) for change in changes])
 
 
-def name_some(names: Sequence[str]) -> str:
-    """The first of these names, each once, and how many more there are."""
-    once = list(dict.fromkeys(names))
-    return ", ".join(once[:MOST_NAMED]) + (f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else "")
-
-
 def printable(path: str) -> str:
     """A path for a message."""
     return path.encode("unicode_escape").decode()
@@ -161,7 +155,7 @@ _TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*[ \t]*:[ \t]|[ \t]+\S|\(cherry pick
 
 def clean_message(message: str, trailers: Mapping[str, str], output_filter: OutputFilter) -> str:
     """The model's message without claims, trailers, closing keywords, CI directives and secrets; then our trailers."""
-    text = without_directives(output_filter.mask(visible(message))[:LONGEST_MESSAGE])
+    text = without_directives(output_filter.mask(strip_hidden(message))[:LONGEST_MESSAGE])
     lines = [line.rstrip() for line in text.split("\n") if not _CLAIM.match(line.strip())]
     paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     while len(paragraphs) > 1 and _is_trailer_block(paragraphs[-1]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, around_code, tame_markdown
 from stepflow.domain.secrets import Redactor, mask_secrets
-from stepflow.domain.visible_text import is_invisible, replace_invisible
+from stepflow.domain.text import is_invisible, strip_invisible
 
 #: GitHub takes 65,536 characters; the rest is for the lines and the marker that are added when a comment is written.
 LONGEST_TEXT = 60_000
@@ -82,7 +82,7 @@ class OutputFilter:
 
 def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
     """Markdown that may be posted, `limit` characters at most; what is cut is said."""
-    readable = output_filter.mask(_decoded(output_filter.mask(visible(text))[:LONGEST_SOURCE]))
+    readable = output_filter.mask(_decoded(output_filter.mask(strip_hidden(text))[:LONGEST_SOURCE]))
     filtered = _filtered(readable, output_filter)
     if len(filtered) <= limit:
         return filtered
@@ -96,7 +96,7 @@ def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_
 def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
     """One line for a title: no line break, CI directive or secret, and no closing keyword where the title becomes the
     message of a commit. A mention in a title notifies nobody, so all else reads and copies as it was written."""
-    line = " ".join(without_directives(output_filter.mask(visible(text))).split())
+    line = " ".join(without_directives(output_filter.mask(strip_hidden(text))).split())
     return _BEFORE_REFERENCE.sub(_name_issue, line)[:limit].rstrip()
 
 
@@ -115,14 +115,14 @@ def without_directives(text: str) -> str:
     return _SKIP_CI.sub(lambda match: f"({match[0][1:-1]})", _SKIP_CI.sub("", text))
 
 
-def visible(text: str) -> str:
+def strip_hidden(text: str) -> str:
     """The text with plain line breaks and none of the characters that readers cannot see, but for those that shape
     visible ones.
 
     They would hide a secret from the redactor that a reader then copies.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "").replace("\u2029", "")
-    return replace_invisible(plain, lambda _run: "")
+    return strip_invisible(plain)
 
 
 def _decoded(text: str) -> str:

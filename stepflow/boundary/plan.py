@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from stepflow.boundary.commit_check import name_some
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.boundary.settings import (
     BoundarySettings,
@@ -33,6 +32,7 @@ from stepflow.domain.figures import Spent
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import FollowUp, Issue, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
+from stepflow.domain.text import code_span, name_some
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 
@@ -395,7 +395,9 @@ class Planner:
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
         left_out = {"Changed but not committed": commits.uncommitted, "Made by the checks": commits.created_by_checks}
-        named = {what: name_some([f"`{name.replace('`', '')}`" for name in files]) for what, files in left_out.items()}
+        named = {
+            what: name_some(code_span(name.replace("`", "")) for name in files) for what, files in left_out.items()
+        }
         lines = [f"> {what}, so not part of this result: {names}." for what, names in named.items() if names]
         return filter_text("\n".join(lines), self.plan.output_filter, limit=2_000)
 

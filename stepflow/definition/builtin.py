@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.text import code_span
 
 #: What the name of a shipped agent begins with.
 PREFIX = "builtin/"
@@ -84,7 +85,9 @@ def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
     if path == "steps_registry.json":
         text = layout_json(_with_checks(cast("JsonObject", json.loads(text)), checks))
     if path.endswith(".md"):
-        text = text.replace(_OWN_LINE, _OWN_LINE + "".join(f"- {_as_code(check.command)}\n" for check in checks))
+        text = text.replace(
+            _OWN_LINE, _OWN_LINE + "".join(f"- {code_span(' '.join(check.command.split()))}\n" for check in checks)
+        )
     if path.endswith(".yaml"):
         more = "".join(f", {json.dumps(check.name)}: [pass]" for check in checks)
         text = text.replace(_EXPECTED, f"validators: {{ {OWN_CHECK}: [pass]{more} }}")
@@ -107,14 +110,6 @@ def _with_checks(registry: JsonObject, checks: Sequence[NewCheck]) -> JsonObject
         for entry in entries.values():
             entry["validationConditions"].append({"validator": check.name})
     return registry
-
-
-def _as_code(command: str) -> str:
-    """On one line of Markdown, whatever stands in the command."""
-    line = " ".join(command.split())
-    ticks = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
-    blank = " " if len(ticks) > 1 else ""
-    return f"{ticks}{blank}{line}{blank}{ticks}"
 
 
 def layout_json(document: JsonValue) -> str:

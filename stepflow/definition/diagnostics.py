@@ -12,6 +12,7 @@ from importlib.resources import files
 from stepflow.definition.json_text import Positions, Span, find_positions, keys_of
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
+from stepflow.domain.text import cut
 
 _RULE = re.compile(r"^## (SF[0-9]{3})\n\n(Error|Warning|Note): (.+)\n", re.MULTILINE)
 _EXAMPLE = re.compile(
@@ -54,7 +55,7 @@ _ABOUT_KEYS = frozenset({"SF104", "SF108", "SF111", "SF112", "SF310", "SF331", "
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def visible(text: str) -> str:
+def escape_control(text: str) -> str:
     """A text without control characters: what a file says must not write lines of its own into a log."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -117,12 +118,12 @@ class Diagnostics:
         named = {one.file for one in self.collected} & known.keys()
         positions = {file: find_positions(self.json_texts[file]) for file in named & self.json_texts.keys()}
         placed = [
-            _visible(locate(one, word, known.get(one.file), positions.get(one.file)), prefix)
+            _escape_control(locate(one, word, known.get(one.file), positions.get(one.file)), prefix)
             for one, word in self.collected.items()
         ]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
-            texts={visible(file_below(prefix, file)): known[file] for file in named},
+            texts={escape_control(file_below(prefix, file)): known[file] for file in named},
         )
 
 
@@ -131,13 +132,13 @@ def file_below(prefix: str, file: str) -> str:
     return file if prefix == "." else f"{prefix}/{file}"
 
 
-def _visible(problem: Problem, prefix: str) -> Problem:
+def _escape_control(problem: Problem, prefix: str) -> Problem:
     return replace(
         problem,
-        file=visible(file_below(prefix, problem.file)),
-        path=visible(problem.path),
-        message=visible(problem.message),
-        fix=visible(problem.fix),
+        file=escape_control(file_below(prefix, problem.file)),
+        path=escape_control(problem.path),
+        message=escape_control(problem.message),
+        fix=escape_control(problem.fix),
     )
 
 
@@ -217,8 +218,7 @@ _OWNERS = {
 
 def shown(value: JsonValue) -> str:
     """A value as it looks in a message: JSON, cut when long."""
-    text = compact(value)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return cut(compact(value), 80)
 
 
 #: How like two words must be, from 0 to 1, and two paths, which often share their folder and their ending.

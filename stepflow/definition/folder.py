@@ -15,9 +15,9 @@ from stepflow.definition.diagnostics import (
     FileProblems,
     closest_match,
     did_you_mean,
+    escape_control,
     listed,
     rules,
-    visible,
 )
 from stepflow.definition.json_text import Document, JsonFault, last_key, parse_json
 from stepflow.definition.safe_files import FileRefused, Why, first_link, read_below, text_of, walk_files
@@ -62,9 +62,9 @@ class NoAgent(Exception):
     def __init__(self, code: str, file: str, message: str, fix: str) -> None:
         super().__init__(message)
         severity = rules()[code].severity
-        message, file = visible(message), visible(file)
+        message, file = escape_control(message), escape_control(file)
         self.problem = Problem(
-            severity=severity, code=code, file=file, path="", line=None, message=message, fix=visible(fix)
+            severity=severity, code=code, file=file, path="", line=None, message=message, fix=escape_control(fix)
         )
 
 

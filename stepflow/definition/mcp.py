@@ -18,7 +18,7 @@ from stepflow.domain.connection import address_problem
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.secrets import find_secrets
-from stepflow.domain.visible_text import is_invisible
+from stepflow.domain.text import is_invisible
 
 LOCK_FILE = "mcp.lock.json"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +144,6 @@ class SnapshotDiffs:
     run: StepDiff = StepDiff()
 
 
-#: So many paths are named in one sentence.
-MOST_NAMED = 20
-
-
 @dataclass(frozen=True, kw_only=True)
 class Closing:
     """The workspace at a closing, before the first validator: HEAD's commit and its tree, tracked paths that differ
@@ -182,9 +178,3 @@ class GuardDiagnostics:
 def excludes_branch(name: str, branch: str) -> bool:
     """Whether git cannot keep a branch of this name beside the other one, since one is a folder of the other."""
     return branch.startswith(f"{name}/") or name.startswith(f"{branch}/")
-
-
-def named(paths: Sequence[str]) -> str:
-    """The first paths in one line, and how many more there are."""
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    return ", ".join(path.strip() for path in paths[:MOST_NAMED]) + more

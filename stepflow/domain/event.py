@@ -19,7 +19,7 @@ from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
-from stepflow.domain.visible_text import RemovedPiece
+from stepflow.domain.text import RemovedPiece
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, StepKind
 
 

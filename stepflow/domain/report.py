@@ -19,7 +19,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
-from stepflow.domain.visible_text import RemovedText
+from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, StepKind, VerdictType
 
 #: Fields of a run's report and its history that have another name in JSON (cli.md "Report").

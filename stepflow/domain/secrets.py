@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 from stepflow.domain.json import JsonValue, map_texts
-from stepflow.domain.visible_text import ANSI, is_invisible
+from stepflow.domain.text import ANSI, is_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

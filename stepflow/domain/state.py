@@ -31,7 +31,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonValue, map_texts
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.visible_text import seen_part
+from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _begun_again(state: RunState, event: ContextOverflowed | ModelChanged) -> Ru
 
 def _answered(state: RunState, event: StepAnswered) -> RunState:
     # What people approve, what the digest covers and what the next step is shown are the same text.
-    seen = {key: map_texts(value, seen_part) for key, value in event.handoff.items()}
+    seen = {key: map_texts(value, strip_unseen) for key, value in event.handoff.items()}
     stored = {**state.handoff.get(event.step_id, {}), **seen}
     return state._replace(
         strikes=0,
@@ -201,7 +201,7 @@ def _routed(state: RunState, event: Routed) -> RunState:
 def _agreed(state: RunState, event: ApprovalAnswered) -> RunState:
     if event.digest is not None:
         return state._replace(approved=state.approved | {event.step_id})
-    why = f": {seen_part(event.reason)}" if event.reason else ""
+    why = f": {strip_unseen(event.reason)}" if event.reason else ""
     return state._replace(rejection=f'{event.actor} rejected the plan before step "{event.step_id}"{why}')
 
 

@@ -15,6 +15,7 @@ from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.text import cut
 from stepflow.engine.answer_schema import CONDITIONS, change_schemas
 from stepflow.engine.patterns import PatternTooSlow, Search
 
@@ -190,18 +191,13 @@ def _message(error: ValidationError) -> str:
     )
     match keyword:
         case "enum":
-            text = f"{_value(instance)} is not one of {compact(wanted)}"
+            text = f"{cut(compact(instance), MAX_MESSAGE // 4)} is not one of {compact(wanted)}"
         case "type":
             types = " or ".join(map(str, wanted)) if isinstance(wanted, list) else wanted
-            text = f"{_value(instance)} is not of type {types}"
+            text = f"{cut(compact(instance), MAX_MESSAGE // 4)} is not of type {types}"
         case "anyOf" | "oneOf" if error.context:
             nearest = best_match(error.context)
             text = f"fits none of the allowed forms; the nearest: {nearest.message if nearest else error.message}"
         case _:
             text = error.message
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
-
-
-def _value(value: JsonValue) -> str:
-    text = compact(value)
-    return text if len(text) <= MAX_MESSAGE // 4 else f"{text[: MAX_MESSAGE // 4]}…"
+    return cut(text, MAX_MESSAGE)

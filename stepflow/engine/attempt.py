@@ -13,9 +13,9 @@ from stepflow.domain.definition import Step, StepCommand
 from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.state import RunState
+from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import NO_OBJECT, ParsedAnswer, check_format, describe_misfit, parse_answer

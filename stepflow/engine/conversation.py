@@ -29,6 +29,7 @@ from stepflow.domain.event import AnswerLost, ContextOverflowed, ModelTurned, Mo
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.ladder import ClimbCause, ModelChanged
+from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import describe_misfit, has_shape
 from stepflow.engine.cache_renewal import keep_conversation, remember_cached
@@ -367,15 +368,11 @@ def _describe_work(messages: tuple[Message, ...], texts: list[str]) -> str:
     calls = [block for message in messages for block in message.content if block.get("type") == "tool_use"]
     counts = Counter(str(call.get("name")) for call in calls)
     used = ", ".join(f"{name} ({count(number, 'call')})" for name, number in counts.items())
-    recent = [f"- {call.get('name')} {_shorten(compact(call.get('input') or {}), _INPUT_SHOWN)}" for call in calls]
+    recent = [f"- {call.get('name')} {cut(compact(call.get('input') or {}), _INPUT_SHOWN)}" for call in calls]
     parts = []
     if calls:
         shown = recent[-_CALLS_SHOWN:]
         parts.append("\n".join((f"Tools used so far: {used}. The last {count(len(shown), 'call')}:", *shown)))
     if texts:
-        parts.append(f"Its last words: {_shorten(texts[-1], _WORDS_SHOWN)}")
+        parts.append(f"Its last words: {cut(texts[-1], _WORDS_SHOWN)}")
     return "\n\n".join(parts)
-
-
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.connection import direct, is_refused
 from stepflow.domain.conversation import ModelFault
+from stepflow.domain.text import cut
 from stepflow.model.access import Login, ModelAccess, Service
 from stepflow.model.logins import find_login
 from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
@@ -134,6 +135,6 @@ class AnthropicModel:
             text = text.replace(secret, "[redacted]")
         return replace(
             fault,
-            reason=text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…",
+            reason=cut(text, _LONGEST_REASON),
             transient=fault.transient and (self._wait_when_refused or not is_refused(text)),
         )

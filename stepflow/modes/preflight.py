@@ -12,9 +12,9 @@ from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
 from stepflow.domain.figures import count, mebibytes, usd
-from stepflow.domain.output_excerpt import telling_line
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.text import telling_line
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider

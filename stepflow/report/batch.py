@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import compact
+from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome
 from stepflow.report.lines import mark_of
 from stepflow.report.rendered import render
-from stepflow.report.safe_text import cut, defuse, one_line, plain, seconds_text
+from stepflow.report.safe_text import defuse, one_line, plain, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

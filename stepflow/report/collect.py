@@ -16,7 +16,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
-from stepflow.domain.visible_text import RemovedText
+from stepflow.domain.text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
 from stepflow.report.wording import describe_issue_cost
 

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
-from stepflow.report.safe_text import ELLIPSIS, clean, cut, defuse, harmless, one_line, width
+from stepflow.domain.text import ELLIPSIS, cut
+from stepflow.report.safe_text import clean, defuse, harmless, one_line, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

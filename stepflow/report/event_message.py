@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.checkout import named
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.figures import count
 from stepflow.domain.run import ImagesRead, describe_unseen
-from stepflow.domain.visible_text import count_kinds
+from stepflow.domain.text import count_kinds, cut, name_some
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
 from stepflow.report.lines import (
@@ -28,7 +27,7 @@ from stepflow.report.lines import (
     whole_lines,
     whole_part,
 )
-from stepflow.report.safe_text import cut, first_lines, last_lines, one_line, seconds_text, telling_lines
+from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
 from stepflow.report.wording import (
     describe_canaries,
     describe_changes,
@@ -250,7 +249,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
     tone = Tone.GOOD if event.passed else Tone.BAD
     guarded = [("warning", text) for text in event.warnings]
     if event.restored:
-        guarded.insert(0, ("info", f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"))
+        guarded.insert(0, ("info", f"HOME and TMPDIR were put back as setup left them: {name_some(event.restored)}"))
     state, word = "", "passed"
     data: JsonObject = {"exit_code": event.exit_code, "seconds": event.seconds}
     if not event.passed:
@@ -317,7 +316,7 @@ def _approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
 
 def _work_collected(event: events.WorkCollected) -> EventMessage:
     left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
-    made = f"made by the checks, so it stays here: {one_line(named(event.created_by_checks))}"
+    made = f"made by the checks, so it stays here: {one_line(name_some(event.created_by_checks))}"
     return EventMessage(
         title=f"commits of this run: {event.commits}",
         tone=Tone.WARNING if event.uncommitted else Tone.PLAIN,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.report import CheckState
+from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome
-from stepflow.report.safe_text import clean, cut, defuse
+from stepflow.report.safe_text import clean, defuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

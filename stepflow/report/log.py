@@ -14,10 +14,11 @@ from stepflow.domain.figures import count, minutes, usd
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
+from stepflow.domain.text import cut
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event, event_lines
 from stepflow.report.lines import Line, Tone, line, whole_lines
-from stepflow.report.safe_text import clean, cut, defuse, first_line, one_line, seconds_text
+from stepflow.report.safe_text import clean, defuse, first_line, one_line, seconds_text
 from stepflow.report.step_message import call_text, describe_model, spoken
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
+from stepflow.domain.text import cut
 from stepflow.domain.words import FailureAction
 from stepflow.report.diff import Diffs
 from stepflow.report.event_message import describe_event
@@ -34,7 +35,7 @@ from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph_svg import graph_svg
 from stepflow.report.lines import EventMessage, Part, mark_of
 from stepflow.report.rendered import markdown_html, read_text, render
-from stepflow.report.safe_text import ADDRESS, cut, one_line, seconds_text, visible
+from stepflow.report.safe_text import ADDRESS, one_line, seconds_text, spell_unseen
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.wording import (
     OUTCOMES,
@@ -238,10 +239,10 @@ class PageTimeline:
         share = self._room // max(1, self._cards_left)
         limit = len(whole) if part.is_diff else max(SHORTEST_TEXT, min(LONGEST_TEXT, share))
         left_out = max(0, len(whole) - limit)
-        text, note = visible(whole), ""
+        text, note = spell_unseen(whole), ""
         if left_out:
             head, tail = whole[: limit * 2 // 3], whole[limit * 2 // 3 - limit :]
-            text = f"{visible(head)}\n[… {left_out:,} characters left out …]\n{visible(tail)}"
+            text = f"{spell_unseen(head)}\n[… {left_out:,} characters left out …]\n{spell_unseen(tail)}"
             where = f"; line {id[1:]} of journal.jsonl has all of it" if id[1:].isdigit() else ""
             note = f"{count(left_out, 'character')} left out here{where}."
         self._room -= len(text)
@@ -298,10 +299,10 @@ def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
     """A prompt, in which what was put into it is marked with the name of its variable."""
     pieces, at = [], 0
     for start, end, name in puts:
-        put = Markup('<span class="put" title="{}">{}</span>').format(visible(name), visible(text[start:end]))
-        pieces += [escape(visible(text[at:start])), put]
+        put = Markup('<span class="put" title="{}">{}</span>').format(spell_unseen(name), spell_unseen(text[start:end]))
+        pieces += [escape(spell_unseen(text[at:start])), put]
         at = end
-    return Markup("").join((*pieces, escape(visible(text[at:]))))
+    return Markup("").join((*pieces, escape(spell_unseen(text[at:]))))
 
 
 def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:

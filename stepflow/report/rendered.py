@@ -12,20 +12,20 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from stepflow.domain.figures import usd
+from stepflow.domain.text import code_block, code_span
 from stepflow.report.lines import mark_of
 from stepflow.report.safe_text import (
     ADDRESS,
     code,
-    code_block,
-    code_span,
     fence,
     html_text,
     link,
+    one_line,
     plain,
     plain_with_code,
     seconds_text,
+    spell_unseen,
     telling_lines,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def _finished(make: Callable[..., str]) -> Callable[..., Markup]:
 #: What Markdown templates are made with, beside texts of the default length.
 FILTERS = {
     "code": _finished(code),
-    "code_span": _finished(code_span),
+    "code_span": _finished(lambda text, limit=200: code_span(one_line(text, limit))),
     "dollars": _finished(lambda amount: usd(amount).lstrip("$")),
     "fence": _finished(lambda text, lines: fence(text, lines=lines)),
-    "output": _finished(lambda text, lines: code_block(telling_lines(text, lines))),
+    "output": _finished(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),
     "figure": _finished(format),
     "html": _finished(html_text),
     "link": _finished(lambda address, text: link(text, address)),
@@ -89,7 +89,7 @@ def _environment(*, is_markdown: bool) -> Environment:
     # Loaded here: what a run does before its first request needs no template.
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
 
-    shown = FILTERS["text"] if is_markdown else visible
+    shown = FILTERS["text"] if is_markdown else spell_unseen
     environment = Environment(
         loader=FunctionLoader(read_text),
         autoescape=True,
@@ -106,7 +106,7 @@ def _environment(*, is_markdown: bool) -> Environment:
 def markdown_html(text: str) -> Markup:
     """The text for a page whose own headings are `h1` and `h2`; sections that GitHub folds are open."""
     parser = _parser()
-    tokens = parser.parse(FOLD_ENDS.sub("", FOLD_BEGINS.sub(r"**\1**", visible(text))))
+    tokens = parser.parse(FOLD_ENDS.sub("", FOLD_BEGINS.sub(r"**\1**", spell_unseen(text))))
     for token in _all(tokens):
         # A page whose policy forbids styles would complain about those of a table's cells.
         token.attrs = {name: value for name, value in token.attrs.items() if name == "href"}

@@ -11,14 +11,12 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.output_excerpt import excerpt
-from stepflow.domain.visible_text import ANSI, replace_invisible, spell_out
+from stepflow.domain.text import ANSI, ELLIPSIS, code_block, cut, excerpt, spell_out, strip_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-ELLIPSIS = "…"
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 #: What can open structure in the middle of a line: emphasis, code, links, images, table cells, strikes, formulas.
 STRUCTURE = frozenset("\\`*_{}[]()|~$!")
@@ -31,9 +29,7 @@ ADDRESS = re.compile(r"https?://[A-Za-z0-9.:-]+(?:/[A-Za-z0-9._~%/#?=&+@:,-]*)?"
 def clean(text: str) -> str:
     """The visible part of a text, with `\\n` as the only line break and blanks for tabs."""
     text = LINE_BREAK.sub("\n", ANSI.sub("", text)).replace("\t", "    ")
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return replace_invisible(text, lambda _run: "")
+    return strip_invisible(text)
 
 
 def one_line(text: str, limit: int = 160) -> str:
@@ -67,11 +63,6 @@ def telling_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     """The lines of a command's output that name a failure and its last ones, each cut, none of them blank."""
     said = "\n".join(line.rstrip() for line in clean(text).split("\n") if line.strip())
     return tuple(cut(line, limit) for line in excerpt(said, most * limit, lines=most).split("\n") if line)
-
-
-def cut(text: str, limit: int) -> str:
-    """The text, or its beginning with `…`."""
-    return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
 
 
 def defuse(line: str) -> str:
@@ -117,7 +108,7 @@ def width(text: str) -> int:
     return cell_len(text)
 
 
-def visible(text: str) -> str:
+def spell_unseen(text: str) -> str:
     """A text with its line breaks, without what terminals obey, and with every invisible character spelled out."""
     text = LINE_BREAK.sub("\n", ANSI.sub("", text))
     return spell_out(text)
@@ -152,14 +143,6 @@ def code(text: str, limit: int = 60) -> str:
     return f"<code>{shown}</code>" if shown else ""
 
 
-def code_span(text: str, limit: int = 200) -> str:
-    """The same as a code span, for where HTML is not shown: in comments and pull requests."""
-    shown = one_line(text, limit)
-    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    blank = " " if "`" in shown else ""
-    return f"{ticks}{blank}{shown}{blank}{ticks}"
-
-
 def link(text: str, address: str) -> str:
     """A link to an address that the engine knows; an odd address becomes text."""
     if ADDRESS.fullmatch(address):
@@ -169,15 +152,7 @@ def link(text: str, address: str) -> str:
 
 def fence(text: str, *, lines: int, width: int = 200) -> str:
     """The last lines of a text as a code block that the text cannot close."""
-    return code_block(last_lines(text, lines, width))
-
-
-def code_block(lines: Iterable[str]) -> str:
-    """Lines as a code block that they cannot close."""
-    shown = "\n".join(lines)
-    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
-    ticks = "`" * max(3, longest + 1)
-    return f"{ticks}text\n{shown}\n{ticks}"
+    return code_block("\n".join(last_lines(text, lines, width)), "text")
 
 
 def details(title: str, body: str) -> str:

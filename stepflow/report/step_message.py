@@ -13,6 +13,7 @@ from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
+from stepflow.domain.text import cut
 from stepflow.report.lines import (
     REASON_LOGGED,
     REASON_SHOWN,
@@ -25,7 +26,7 @@ from stepflow.report.lines import (
     quoted,
     whole_part,
 )
-from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,7 +13,7 @@ from stepflow.domain.approval import plan_text
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import describe_unseen
-from stepflow.domain.visible_text import RemovalKind, count_kinds
+from stepflow.domain.text import RemovalKind, code_block, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
@@ -21,7 +21,6 @@ from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (
     aligned,
-    code_block,
     defuse,
     details,
     fence,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import DiffStat
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
-    from stepflow.domain.visible_text import RemovedPiece
+    from stepflow.domain.text import RemovedPiece
     from stepflow.domain.words import Effort
 
 R = TypeVar("R")
@@ -325,7 +324,7 @@ def _shared_values(report: RunReport) -> dict[str, object]:
         "ended": OUTCOMES[report.outcome],
         "reason": describe_reason(report.reason),
         "advice": next_step(report),
-        "plan": code_block(plan_text(report.handoff).split("\n")),
+        "plan": code_block(plan_text(report.handoff), "text"),
         "left": " · ".join(_left(report)),
     }
 

@@ -12,17 +12,16 @@ from stepflow.boundary.commit_check import (
     CheckedCommits,
     check_commits,
     judge_lfs_pointers,
-    name_some,
     printable,
     rewrite_advice,
 )
 from stepflow.boundary.git import MOST_OUTPUT, TooMuch
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
-from stepflow.domain.checkout import named
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch
 from stepflow.domain.event import Noted
 from stepflow.domain.secrets import search_pack, secrets_to_find
+from stepflow.domain.text import name_some
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.run.finish import beside_commits, find_unkeepable, stream_commits
@@ -96,7 +95,7 @@ class ClosingRules:
         uncommitted = self._toolbox.tree().uncommitted
         if uncommitted and step.validation and any(each.validator.clean_tree for each in step.validation.conditions):
             return
-        left = f" Not committed: {named(uncommitted)}." if uncommitted else ""
+        left = f" Not committed: {name_some(uncommitted)}." if uncommitted else ""
         yield Violation(message=f"{message}{left}", advice=_NO_CHANGES, refuses=False)
 
     def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:

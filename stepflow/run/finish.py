@@ -18,7 +18,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
-from stepflow.domain.checkout import Closing, named
+from stepflow.domain.checkout import Closing
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import GitHubSettings
@@ -28,6 +28,7 @@ from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
+from stepflow.domain.text import name_some
 from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
@@ -370,7 +371,7 @@ def beside_commits(files: Sequence[str]) -> Violation:
     """Why checks that ran beside these files do not speak for commits that hold none of them."""
     return Violation(
         message="the checks ran beside files that no commit holds, so they do not speak for the commits: "
-        + named(files),
+        + name_some(files),
         advice="Commit these files, remove them, or name them in .gitignore and commit that.",
         hint="Let the agent commit them, remove them, or name them in .gitignore.",
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.commit_check import read_trailers
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
-from stepflow.domain.visible_text import ANSI
+from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
 from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent

@@ -16,7 +16,7 @@ from stepflow.domain.event import TextRemoved
 from stepflow.domain.figures import Spent
 from stepflow.domain.image_file import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
-from stepflow.domain.visible_text import RemovedPiece
+from stepflow.domain.text import RemovedPiece
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError

@@ -16,8 +16,8 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import CanariesTried, Event, Noted
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import McpServer
-from stepflow.domain.output_excerpt import excerpt, readable_output
 from stepflow.domain.report import RunReport
+from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.journal.file import MemoryJournal

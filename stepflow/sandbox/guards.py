@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from stepflow.domain.checkout import Closing, GuardDiagnostics, named
+from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.definition import Validator
 from stepflow.domain.globs import folders_before, path_expression
 from stepflow.domain.json import JsonObject
+from stepflow.domain.text import name_some
 from stepflow.errors import InputError
 
 #: About ten calls of git, each with its own two minutes.
@@ -79,7 +80,7 @@ class CheckoutGuards:
             hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
             moved=_texts(answer["moved"]),
             created=_texts(answer["created"]),
-            notes=(f"new ignore files, which may hide other files from git: {named(ignores)}",) if ignores else (),
+            notes=(f"new ignore files, which may hide other files from git: {name_some(ignores)}",) if ignores else (),
         )
 
     def _begin(self) -> str:

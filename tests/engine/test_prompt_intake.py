@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from intake_reader import Page
 
-from stepflow.domain.visible_text import RemovalKind, find_invisible
+from stepflow.domain.text import RemovalKind, find_invisible
 from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line, sanitize_plain
 
 HIDDEN = {

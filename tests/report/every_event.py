@@ -13,7 +13,7 @@ from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, Reques
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
-from stepflow.domain.visible_text import RemovalKind, RemovedPiece
+from stepflow.domain.text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from tests.report.plausible_run import STARTED
 

@@ -13,7 +13,7 @@ import pytest
 from stepflow.domain.checkout import FileDiff, StepDiff
 from stepflow.domain.secrets import Redactor
 from stepflow.report.diff import FILE_LIMIT, LINE_LIMIT, MOST_FILES, STEP_LIMIT, read_diff
-from stepflow.report.safe_text import visible
+from stepflow.report.safe_text import spell_unseen
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_a_file_that_is_left_out_says_why(diff) -> None:
 def test_no_sign_in_a_line_makes_another_line_of_it_or_hides_it(diff, sign) -> None:
     name = f"a{sign}\n+++ b_forged\ndiff --git x"
     made = one(diff({name: "x\n"}, {name: f"x{sign}+forged\n"}))
-    shown = visible(made.text).split("\n")
+    shown = spell_unseen(made.text).split("\n")
     assert len(shown) == 6
     assert not any(line.startswith(("+forged", "+++ b_forged")) for line in shown)
     assert f"<U+{ord(sign[0]):04X}>" in shown[-1]
-    assert visible(made.path) == made.path
+    assert spell_unseen(made.path) == made.path
 
 
 def test_a_secret_is_masked_on_both_sides_in_every_form(diff) -> None:

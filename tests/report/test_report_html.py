@@ -22,12 +22,12 @@ from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
-from stepflow.domain.visible_text import RemovalKind, RemovedPiece
+from stepflow.domain.text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.page import LONGEST_TEXT, report_html
-from stepflow.report.safe_text import visible
+from stepflow.report.safe_text import spell_unseen
 from tests.golden import assert_golden
 
 HOSTILE = (
@@ -227,7 +227,7 @@ def test_hostile_text_stays_text_everywhere(text):
     left_out = OF_TEXTS if not text.strip() else OF_TEXTS[:6]
     assert [tag for tag, _ in page.elements if tag not in left_out] == [tag for tag in SKELETON if tag not in left_out]
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", page.text)
-    assert visible(text) in texts_of(page) or not visible(text).strip()
+    assert spell_unseen(text) in texts_of(page) or not spell_unseen(text).strip()
 
 
 @settings(max_examples=30, deadline=None)
@@ -238,7 +238,7 @@ def test_no_text_adds_an_element_or_an_attribute(texts):
     allowed = {tag for tag, _ in PageReader(page_of(ENTRIES, AGENT)).elements}
     assert {tag for tag, _ in page.elements} <= allowed
     assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
-    assert visible(one) in texts_of(page) or not one.strip()
+    assert spell_unseen(one) in texts_of(page) or not one.strip()
 
 
 MARKS = {"p", "strong", "em", "s", "a", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "br"}
@@ -289,10 +289,10 @@ def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
 
 def test_text_of_every_script_is_shown_as_it_is_and_only_hidden_signs_are_spelled_out():
     for text in ("日本語の課題", "مرحبا", "👩‍👩‍👧 ✅\ufe0f", "می‌خواهم", "क्‍ष", "tab\there"):
-        assert visible(text) == text
-    assert visible("a\u200db\u202ec") == "a<U+200D>b<U+202E>c"
-    assert visible("😀\ufe0f\ufe0f\ufe0e") == "😀<U+FE0F><U+FE0F><U+FE0E>"
-    assert visible("one\r\ntwo\rthree") == "one\ntwo\nthree"
+        assert spell_unseen(text) == text
+    assert spell_unseen("a\u200db\u202ec") == "a<U+200D>b<U+202E>c"
+    assert spell_unseen("😀\ufe0f\ufe0f\ufe0e") == "😀<U+FE0F><U+FE0F><U+FE0E>"
+    assert spell_unseen("one\r\ntwo\rthree") == "one\ntwo\nthree"
 
 
 def test_a_long_output_is_cut_in_the_middle_with_a_note_and_the_journal_named():

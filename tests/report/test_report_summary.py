@@ -19,7 +19,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, ModelChange, RunReport
-from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
+from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Effort, Intent, Outcome
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width

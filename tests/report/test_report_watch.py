@@ -17,12 +17,13 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
+from stepflow.domain.text import cut
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.lines import Tone
 from stepflow.report.log import ActionLog, LogEntry, RunLog, TerminalLog, folded_traceback, log_entries, log_line
-from stepflow.report.safe_text import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import clean, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.summary import outcome_annotation
 from tests.golden import assert_golden
 

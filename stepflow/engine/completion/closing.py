@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from stepflow.domain.checkout import Closing, named
+from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import (
     Done,
     Failed,
@@ -28,6 +28,7 @@ from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import ClimbCause
+from stepflow.domain.text import name_some
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.attempt import Answered
 from stepflow.engine.cache_renewal import keep_opening
@@ -105,7 +106,8 @@ def _judge_differing(closing: Closing) -> tuple[Violation, ...]:
         return ()
     return (
         Violation(
-            message="the checks saw files that differ from the commit that would be pushed: " + named(closing.changed),
+            message="the checks saw files that differ from the commit that would be pushed: "
+            + name_some(closing.changed),
             advice="Commit these changes, or take them back with `git restore`.",
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics, named
+from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import (
     AgentDefinition,
@@ -21,7 +21,7 @@ from stepflow.domain.definition import (
     Validator,
 )
 from stepflow.domain.event import BaseChecked, ValidatorRan
-from stepflow.domain.output_excerpt import excerpt, readable_output, telling_line
+from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
@@ -72,7 +72,7 @@ def judge_completion(
         if diagnostics.moved and (passed or action is FailureAction.SKIP):
             return Unproven(
                 reason=f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: '
-                f"{named(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are."
+                f"{name_some(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are."
             )
         match action:
             case None:
@@ -269,7 +269,7 @@ def _apply_guards(run: ValidatorRun, diagnostics: GuardDiagnostics) -> Validator
     result, faults, warnings = run.result, [], list(diagnostics.notes)
     words = [result.error] if result.error else []
     if diagnostics.changed:
-        changed = f"were changed: {named(diagnostics.changed)}"
+        changed = f"were changed: {name_some(diagnostics.changed)}"
         warnings.append(f"files this validator depends on {changed}")
         if run.validator.guard_blocks:
             faults.append(f"files it depends on {changed}")
@@ -279,7 +279,7 @@ def _apply_guards(run: ValidatorRun, diagnostics: GuardDiagnostics) -> Validator
         faults.append(diagnostics.problem)
         words.append(f"{diagnostics.problem}.")
     if diagnostics.hidden:
-        warnings.append(f"files were hidden from git: {named(diagnostics.hidden)}")
+        warnings.append(f"files were hidden from git: {name_some(diagnostics.hidden)}")
         faults.append("files are hidden from git")
         words.append(f"{HIDDEN}:")
         hidden = "".join(f"{line}\n" for line in diagnostics.hidden)
@@ -321,7 +321,7 @@ def run_on_base(
                 "command. Where the agent itself is to make it, set base-checks to skip.",
             )
         moved = guards.look_again(validator, passed=passed).moved
-        changes = f"{REWRITES}: {named(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
+        changes = f"{REWRITES}: {name_some(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
         yield BaseChecked(
             name=validator.name,
             command=command,

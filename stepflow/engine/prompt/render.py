@@ -3,7 +3,6 @@ validator."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +10,7 @@ from stepflow.domain.conversation import Substitution
 from stepflow.domain.decision import ValidatorFailure
 from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject, JsonValue, as_text
-from stepflow.domain.output_excerpt import excerpt
+from stepflow.domain.text import code_block, excerpt
 from stepflow.engine.prompt.template import Filled, fill_template, parse_template
 from stepflow.engine.prompt.variables import Variables
 
@@ -182,7 +181,7 @@ def _generic(failure: ValidatorFailure) -> Iterator[str]:
     yield "## The closing check did not pass"
     yield f"Validator `{failure.validator}` failed: {failure.description}"
     if failure.error.strip():
-        yield _fence(_cut(failure.error.rstrip("\n")))
+        yield code_block(_cut(failure.error.rstrip("\n")))
     listed = [_bullet(name, value) for name, value in failure.values.items() if value not in (None, "", [], {})]
     if listed:
         yield "What was found:\n\n" + "\n".join(listed)
@@ -191,19 +190,13 @@ def _generic(failure: ValidatorFailure) -> Iterator[str]:
     yield "Fix the cause, then close again."
 
 
-def _fence(text: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
 def _bullet(name: str, value: JsonValue) -> str:
     if isinstance(value, list):
         items = [f"  - {_one_line(item)}" for item in value[:MOST_ITEMS]]
         more = [f"  - … and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
         return "\n".join((f"- {name}:", *items, *more))
     if isinstance(value, str) and "\n" in value.strip():
-        fenced = _fence(_cut(value.strip("\n")))
+        fenced = code_block(_cut(value.strip("\n")))
         return f"- {name}:\n\n" + "\n".join(f"  {line}" for line in fenced.splitlines()) + "\n"
     return f"- {name}: {_one_line(value)}"
 

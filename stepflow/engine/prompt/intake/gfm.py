@@ -16,7 +16,7 @@ from markdown_it.helpers import parseLinkDestination, parseLinkLabel
 from markdown_it.rules_block import html_block
 from markdown_it.rules_inline import StateInline, image, link
 
-from stepflow.domain.visible_text import RemovalKind
+from stepflow.domain.text import RemovalKind
 from stepflow.engine.prompt.intake.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
 
 if TYPE_CHECKING:

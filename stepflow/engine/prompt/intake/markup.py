@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.domain.visible_text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
+from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

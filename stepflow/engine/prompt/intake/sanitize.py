@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.domain.visible_text import RemovalKind, RemovedPiece
+from stepflow.domain.text import RemovalKind, RemovedPiece
 from stepflow.engine.prompt.intake.gfm import Block, BlockKind, InlineScan, parse_blocks
 from stepflow.engine.prompt.intake.languages import LANGUAGES
 from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters

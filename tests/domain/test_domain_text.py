@@ -1,4 +1,4 @@
-"""Of a long output the lines that name a failure and the end are shown, in their order."""
+"""Long outputs, texts and lists are cut so that what matters stays, and code is quoted whatever is in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import time
 
 import pytest
 
-from stepflow.domain.output_excerpt import excerpt, names_failure, readable_output, telling_line
+from stepflow.domain.text import (
+    code_block,
+    code_span,
+    cut,
+    excerpt,
+    name_some,
+    names_failure,
+    readable_output,
+    telling_line,
+)
 
 
 def noise(count: int, start: int = 0) -> list[str]:
@@ -146,3 +155,17 @@ def test_no_output_holds_it_up(line: str) -> None:
     begin = time.process_time()
     excerpt(f"{line}\n" * (2_000_000 // (len(line) + 1)), 20_000)
     assert time.process_time() - begin < 20
+
+
+def test_a_text_is_cut_to_exactly_its_limit_and_says_so() -> None:
+    assert [cut(text, 4) for text in ("", "abcd", "abcde")] == ["", "abcd", "abc…"]
+
+
+def test_of_many_names_the_first_are_named_each_once_and_the_rest_is_counted() -> None:
+    assert name_some(["b", " a", "b"]) == "b, a"
+    assert name_some(map(str, [*range(22), 0])) == f"{', '.join(map(str, range(20)))} and 2 more"
+
+
+def test_code_is_quoted_with_more_backticks_than_are_in_it() -> None:
+    assert (code_span("a"), code_span("`a``")) == ("`a`", "``` `a`` ```")
+    assert code_block("a\n````", "text") == "`````text\na\n````\n`````"

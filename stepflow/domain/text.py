@@ -1,0 +1,300 @@
+"""Text of people, models and programs: which of its characters anybody sees, how it is cut, quoted and named, and what
+is shown of a long output."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: What a terminal obeys instead of showing.
+ANSI = re.compile(
+    r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colors
+      | \x1b[\]PX^_][^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c|$|(?=\x1b))  # titles, links and other strings up to their end
+      | \x1b[ -/]*[0-~]?                           # everything else that begins with escape
+    """,
+    re.VERBOSE,
+)
+#: Letters and marks that fonts show as nothing although Unicode does not class them as format characters: the rest of
+#: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the blank of Braille.
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
+INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+#: What newer versions of Unicode have here than this Python knows: pictures, and Chinese characters.
+_NEWER = re.compile("[\U0001f000-\U0001faff\U00020000-\U0003fffd]")
+#: Scripts in which a joiner between two letters changes how they are written; and the format characters among them.
+_JOINING = (
+    r"\u0590-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\ua840-\ua8ff\ua960-\ua9ff\uaa00-\uaadf\uabc0-\uabff"
+    r"\ufb1d-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f"
+)
+_FORMATS = r"\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u17b4\u17b5\u180b-\u180f\U000110bd\U000110cd"
+_LETTER = rf"(?![{_FORMATS}])[{_JOINING}]"
+_AFTER_LETTER = rf"(?<=[{_JOINING}])(?<![{_FORMATS}])"
+#: Signs that are drawn as pictures.
+_EMOJI = (
+    r"[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+#: Format characters that are drawn around or over what follows (Prepended_Concatenation_Mark in PropList.txt).
+_DRAWN = r"[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
+#: Invisible characters that people see by what they do to the visible ones beside them: one joiner behind a letter or
+#: between pictures, one selector of how a letter or a sign is drawn, and the three flags that are spelled in the tag
+#: block.
+_SHAPING = re.compile(
+    rf"{_AFTER_LETTER}(?:[\u200c\u200d](?={_LETTER})|\u200d(?![\u200c\u200d]))"
+    rf"|{_DRAWN}(?=[0-9]|{_LETTER})"
+    r"|(?<=[\u1820-\u18aa])[\u180b-\u180f](?![\u180b-\u180f])"
+    rf"|(?:(?<={_EMOJI})|(?<={_EMOJI}\ufe0f))\u200d(?={_EMOJI})"
+    rf"|(?<={_EMOJI})[\ufe0e\ufe0f](?![\ufe00-\ufe0f])"
+    r"|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    r"|(?<=\U0001f3f4)\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074"
+    r"|\U000e0077\U000e006c\U000e0073)\U000e007f"
+)
+_SHAPERS = re.compile(rf"{_DRAWN}|[\u180b-\u180f\u200c\u200d\ufe0e\ufe0f\U000e007f]")
+_SEEN = re.compile(r"[ -~\n\t]*")
+#: Characters of the tag block stand for the ASCII characters this far below them.
+TAGS = 0xE0000
+
+
+def is_invisible(character: str) -> bool:
+    """True for what nobody sees, line breaks and tabs among it; blanks that take room are seen."""
+    if is_variant(character) or character in BLANK:
+        return True
+    category = unicodedata.category(character)
+    return category in INVISIBLE_CLASSES and not (category == "Cn" and _NEWER.match(character))
+
+
+def is_variant(character: str) -> bool:
+    """True for the two blocks of variation selectors."""
+    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+
+
+def mask_shaping(text: str) -> str:
+    """The text, as long as it was, with signs in place of the invisible characters that shape visible ones."""
+    if not _SHAPERS.search(text):
+        return text
+    return _SHAPING.sub(lambda match: "-" * len(match[0]), text)
+
+
+def find_invisible(text: str) -> list[tuple[int, int]]:
+    """Where runs of characters begin and end that nobody sees, and that shape no visible one; no line breaks or tabs
+    among them."""
+    if _SEEN.fullmatch(text):
+        return []
+    masked = mask_shaping(text)
+    unseen = "".join(each for each in set(masked) if each not in "\n\t" and is_invisible(each))
+    return [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", masked)] if unseen else []
+
+
+def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
+    """The text with each such run replaced."""
+    parts: list[str] = []
+    at = 0
+    for start, end in find_invisible(text):
+        parts += [text[at:start], replace(text[start:end])]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def strip_invisible(text: str) -> str:
+    """The text without characters that nobody sees; line breaks, tabs, and what shapes visible characters stay."""
+    return replace_invisible(text, lambda _run: "")
+
+
+def strip_unseen(text: str) -> str:
+    """The same, and without what a terminal obeys."""
+    return strip_invisible(ANSI.sub("", text))
+
+
+def spell_out(text: str) -> str:
+    """The text with its invisible characters written as `<U+200B>`; line breaks and tabs stay."""
+    return replace_invisible(text, lambda run: "".join(f"<U+{ord(each):04X}>" for each in run))
+
+
+def read_tags(text: str) -> str:
+    """What the characters of the tag block in a text spell in ASCII, empty when it has none."""
+    return "".join(chr(ord(c) - TAGS) for c in text if 0x20 <= ord(c) - TAGS <= 0x7E)
+
+
+class RemovalKind(StrEnum):
+    """Why people do not see a piece of text on GitHub's page."""
+
+    COMMENT = "HTML comment"
+    ELEMENT = "hidden part"
+    TAG = "HTML tag"
+    ATTRIBUTE = "HTML attribute"
+    IMAGE_TEXT = "image text"
+    LINK_TITLE = "link title"
+    LINK_LABEL = "link label"
+    DEFINITION = "link definition"
+    FOOTNOTE = "unused footnote"
+    FENCE_WORDS = "words behind a fence"
+    DRAWN = "drawn block"
+    TABLE_CELL = "surplus table cell"
+    CHARACTERS = "invisible characters"
+    TOO_DEEP = "text nested too deep"
+    CUT = "text beyond the limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedPiece:
+    """One piece. `where` says which text it was taken from; in `text` invisible characters are spelled out."""
+
+    kind: RemovalKind
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedText:
+    """How many pieces were removed, and the first of them, each cut."""
+
+    count: int = 0
+    pieces: tuple[RemovedPiece, ...] = ()
+
+
+def count_kinds(pieces: tuple[RemovedPiece, ...]) -> str:
+    """The kinds of some pieces in words: `HTML comment ×2, image text`."""
+    counts = Counter(piece.kind for piece in pieces)
+    return ", ".join(f"{kind} ×{number}" if number > 1 else kind for kind, number in counts.items())
+
+
+ELLIPSIS = "…"
+#: No message names more files, branches or the like.
+MOST_NAMED = 20
+#: Fences whose text GitHub draws instead of showing.
+DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its beginning with `…`."""
+    return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
+
+
+def name_some(names: Iterable[str]) -> str:
+    """The first of these names, each once, in one line, and how many more there are."""
+    once = list(dict.fromkeys(name.strip() for name in names))
+    return ", ".join(once[:MOST_NAMED]) + (f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else "")
+
+
+def code_span(line: str) -> str:
+    """A line as inline code of Markdown, whatever backticks are in it."""
+    ticks = "`" * (_longest_ticks(line) + 1)
+    blank = " " if "`" in line else ""
+    return f"{ticks}{blank}{line}{blank}{ticks}"
+
+
+def code_block(text: str, language: str = "") -> str:
+    """A text as a code block of Markdown that it cannot close."""
+    ticks = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}"
+
+
+def _longest_ticks(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+#: The words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
+#: `errors.py` or `test_error`, they name no failure.
+_FAILURE = re.compile(
+    r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
+    r"|exceptions?|unhandled|undefined|cannot|could not|denied|missing|not found|no such|no rule|killed|aborted"
+    r"|core dumped|segmentation fault|data race|timed? ?out|timeout|overflowed)(?![\w/-]|\.\w)|\bFailure/Error:"
+    r"|(?-i:[a-z](?:Error|Exception|Failure|Failed|Rejection)|\bERR_[A-Z_]+)\b|\berror\[|\[E\]$|^E:? "
+    r"|^\s*[✕✖✗✘⨯×●❌] ",
+    re.IGNORECASE,
+)
+#: A test that begins or passed, whatever its name; and make, which only repeats that a command failed.
+_NO_FAILURE = re.compile(
+    r"^\s*[✓√✔✅] |(?-i:\bPASS(?:ED)?\b)|^\s*(?:ok|passed)\b|\.\.\. ok$|' passed \(|^=== (?:RUN|PAUSE|CONT|NAME)\b"
+    r"|^\[ +(?:RUN|OK) +\]|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error",
+    re.IGNORECASE,
+)
+_NONE_FAILED = re.compile(
+    r"\b(?:0|no|without(?: any)?) (?:failed|failing|failures?|errors?|exceptions?)\b"
+    r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
+    re.IGNORECASE,
+)
+#: How many lines before and after one that names a failure explain it.
+_BEFORE, _AFTER = 2, 6
+_GAP = "…[{count} lines left out]…"
+_CUT = "…[{count} characters cut]…"
+#: More than either mark takes.
+_MARK = 36
+#: One line has at most this part of the room, unless there are few.
+_PARTS = 10
+
+
+def readable_output(text: str) -> str:
+    """An output as a terminal leaves it: without colors, and of a progress bar only what it showed last."""
+    text = ANSI.sub("", text)
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def names_failure(line: str) -> bool:
+    """Whether a line of output says what failed."""
+    return not _NO_FAILURE.search(line) and bool(_FAILURE.search(_NONE_FAILED.sub("", line)))
+
+
+def excerpt(text: str, characters: int, *, lines: int | None = None) -> str:
+    """The output in its order, in about so many characters and lines. Of a longer one half of the room is for the end,
+    and then the lines that name a failure come first. Marks stand for what is left out."""
+    rows = text.strip("\n").split("\n")
+    most = len(rows) if lines is None else lines
+    if len(text) <= characters and len(rows) <= most:
+        return text
+    longest = characters // min(len(rows), most, _PARTS) - _MARK - 1
+    rows = [_cut_middle(row, longest) for row in rows]
+    shown, next_row = [], 0
+    for at in (*sorted(_choose(rows, characters, most)), len(rows)):
+        if at > next_row:
+            shown.append(_GAP.format(count=at - next_row))
+        shown += rows[at : at + 1]
+        next_row = at + 1
+    return "\n".join(shown)
+
+
+def telling_line(text: str, longest: int) -> str:
+    """The first line that names a failure, else the last one; empty where there is none."""
+    rows = [row.strip() for row in text.splitlines() if row.strip()]
+    return next(filter(names_failure, rows), rows[-1] if rows else "")[:longest]
+
+
+def _choose(rows: Sequence[str], characters: int, most: int) -> set[int]:
+    """The rows that there is room for."""
+    chosen: set[int] = set()
+    spent = 0
+
+    def choose(wanted: Iterable[int], share: float = 1.0) -> None:
+        """Those of the wanted rows that fit into a share of the room, up to the first that does not."""
+        nonlocal spent
+        for at in wanted:
+            if at in chosen:
+                continue
+            cost = len(rows[at]) + 1 + (0 if {at - 1, at + 1} & chosen else _MARK)
+            if spent + cost > characters * share or len(chosen) + 1 > most * share:
+                return
+            chosen.add(at)
+            spent += cost
+
+    end = range(len(rows) - 1, -1, -1)
+    failures = [at for at, row in enumerate(rows) if names_failure(row)]
+    choose(end, 0.5)
+    choose(failures)
+    for at in filter(chosen.__contains__, failures):
+        choose(range(at + 1, min(at + 1 + _AFTER, len(rows))))
+        choose(range(at - 1, max(at - 1 - _BEFORE, -1), -1))
+    choose(end)
+    return chosen
+
+
+def _cut_middle(row: str, longest: int) -> str:
+    """The row, without its middle where it is too long."""
+    if len(row) <= longest:
+        return row
+    half = max((longest - _MARK) // 2, 1)
+    return f"{row[:half]}{_CUT.format(count=len(row) - 2 * half)}{row[-half:]}"
