@@ -74,8 +74,9 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.docs.references
 	$(BIN)/codespell *.md docs stepflow action.yml release bench examples .agent .github Makefile Dockerfile entrypoint.py
-	$(BIN)/proselint check --config .proselintrc.json *.md bench/README.md docs/*.md docs/how-to/*.md stepflow/definition/rules.md
+	$(BIN)/proselint check --config .proselintrc.json *.md bench/README.md docs/*.md docs/how-to/*.md docs/spec/*.md stepflow/definition/rules.md
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .

@@ -145,7 +145,7 @@ Verdict = Done | NotDone | Failed | Unproven
 class FlowResult:
     """How a flow ended. `answer` is the closing answer and `step_id` the step it came from (the last one begun
     otherwise); `validated` is true only when every validator was green at the last closing; `closing` is what they saw:
-    nothing else may leave (boundary.md "Commits")."""
+    nothing else may leave (boundary.md §4)."""
 
     outcome: Outcome
     reason: str

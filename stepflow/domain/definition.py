@@ -1,4 +1,4 @@
-"""A loaded agent: one frozen object that holds everything a run needs from the agent's files (registry.md §7).
+"""A loaded agent: one frozen object that holds everything a run needs from the agent's files (definition.md §7).
 
 Both dialects of the registry become the same graph of steps. No later change on disk can reach it."""
 
@@ -97,7 +97,7 @@ class StepPrompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """How an intent is read out of an answer (registry.md §5.3). Without `fail_fast` an unreadable intent
+    """How an intent is read out of an answer (definition.md §5.3). Without `fail_fast` an unreadable intent
     becomes `fallback_intent`, which the loader has already resolved."""
 
     allowed: tuple[Intent, ...]
@@ -171,7 +171,7 @@ class StepCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCommand:
-    """A process that answers instead of the model (registry.md §5.5). `timeout` in seconds."""
+    """A process that answers instead of the model (definition.md §5.5). `timeout` in seconds."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ SuccessRule = OutputEmpty | ExitCode | OutputContains | OutputMatches
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePattern:
-    """A named way to fail, which chooses the retry prompt (registry.md §5.7)."""
+    """A named way to fail, which chooses the retry prompt (definition.md §5.7)."""
 
     name: str
     description: str
@@ -219,9 +219,9 @@ class FailurePattern:
 
 @dataclass(frozen=True, kw_only=True)
 class Validator:
-    """A shell command that must hold before the end (registry.md §5.6). `timeout` in seconds; `guards` are path
-    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it (security.md 15);
-    `clean_tree` says whether its green means that nothing differs from HEAD (security.md 14)."""
+    """A shell command that must hold before the end (definition.md §5.6). `timeout` in seconds; `guards` are path
+    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it;
+    `clean_tree` says whether its green means that nothing differs from HEAD."""
 
     name: str
     command: str
@@ -245,7 +245,7 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationEntry:
-    """What is checked when a closure step says `closing` (registry.md §5.7).
+    """What is checked when a closure step says `closing` (definition.md §5.7).
 
     `retry_prompts` maps a failure pattern's name to its retry prompt, `any_retry_prompt` is `f_failed.md`
     (prompts.md §9.1).
@@ -262,7 +262,7 @@ class ValidationEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One node of the compiled graph (registry.md §7). `kind` is None only in an ungated registry.
+    """One node of the compiled graph (definition.md §7). `kind` is None only in an ungated registry.
 
     The intent is found by `gate` or by `check`; with neither, in an ungated registry, the verdict runs the flow.
     `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
@@ -299,7 +299,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A run argument that the agent declares (registry.md §2.3). `cli` is its flag."""
+    """A run argument that the agent declares (definition.md §2.3). `cli` is its flag."""
 
     name: str
     type: str
@@ -315,7 +315,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentVerdict:
-    """The agent's completion type (registry.md §2.4). `config` is as written, with old names made new.
+    """The agent's completion type (definition.md §2.4). `config` is as written, with old names made new.
 
     `limits` are the agent's own; `handler` is the code of `meta:custom` where that is a file of the agent, as it was
     at load.
@@ -401,7 +401,7 @@ class AgentDefinition:
 
     A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
     `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
-    and contents of every file that was read (registry.md §1). `guidance` is what the repository says to whoever works
+    and contents of every file that was read (definition.md §1). `guidance` is what the repository says to whoever works
     on it, by files relative to its root; `skills` are what it says to whoever asks. `mcp_servers` have the tools that
     their lock file pins. `problems` are the warnings and notes of the load.
     """
@@ -439,7 +439,7 @@ class AgentDefinition:
 
     @property
     def gated(self) -> bool:
-        """True when answers or checks lead the flow; false when the verdict runs it (registry.md §5)."""
+        """True when answers or checks lead the flow; false when the verdict runs it (definition.md §5)."""
         return any(step.gate or step.check for step in self.steps.values())
 
     def ladder_of(self, step: Step, chosen: str | None) -> Ladder:
@@ -460,5 +460,5 @@ class AgentDefinition:
         return self.entry_steps.get(kind, self.entry_step) if kind else self.entry_step
 
     def cap(self, iterations: int) -> int:
-        """So many iterations, or fewer where the dialect allows no more (registry.md §6.3)."""
+        """So many iterations, or fewer where the dialect allows no more (definition.md §6.3)."""
         return min(iterations, CHECK_DIALECT_LIMIT) if self.dialect is Dialect.CHECK else iterations

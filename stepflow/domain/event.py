@@ -1,4 +1,4 @@
-"""Everything that can happen in a run, one frozen event each: the lines of the journal (cli.md).
+"""Everything that can happen in a run, one frozen event each: the lines of the journal.
 
 A run's state is a fold of them. Types are imported at run time because the journal reads these classes with pydantic.
 """
@@ -25,7 +25,7 @@ from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, StepKi
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted:
-    """The first event, with all that a later process needs to go on (action.md "Resume").
+    """The first event, with all that a later process needs to go on.
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
     `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the path of the
@@ -114,7 +114,7 @@ class CanariesTried:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRemoved:
-    """Text hidden from people was kept from the model (security.md case 22). `pieces` are the first of `count`, cut."""
+    """Text hidden from people was kept from the model. `pieces` are the first of `count`, cut."""
 
     count: int
     pieces: list[RemovedPiece] = field(default_factory=list)
@@ -131,7 +131,7 @@ class BaseChecked(BaseCheck):
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
     """A validator ran at a closing. `action` is what its failure led to, None when it passed; `warnings` say what was
-    changed under it or hidden from it, `restored` what was taken back in HOME and TMPDIR (security.md)."""
+    changed under it or hidden from it, `restored` what was taken back in HOME and TMPDIR."""
 
     iteration: int
     entry: str
@@ -180,7 +180,7 @@ class FlowEnded:
 class WorkCollected:
     """What the run did in the workspace, seen after the last tool died. `commits` were made on top of the base; they
     change what `changes` says, None where that is not known. What is `uncommitted` or `created_by_checks` leaves with
-    nothing; the former makes the run not `validated` (boundary.md "Commits")."""
+    nothing; the former makes the run not `validated` (boundary.md §4)."""
 
     head_commit: str
     commits: int
@@ -268,7 +268,7 @@ class IterationStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaFailed:
-    """The step's answer schema could not be resolved; the iteration ends without a model call (registry.md §8.4)."""
+    """The step's answer schema could not be resolved; the iteration ends without a model call (definition.md §8.4)."""
 
     step_id: str
     strikes: int

@@ -1,4 +1,4 @@
-"""What is wrong with an agent definition, and the rules that it breaks (registry.md §9)."""
+"""What is wrong with an agent definition, and the rules that it breaks (definition.md §9)."""
 
 from __future__ import annotations
 

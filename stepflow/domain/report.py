@@ -22,7 +22,7 @@ from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, StepKind, VerdictType
 
-#: Fields of a run's report and its history that have another name in JSON (cli.md "Report").
+#: Fields of a run's report and its history that have another name in JSON.
 NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}
 
 

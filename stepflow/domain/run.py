@@ -24,13 +24,13 @@ LARGEST_IMAGES = 10_000_000
 LONGEST_SIDE = 8_000
 #: By what GitHub calls an attachment.
 IMAGE_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
-#: registry.md §8.4: this many schema failures in a row end the run.
+#: definition.md §8.4: this many schema failures in a row end the run.
 MAX_STRIKES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Issue:
-    """The issue as the event carried it; never read again later (security.md case 21)."""
+    """The issue as the event carried it; never read again later."""
 
     number: int
     title: str = ""

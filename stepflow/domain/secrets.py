@@ -1,5 +1,5 @@
 """Secrets: which variables hold one, by what format a text betrays one, and how texts and git packs are kept free of
-them (security.md case 29)."""
+them."""
 
 from __future__ import annotations
 

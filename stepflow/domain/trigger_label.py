@@ -1,4 +1,4 @@
-"""The labels that start agents: a pattern with a place for the agent's name (action.md "Trigger")."""
+"""The labels that start agents: a pattern with a place for the agent's name."""
 
 from __future__ import annotations
 

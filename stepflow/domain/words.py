@@ -1,4 +1,4 @@
-"""The method's closed vocabularies (registry.md §2 and §5, flow.md §1 and §10), and which intents fit which kind."""
+"""The method's closed vocabularies (definition.md §2 and §5, flow.md §1 and §10), and which intents fit which kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StepKind(StrEnum):
     CLOSURE = "closure"
 
 
-#: registry.md §5.2. `abort` is always allowed and need not be listed anywhere.
+#: definition.md §5.2. `abort` is always allowed and need not be listed anywhere.
 INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
     StepKind.WORK: frozenset({Intent.NEXT, Intent.REPEAT, Intent.JUMP, Intent.HANDOFF}),
     StepKind.VERIFICATION: frozenset({Intent.NEXT, Intent.REPEAT, Intent.JUMP, Intent.ESCALATE}),
@@ -33,7 +33,7 @@ INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
 }
 
 
-#: flow.md §5.3: words that models use for an intent, the same for every kind.
+#: flow.md §5: words that models use for an intent, the same for every kind.
 INTENT_ALIASES = {
     "continue": Intent.NEXT,
     "pass": Intent.NEXT,
@@ -62,7 +62,7 @@ class FollowUpKind(StrEnum):
 
 
 class VerdictType(StrEnum):
-    """How an agent's work is known to be finished (registry.md §2.4)."""
+    """How an agent's work is known to be finished (definition.md §2.4)."""
 
     POLL_STATE = "poll:state"
     COUNT_ITERATION = "count:iteration"
@@ -75,13 +75,13 @@ class VerdictType(StrEnum):
 
 
 class Dialect(StrEnum):
-    """Which form a registry was written in (registry.md §3). Both compile to the same graph."""
+    """Which form a registry was written in (definition.md §3). Both compile to the same graph."""
 
     GATE = "gate"
     CHECK = "check"
 
 
-#: registry.md §6.3: more steps than this are never executed in the check dialect.
+#: definition.md §6.3: more steps than this are never executed in the check dialect.
 CHECK_DIALECT_LIMIT = 100
 
 
@@ -102,7 +102,7 @@ class CloseBy(StrEnum):
 
 
 class Provider(StrEnum):
-    """Who answers as the model (action.md, input `provider`)."""
+    """Who answers as the model."""
 
     ANTHROPIC = "anthropic"
     BEDROCK = "bedrock"
@@ -112,14 +112,14 @@ class Provider(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Whether a missing sandbox layer refuses the run or only warns (action.md, input `isolation`)."""
+    """Whether a missing sandbox layer refuses the run or only warns."""
 
     REQUIRED = "required"
     BEST_EFFORT = "best-effort"
 
 
 class Network(StrEnum):
-    """Whether tools and validators may use the network (action.md, input `network`)."""
+    """Whether tools and validators may use the network."""
 
     FULL = "full"
     NONE = "none"
@@ -188,7 +188,7 @@ class Commits(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What a run that did not complete leaves behind (boundary.md "When the run fails")."""
+    """What a run that did not complete leaves behind (boundary.md §6)."""
 
     COMMENT = "comment"
     PUSH_BRANCH = "push-branch"
@@ -196,14 +196,14 @@ class OnFailure(StrEnum):
 
 
 class Allowance(StrEnum):
-    """What is not done unless the input `allow` names it (action.md)."""
+    """What is not done unless the input `allow` names it."""
 
     SPEC_VIOLATIONS = "spec-violations"
     CUSTOM_VERDICT = "custom-verdict"
 
 
 class BaseChecks(StrEnum):
-    """What becomes of validators that are red before the first model call (action.md, input `base-checks`)."""
+    """What becomes of validators that are red before the first model call."""
 
     REQUIRE = "require"
     TELL = "tell"
@@ -243,13 +243,13 @@ class Outcome(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
-#: Codes fixed by the seeds and used at run time (registry.md §9.1).
+#: Codes fixed by the seeds and used at run time (definition.md §9).
 CODE_OF_OUTCOME: dict[Outcome, str] = {
     Outcome.ROUTING_FAILED: "FAILED_STEP_ROUTING",
     Outcome.SCHEMA_FAILED: "FAILED_SCHEMA_RESOLUTION",
 }
 
-#: action.md "Outcomes and exit codes". What is not listed exits 1.
+#: What is not listed exits with 1.
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,
     Outcome.NO_CHANGES: 0,
@@ -263,5 +263,5 @@ EXIT_CODES: dict[Outcome, int] = {
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The process exit code of an outcome (action.md)."""
+    """The process exit code of an outcome."""
     return EXIT_CODES.get(outcome, 1)

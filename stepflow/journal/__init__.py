@@ -1,1 +1,1 @@
-"""Remembers what happens: event → line; lines → entries (house.md "Rooms", cli.md "Journal")."""
+"""Remembers what happens: event → line; lines → entries."""

@@ -1,4 +1,4 @@
-"""The journal of a run: one event as one line of JSON (cli.md "Journal"), in a file that only grows or in memory. It is
+"""The journal of a run: one event as one line of JSON, in a file that only grows or in memory. It is
 written before anything else happens, and read back whole or as it grows."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run's past, played again: ports that answer from what is recorded until it is used up.
 
-The flow does not know that it is resumed (action.md "Resume").
+The flow does not know that it is resumed.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _is_installed(module: str) -> bool:
 
 
 def check_base_url(url: str) -> str:
-    """The address, if it is https, or http on the machine itself (security.md case 33)."""
+    """The address, if it is https, or http on the machine itself."""
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
         raise _refusal(url, problem)
     return url.strip().rstrip("/")

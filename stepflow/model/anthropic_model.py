@@ -55,7 +55,7 @@ class AnthropicModel:
     """Implements the port `Model`. Raises `InputError` when it is made with a login or an address that cannot work.
 
     `access` says which service it is and what logs in there; without one it is a service that takes an API key.
-    Only the arguments count (security.md case 33): base URL, proxies, certificates, extra headers and credentials of
+    Only the arguments count: base URL, proxies, certificates, extra headers and credentials of
     the process environment, and redirects by the service, are not followed, because the environment of a job is
     written by whatever ran before. Use it as a context manager, or call `close`.
 

@@ -94,7 +94,7 @@ def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int 
 
 
 def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
-    """Whether a budget in dollars can be kept with this model (action.md, `budget-tokens`)."""
+    """Whether a budget in dollars can be kept with this model."""
     if MODEL_IDS.get(model, model) in MODEL_IDS.values() and provider in _LISTS:
         # A test holds that each of them has a price with every provider: the price data can wait for the first turn.
         return True

@@ -1,4 +1,4 @@
-"""Scenarios: what a model answers, as a file that people and `--record` write (cli.md "Scenario files"), the model that
+"""Scenarios: what a model answers, as a file that people and `--record` write, the model that
 plays one, for tests and demos without a key, and the one that records what a real model answered."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _PAY = "Add credit, or raise the spend limit, of the account that the key belong
 _TOO_LONG = "Let the step read less, split it into two steps, or choose a `model` with a larger context window."
 _DOWN = "Look at the status page of the service; start the run again when it works."
 
-#: What to change, by status; the words name inputs of the action (action.md, group "model").
+#: What to change, by status; the words name inputs of the action.
 HINTS = MappingProxyType(
     {
         400: "The service cannot take this request; its message names the part. Check the step's schema and `model`.",

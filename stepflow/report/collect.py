@@ -151,7 +151,7 @@ class Reading:
                 # Before its boundary the validators are judged again.
                 self.validated = False
             case events.WorkCollected() if event.uncommitted:
-                # What leaves is not what the validators saw (boundary.md "Commits").
+                # What leaves is not what the validators saw (boundary.md §4).
                 self.validated = False
             case events.EffectPlanned(kind=kind, detail=detail):
                 self.receipts.setdefault(kind, Receipt(kind=kind, status=EffectStatus.PLANNED, detail=detail))
@@ -257,7 +257,7 @@ def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
 
 
 def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
-    """The code of the outcome, if it has one (registry.md §9)."""
+    """The code of the outcome, if it has one (definition.md §9)."""
     if known.code or outcome in CODE_OF_OUTCOME:
         return known.code or CODE_OF_OUTCOME[outcome]
     is_invalid = outcome is Outcome.INVALID_DEFINITION

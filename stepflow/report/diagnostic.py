@@ -1,7 +1,7 @@
 """The problems of agents and the rules behind them, as lines for a terminal or a log, and as annotations: workflow
-commands that show a message on the run's page or on the diff (action.md "Annotations").
+commands that show a message on the run's page or on the diff.
 
-The lines obey no command: a pull request may have changed the files that they quote (security.md case 6).
+The lines obey no command: a pull request may have changed the files that they quote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON documents for programs: `report.json`, `validate --format json`, `rehearse --json` (cli.md), and SARIF."""
+"""The JSON documents for programs: `report.json`, `validate --format json`, `rehearse --json`, and SARIF."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _transition_routes(source: str, intent: Intent, transition: Transition) -> I
         case Target(step_id=None) if intent is Intent.REPEAT:
             yield (source, source, intent)
         case Target():
-            # `closing` ends the flow whatever its target says (registry.md §5.4).
+            # `closing` ends the flow whatever its target says (definition.md §5.4).
             yield (source, None if intent is Intent.CLOSING else transition.step_id, intent)
         case Branch():
             for value, to in transition.targets.items():

@@ -243,7 +243,7 @@ def _against(value: str, limit: str) -> str:
 
 
 class ActionLog:
-    """The job log: one `::group::` per step attempt. No other line of it is a workflow command (security.md case 6)."""
+    """The job log: one `::group::` per step attempt. No other line of it is a workflow command."""
 
     def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
         self.run_log = RunLog(limits, debug=debug)

@@ -2,7 +2,7 @@
 knows: iterations with their cards, each text bounded, and what is said again and again only once.
 
 No text of the run can become markup: Jinja2 escapes it. What a dry run would have written is rendered as Markdown
-without HTML. The page's own policy lets no script run and nothing be fetched (security.md case 31).
+without HTML. The page's own policy lets no script run and nothing be fetched.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Text of models, tools and people, made safe for logs and terminals (security.md case 6), for pages, and for GitHub's
-Markdown, in which it can only be text (security.md case 31).
+"""Text of models, tools and people, made safe for logs and terminals, for pages, and for GitHub's
+Markdown, in which it can only be text.
 
 The runner obeys `::command::` at the start of a line, after any blanks, and `##[command]` anywhere in one. It
 compares by culture, which skips invisible characters: they must go first, and a zero-width guard would guard nothing.

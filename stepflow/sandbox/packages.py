@@ -1,4 +1,4 @@
-"""Debian packages for the container, installed before any tool runs (action.md, input `apt-packages`)."""
+"""Debian packages for the container, installed before any tool runs."""
 
 from __future__ import annotations
 

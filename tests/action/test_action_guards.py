@@ -1,4 +1,4 @@
-"""A model that wants to look done, or to change what judges it, in whole runs (security.md cases 9, 13, 14, 15, 26)."""
+"""A model that wants to look done, or to change what judges it, in whole runs."""
 
 from __future__ import annotations
 

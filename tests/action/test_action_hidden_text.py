@@ -1,4 +1,4 @@
-"""Text that people do not see reaches no model, and people are shown what it was (security.md cases 21 to 24)."""
+"""Text that people do not see reaches no model, and people are shown what it was."""
 
 from __future__ import annotations
 

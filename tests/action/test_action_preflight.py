@@ -1,4 +1,4 @@
-"""`mode: preflight`: the table in log and summary, the outputs, and not one write (action.md)."""
+"""`mode: preflight`: the table in log and summary, the outputs, and not one write."""
 
 from __future__ import annotations
 

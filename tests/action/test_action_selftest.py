@@ -1,4 +1,4 @@
-"""A whole run whose sandbox has a hole ends before the model is asked (security.md "self-test")."""
+"""A whole run whose sandbox has a hole ends before the model is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log and the output writer: nothing that anybody says is obeyed, and outputs come back (security.md 5, 6, 31)."""
+"""The log and the output writer: nothing that anybody says is obeyed, and outputs come back."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path,
 def test_nothing_planted_in_the_checkout_or_in_home_ever_runs(
     push: Pushing, checkout: Checkout, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """security.md 12; `test_boundary_hostile_checkout.py` plants all that a checkout can hold."""
+    """`test_boundary_hostile_checkout.py` plants all that a checkout can hold."""
     checkout.write("a.txt", "a\n")
     checkout.write(".gitattributes", "* filter=x diff=x merge=x\n")
     checkout.commit()
@@ -365,7 +365,7 @@ def test_commits_that_build_on_something_the_run_did_not_begin_at_are_refused(
 
 
 def test_a_bundle_without_its_objects_is_refused(push: Pushing, checkout: Checkout) -> None:
-    """As alternates or a replaced .git would leave it (security.md 13)."""
+    """As alternates or a replaced .git would leave it."""
     checkout.write("a.txt", "a\n")
     tree = checkout.git("write-tree")
     checkout.git("update-index", "--add", "--cacheinfo", f"100644,{'1' * 40},ghost.txt")

@@ -1,4 +1,4 @@
-"""A checkout that the model has worked on, through the real toolbox to the real push (security.md cases 12, 13, 26)."""
+"""A checkout that the model has worked on, through the real toolbox to the real push."""
 
 from __future__ import annotations
 

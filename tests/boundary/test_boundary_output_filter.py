@@ -1,4 +1,4 @@
-"""What the model wrote notifies nobody, closes nothing, links nowhere foreign and runs nothing (security.md 18)."""
+"""What the model wrote notifies nobody, closes nothing, links nowhere foreign and runs nothing."""
 
 import base64
 import html

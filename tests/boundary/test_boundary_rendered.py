@@ -1,4 +1,4 @@
-"""GitHub's own Markdown renderer finds nothing that acts in a text that went through the filter (security.md 18)."""
+"""GitHub's own Markdown renderer finds nothing that acts in a text that went through the filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which validators ask git whether the whole tree is clean: what is hidden from git fails them (security.md 14)."""
+"""Which validators ask git whether the whole tree is clean: what is hidden from git fails them."""
 
 import pytest
 

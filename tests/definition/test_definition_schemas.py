@@ -1,4 +1,4 @@
-"""Answer schemas: what references and members of allOf become, and what is refused (registry.md §8)."""
+"""Answer schemas: what references and members of allOf become, and what is refused (definition.md §8)."""
 
 from __future__ import annotations
 

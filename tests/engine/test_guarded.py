@@ -1,4 +1,4 @@
-"""What is found beside a validator's own words fails it, or is told to people (security.md cases 14 and 15)."""
+"""What is found beside a validator's own words fails it, or is told to people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do not see on GitHub's page, a model does not see either (security.md case 22)."""
+"""What people do not see on GitHub's page, a model does not see either."""
 
 from __future__ import annotations
 

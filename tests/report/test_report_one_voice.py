@@ -51,7 +51,7 @@ def test_no_room_below_the_doors_speaks_to_people_but_by_events() -> None:
     assert {str(path): said for path in below if (said := spoken((PACKAGE / path).read_text(encoding="utf-8")))} == {}
 
 
-#: Errors that a person reads (house.md "Errors").
+#: Errors that a person reads.
 ERRORS = ("StepflowError", "InputError", "DefinitionError", "ModelError", "BoundaryError", "IsolationError")
 #: What begins with a small letter in a sentence's first place, too: programs, and inputs before a colon.
 PROGRAMS = ("git", "apt-get")

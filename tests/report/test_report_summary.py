@@ -1,4 +1,4 @@
-"""Job summary, comment and final words: what they say, and that model text stays text (security.md case 31)."""
+"""Job summary, comment and final words: what they say, and that model text stays text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in flight when the deadline passes does not carry the run on (flow.md §10, action.md `timeout-minutes`)."""
+"""What is in flight when the deadline passes does not carry the run on (flow.md §10)."""
 
 from __future__ import annotations
 

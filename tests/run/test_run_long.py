@@ -1,4 +1,4 @@
-"""A long run through the real drive: nothing grows but the files (cli.md "Journal").
+"""A long run through the real drive: nothing grows but the files.
 
 It has 2,000 iterations, and 10,000 with `STEPFLOW_FULL=1`.
 """

@@ -1,4 +1,4 @@
-"""Scenario files: every shape that cli.md shows, and a message with line and place for every mistake."""
+"""Scenario files: every shape that docs/scenarios.md shows, and a message with line and place for every mistake."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_a_dispatch_form_may_name_the_issue_itself(form: dict, inputs: dict, num
 
 @pytest.mark.parametrize("text", ["7; id", "$(id)", "`id`", "${{ github.token }}", "7\n8", "-7", "٧", "7 "])
 def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
-    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared (security.md 32)."""
+    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared."""
     payload = dispatched(inputs={"issue": text, "agent": text})
     trigger = started("workflow_dispatch", payload, agent="fixer")
     assert (trigger.agent, trigger.issue_number) == ("fixer", None)

@@ -1,5 +1,4 @@
-"""The one filter for text from outside that goes to a model: what people do not see, a model does not see either
-(security.md case 22).
+"""The one filter for text from outside that goes to a model: what people do not see, a model does not see either.
 
 People see GitHub's page, a model sees the source. What the page does not show is removed, and the removal is
 shown to people; code and every visible word stay. First the text as it is written decides what is hidden, because only
