@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from stepflow.definition import builtin
 from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
+from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
-from stepflow.domain.trigger_label import ANY_NAME
 from stepflow.errors import InputError
 from stepflow.run.inputs import (
     NO_INPUTS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.domain.definition import GitHubSettings
-from stepflow.domain.trigger_label import ANY_NAME, name_in
+from stepflow.domain.run import ANY_NAME, name_in
 from stepflow.domain.words import OnFailure, Permission
 from stepflow.errors import BoundaryError
 

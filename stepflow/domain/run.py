@@ -1,4 +1,4 @@
-"""The facts of one run, fixed before its first step, and its limits."""
+"""The facts of one run, fixed before its first step, its limits, and the labels that start it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stepflow.domain.words import FollowUpKind, StructuredOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 #: What the model is shown of an issue's images at most: so many, of so many bytes each and in all, of so many pixels a
 #: side. Every service takes that: Anthropic's API and Bedrock 5 MB of base64 for an image and 8,000 pixels a side, and
@@ -199,3 +200,23 @@ class RunFacts:
     structured_output: StructuredOutput = StructuredOutput.NATIVE
     approvals_given: bool = False
     follow_up: FollowUp | None = None
+
+
+#: Stands for the agent's name in a pattern.
+ANY_NAME = "*"
+
+
+def name_in(label: str, pattern: str) -> str | None:
+    """What a `label` has where the `pattern` has `*`, in lower case, as agents are named and because GitHub's labels do
+    not differ by case alone; empty for a pattern without one, None where it does not fit."""
+    label, pattern = label.casefold(), pattern.casefold()
+    before, star, after = pattern.partition(ANY_NAME)
+    if not star:
+        return "" if label == pattern else None
+    fits = label.startswith(before) and label.endswith(after) and len(label) > len(before) + len(after)
+    return label[len(before) : len(label) - len(after)] if fits else None
+
+
+def label_of(agent: str, pattern: str) -> str:
+    """The label that starts the agent."""
+    return pattern.replace(ANY_NAME, agent, 1)

@@ -14,9 +14,9 @@ from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
 from stepflow.domain.figures import count, mebibytes, usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.run import label_of
 from stepflow.domain.text import telling_line
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.trigger_label import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError

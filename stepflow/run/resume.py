@@ -27,7 +27,7 @@ from stepflow.domain.event import (
     SnapshotTaken,
     ValidatorRan,
 )
-from stepflow.domain.trigger_label import name_in
+from stepflow.domain.run import name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.errors import InputError

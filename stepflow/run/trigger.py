@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stepflow.boundary.settings import is_named
-from stepflow.domain.run import Issue
-from stepflow.domain.trigger_label import ANY_NAME, name_in
+from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.trigger_label import label_of, name_in
+from stepflow.domain.run import label_of, name_in
 
 
 @pytest.mark.parametrize(
