@@ -14,6 +14,7 @@ from stepflow.model.scenario import Expect, Scenario, Turn
 from tests.docs.page import BUILT_PAGE, DOCS, README, ROOT, SCENARIOS_PAGE
 
 PAGES = sorted(DOCS.rglob("*.md"))
+SPECIFICATION = sorted((DOCS / "spec").glob("*.md"))
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 
@@ -43,10 +44,15 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_reached_from_the_first_one() -> None:
-    first = README
-    reached = {(first.parent / link.partition("#")[0]).resolve() for link in links(first)}
-    assert [page for page in PAGES if page.resolve() not in reached] == []
-    assert len(PAGES) <= 15
+    guides = [page for page in PAGES if page not in SPECIFICATION]
+    assert [page for page in guides if page.resolve() not in _reached_from(README)] == []
+    assert len(guides) <= 15
+    specification, *_ = [page for page in SPECIFICATION if page.resolve() in _reached_from(README)]
+    assert {page.resolve() for page in SPECIFICATION} <= {specification, *_reached_from(specification)}
+
+
+def _reached_from(page: Path) -> set[Path]:
+    return {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
 
 
 # docs/how-it-is-built.md
