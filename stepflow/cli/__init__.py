@@ -42,7 +42,6 @@ MODULES = {
     **dict.fromkeys(("resume", "preflight"), "run"),
     **dict.fromkeys(("explain", "schema", "completion"), "reference"),
     "gather": "show",
-    "graph": "validate",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
