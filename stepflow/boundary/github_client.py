@@ -219,7 +219,7 @@ class GitHubClient:
                 if status == OK:
                     return _read_end(response, LARGEST_IMAGE, longest=LARGEST_IMAGE) or ImageProblem.TOO_LARGE
                 if status == TOO_MANY or status >= SERVER_ERRORS:
-                    raise self._failure(status, dict(response.headers), {})
+                    raise self._failure(status, {name.lower(): value for name, value in response.headers.items()}, {})
                 if status not in REDIRECTS:
                     break
                 address = urljoin(address, response.headers.get("location", ""))

@@ -155,10 +155,12 @@ def test_what_is_no_image_of_githubs_is_not_passed_on_and_said(reading: World, c
 
 @pytest.mark.parametrize("statuses", [[502], [503, 429], [0]])
 def test_an_image_that_its_server_does_not_give_at_once_is_asked_for_again(reading: World, statuses: list[int]) -> None:
+    waits = any(statuses)
     done = run(reading, shown(attach(reading, 1, png(), fails=statuses)), solve_without_comment())
     assert done.outputs["outcome"] == "completed", done.log
     assert len(images(reading)) == 1
     assert "not seen" not in done.summary
+    assert (37.0 in reading.clock.slept) == waits, "it waits for as long as the server asks"
 
 
 def test_an_image_that_its_server_never_gives_costs_no_run(reading: World) -> None:

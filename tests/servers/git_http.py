@@ -174,7 +174,7 @@ class _Handler(Handler):
         self._git.asked.append(self.path)
         self._git.leaked += [self.path] if {"Authorization", "Cookie"} & set(self.headers) else []
         if attachment.fails:
-            self._fail(GitFault("", attachment.fails.pop()))
+            self._fail(GitFault("", attachment.fails.pop(), headers=(("Retry-After", "37"),)))
             return
         length = len(attachment.content) if attachment.announced is None else attachment.announced
         self.send_response(302 if attachment.leads_to else 200)
