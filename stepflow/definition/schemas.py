@@ -417,17 +417,18 @@ def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObj
 
 def _check_valid(schema: JsonValue, location: SchemaLocation, draft: str) -> None:
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
-    from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, SchemaError  # noqa: PLC0415
+    from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker  # noqa: PLC0415
 
     validator = Draft7Validator if draft == DRAFT_07 else Draft202012Validator
     formats = FormatChecker(validator.FORMAT_CHECKER.checkers)
     formats.checks("regex", raises=PatternFault)(_is_pattern)
-    try:
-        validator.check_schema(schema, format_checker=formats)  # type: ignore[arg-type]
-    except SchemaError as exc:
-        where = "/".join(str(part) for part in exc.absolute_path)
-        message = f"the answer schema is not valid{f' at {where}' if where else ''}: {exc.message[:200]}"
-        raise SchemaFault("SF407", message, "Correct it.", at=location) from exc
+    errors = validator(validator.META_SCHEMA, format_checker=formats).iter_errors(schema)
+    if first := min(
+        errors, key=lambda error: ([str(part) for part in error.absolute_path], error.message), default=None
+    ):
+        where = "/".join(str(part) for part in first.absolute_path)
+        message = f"the answer schema is not valid{f' at {where}' if where else ''}: {first.message[:200]}"
+        raise SchemaFault("SF407", message, "Correct it.", at=location)
 
 
 def _is_pattern(value: object) -> bool:

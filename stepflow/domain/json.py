@@ -46,8 +46,8 @@ def value_at(document: JsonValue, path: str) -> JsonValue:
     return value
 
 
-#: A reference to the project's own specification, which users do not have.
-_SPEC = re.compile(r"\s*\((?:action|boundary|cli|flow|house|prompts|registry|security)\.md[^()]*\)")
+#: A reference to the specification, which whoever reads a schema in an editor does not have.
+_REFERENCE = re.compile(r"\s*\([a-z]+\.md[^()]*\)")
 
 
 def published(schema: JsonObject) -> JsonObject:
@@ -56,7 +56,7 @@ def published(schema: JsonObject) -> JsonObject:
     def plain(value: JsonValue) -> JsonValue:
         match value:
             case str():
-                return _SPEC.sub("", value)
+                return _REFERENCE.sub("", value)
             case list():
                 return [plain(each) for each in value]
             case dict():

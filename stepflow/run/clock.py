@@ -45,7 +45,7 @@ class RehearsalClock(SystemClock):
         """Return at once."""
 
 
-#: Seconds beyond the deadline in which a tool may still come to an end; `engine/model_call.py` bounds the model's.
+#: Seconds beyond the deadline in which a tool may still come to an end; `engine/conversation.py` bounds the model's.
 GRACE = 30.0
 #: The same for validators, command steps and the set-up: a limit does not interrupt a completion, but the
 #: job's timeout would.
