@@ -19,8 +19,8 @@ from stepflow.boundary.github_failures import (
     PULL_REQUEST,
     WORKFLOW_RUN,
     AnswerFailed,
+    ReadSubject,
     RetryPolicy,
-    Subject,
     read_failed,
     write_failed,
 )
@@ -39,9 +39,9 @@ from stepflow.boundary.github_types import (
     CommitNow,
     Comparison,
     FoundThread,
+    GitHubRepository,
     IssueNow,
     IssuesPage,
-    Job,
     Jobs,
     Label,
     NewCommit,
@@ -50,11 +50,11 @@ from stepflow.boundary.github_types import (
     Release,
     Remark,
     RenderedText,
-    Repository,
     ReviewThread,
     ReviewThreads,
     Role,
     Rule,
+    WorkflowJob,
 )
 from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
@@ -170,8 +170,8 @@ class GitHub:
 
         return self._read("read the review threads", read, PULL_REQUEST)
 
-    def _read_repository(self) -> Repository:
-        return self._get("read the repository", Repository, "")
+    def _read_repository(self) -> GitHubRepository:
+        return self._get("read the repository", GitHubRepository, "")
 
     def _list_pull_requests(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
         head = f"{repository.partition('/')[0]}:{branch}"
@@ -179,12 +179,12 @@ class GitHub:
         pulls = self._list(doing, PullRequest, "/pulls", PULL_REQUEST, state="open", head=head)
         return tuple(pull for pull in pulls if pull.head == branch)
 
-    def _get(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> A:
+    def _get(self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str) -> A:
         return self._read(
             doing, lambda: kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1]), subject
         )
 
-    def _find(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> A | None:
+    def _find(self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str) -> A | None:
         """The same, but None where there is none."""
 
         def find() -> A | None:
@@ -197,7 +197,9 @@ class GitHub:
 
         return self._read(doing, find, subject)
 
-    def _list(self, doing: str, kind: type[A], path: str, subject: Subject = ISSUE, **parameters: str) -> tuple[A, ...]:
+    def _list(
+        self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str
+    ) -> tuple[A, ...]:
         """All pages of a list."""
 
         def read() -> tuple[A, ...]:
@@ -205,11 +207,11 @@ class GitHub:
 
         return self._read(doing, read, subject)
 
-    def _read(self, doing: str, ask: Callable[[], R], subject: Subject = ISSUE) -> R:
+    def _read(self, doing: str, ask: Callable[[], R], subject: ReadSubject = ISSUE) -> R:
         """Ask what only reads: what may pass is asked again."""
         return self.retry_policy.repeat(lambda: self._translate(doing, ask, subject))
 
-    def _translate(self, doing: str, ask: Callable[[], R], subject: Subject = ISSUE) -> R:
+    def _translate(self, doing: str, ask: Callable[[], R], subject: ReadSubject = ISSUE) -> R:
         """Raise our own error instead of the vendor's, whose exception holds the request with its token, so it is not
         kept as the cause. `doing` and `subject` are what the error says was asked."""
         try:
@@ -217,7 +219,7 @@ class GitHub:
         except VENDOR_ERRORS as exc:
             raise self._failure(doing, subject, exc) from None
 
-    def _failure(self, doing: str, _subject: Subject, exc: Exception) -> StepflowError:
+    def _failure(self, doing: str, _subject: ReadSubject, exc: Exception) -> StepflowError:
         return write_failed(doing, self._repository, exc, self._redactor, connection=self._connection)
 
 
@@ -289,10 +291,10 @@ class GitHubReader(GitHub):
         files = self._list(doing, ChangedFile, f"/pulls/{number}/files", PULL_REQUEST)
         return tuple(dict.fromkeys(path for file in files for path in (file.previous, file.path) if path))
 
-    def failed_jobs(self, run_id: int) -> tuple[Job, ...]:
+    def failed_jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
         """The jobs of a workflow run that went wrong the last time it ran."""
 
-        def read() -> tuple[Job, ...]:
+        def read() -> tuple[WorkflowJob, ...]:
             pages = self._client.pages(f"/actions/runs/{run_id}/jobs", {"filter": "latest"})
             return tuple(job for page in pages for job in Jobs.model_validate(page).jobs if job.has_failed)
 
@@ -317,7 +319,7 @@ class GitHubReader(GitHub):
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=full)
         return tuple(itertools.islice((comment for page in pages for comment in reversed(kind.many(page))), most))
 
-    def _failure(self, doing: str, subject: Subject, exc: Exception) -> StepflowError:
+    def _failure(self, doing: str, subject: ReadSubject, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or another number can mend is an `InputError`."""
         return read_failed(doing, subject, self._repository, exc, self._redactor, connection=self._connection)
 

@@ -173,7 +173,7 @@ def _too_long(failed: GitHubFailed, then: float) -> str:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReadSubject:
     """What is read, the permission that it takes, and what to do where it is not found, if that is something else."""
 
     name: str
@@ -181,10 +181,10 @@ class Subject:
     missing: str = ""
 
 
-ISSUE, ISSUE_LIST = Subject("issue", "issues"), Subject("issue", "issues", missing=_NO_LIST)
-PULL_REQUEST = Subject("pull request", "pull-requests")
-WORKFLOW_RUN = Subject("run or job", "actions")
-BRANCH = Subject("branch", "contents")
+ISSUE, ISSUE_LIST = ReadSubject("issue", "issues"), ReadSubject("issue", "issues", missing=_NO_LIST)
+PULL_REQUEST = ReadSubject("pull request", "pull-requests")
+WORKFLOW_RUN = ReadSubject("run or job", "actions")
+BRANCH = ReadSubject("branch", "contents")
 _PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
 
 
@@ -271,7 +271,7 @@ def _number(text: str | None) -> float | None:
 
 
 def read_failed(
-    doing: str, subject: Subject, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
+    doing: str, subject: ReadSubject, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
 ) -> WriteFailed | InputError:
     """The same before a run, where what `read-token` or another number can mend is an `InputError`."""
     failed = write_failed(doing, repository, exc, redactor, connection=connection)

@@ -48,7 +48,7 @@ class Account(Answer):
     login: str = Field(validation_alias=AliasPath("viewer", "login"))
 
 
-class Repository(Answer):
+class GitHubRepository(Answer):
     """A repository under its present name."""
 
     node_id: str
@@ -241,20 +241,20 @@ class NewReply(Answer):
     url: str = Field(validation_alias=AliasPath("addPullRequestReviewThreadReply", "comment", "url"))
 
 
-class Step(Answer):
+class WorkflowStep(Answer):
     """A step of a job; `conclusion` is empty until it ends."""
 
     name: str
     conclusion: _Text = ""
 
 
-class Job(Answer):
+class WorkflowJob(Answer):
     """A job of a workflow run; `conclusion` is empty until it ends."""
 
     id: int
     name: str
     conclusion: _Text = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
     url: _Text = Field("", validation_alias="html_url")
 
     @property
@@ -271,7 +271,7 @@ class Job(Answer):
 class Jobs(Answer):
     """One page of a run's jobs."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[WorkflowJob, ...]
 
 
 class Comparison(Answer):

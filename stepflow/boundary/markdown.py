@@ -49,19 +49,19 @@ _OTHERWISE = re.compile(r"\\`|\$`|`\$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class MarkdownPart:
     """A run of lines; `code` when they are a fenced block, fences included."""
 
     code: bool
     text: str
 
 
-def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[Part, ...]:
+def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[MarkdownPart, ...]:
     """The parts of a text, prose made harmless. Ends with every fence and fold closed."""
     parts = [part if part.code else _tame_part(part, allowed_hosts) for part in _split(text)]
     folds = [tag for part in parts if not part.code for line in part.text.split("\n") for tag in _folds(line)]
     missing = folds.count("<details>") - folds.count("</details>")
-    return (*parts, *([Part(code=False, text="\n</details>" * missing)] if missing > 0 else []))
+    return (*parts, *([MarkdownPart(code=False, text="\n</details>" * missing)] if missing > 0 else []))
 
 
 def around_code(prose: str, change: Callable[[str], str]) -> str:
@@ -110,11 +110,11 @@ def _code_spans(line: str) -> list[tuple[int, int]] | None:
     return None if doubtful else spans
 
 
-def _split(text: str) -> Iterator[Part]:
+def _split(text: str) -> Iterator[MarkdownPart]:
     """The text cut at its fences, each of which is closed."""
     lines = list(_marked_lines(text))
     for code, group in groupby(lines, key=lambda line: line[0]):
-        yield Part(code=code > 0, text="\n".join(line for _, line in group))
+        yield MarkdownPart(code=code > 0, text="\n".join(line for _, line in group))
 
 
 def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -149,8 +149,8 @@ def _folds(line: str) -> list[str]:
     return _FOLD.findall(line) if _FOLD.match(line) else []
 
 
-def _tame_part(part: Part, allowed: frozenset[str]) -> Part:
-    return Part(code=False, text=around_code(part.text, lambda prose: _tame_prose(prose, allowed)))
+def _tame_part(part: MarkdownPart, allowed: frozenset[str]) -> MarkdownPart:
+    return MarkdownPart(code=False, text=around_code(part.text, lambda prose: _tame_prose(prose, allowed)))
 
 
 def _tame_prose(text: str, allowed: frozenset[str]) -> str:

@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass, field
 
-from stepflow.boundary.markdown import ZERO_WIDTH, Part, around_code, tame_markdown
+from stepflow.boundary.markdown import ZERO_WIDTH, MarkdownPart, around_code, tame_markdown
 from stepflow.domain.secrets import Redactor, mask_secrets
 from stepflow.domain.text import is_invisible, strip_invisible
 
@@ -146,7 +146,7 @@ def _filtered(text: str, output_filter: OutputFilter) -> str:
     return _CLOSING.sub(r"\1" + ZERO_WIDTH, "\n".join(_without_commands(part) for part in parts))
 
 
-def _without_commands(part: Part) -> str:
+def _without_commands(part: MarkdownPart) -> str:
     """No line begins with a command; in prose nobody is mentioned (in code GitHub mentions nobody)."""
     if part.code:
         # Paths and comments of a program are copied as they stand.

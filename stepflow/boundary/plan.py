@@ -80,7 +80,7 @@ class ClosingRequest:
 
 def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
     """The wishes of a closing answer."""
-    reader = _Reader(answer or {})
+    reader = _AnswerReader(answer or {})
     return ClosingRequest(
         closure_action=reader.closure_action(),
         labels_add=reader.labels("issue.labels.add"),
@@ -97,7 +97,7 @@ def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
     )
 
 
-class _Reader:
+class _AnswerReader:
     """Reads typed values out of an answer and remembers what did not fit."""
 
     def __init__(self, answer: JsonObject) -> None:

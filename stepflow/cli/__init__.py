@@ -78,7 +78,7 @@ class _UsageError(InputError):
     """A command line that no command takes; what is wrong with it has been printed."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """Says what is wrong with a command line, and leaves it to the caller to end."""
 
     def error(self, message: str) -> NoReturn:
@@ -170,7 +170,7 @@ def _redactor() -> Redactor:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = _Parser(
+    parser = _CommandParser(
         prog="stepflow",
         description="Runs AI agents on a repository's issues, one declared step at a time.",
         epilog="`stepflow COMMAND --help` shows a command's options. Try `stepflow demo` first.",

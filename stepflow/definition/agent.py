@@ -10,7 +10,7 @@ from stepflow.definition.file_models import (
     AgentFile,
     CompositePart,
     FlowSettings,
-    Runner,
+    RunnerKeys,
     StepSettings,
     VerdictConfig,
     VerdictSettings,
@@ -270,9 +270,9 @@ class Agent:
     mcp_servers: tuple[McpServer, ...] = ()
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> RunnerKeys:
         """`runner` with its defaults."""
-        return self.file.runner or Runner()
+        return self.file.runner or RunnerKeys()
 
 
 def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: bool, may_lack: bool) -> Agent:
@@ -288,7 +288,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description"}) if is_flat(document) else frozenset()
     file = read_shape(AgentFile, layout.document, problems, layout.origins, excused=excused)
-    runner = file.runner or Runner()
+    runner = file.runner or RunnerKeys()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None:
         written = node_at(layout.document, _AT / "config")

@@ -127,7 +127,7 @@ class Labels(FileModel):
     completion: CompletionLabels = CompletionLabels()
 
 
-class PullRequest(FileModel):
+class PullRequestKeys(FileModel):
     """`runner.integrations.github.pullRequest`."""
 
     enabled: bool = True
@@ -139,13 +139,13 @@ class PullRequest(FileModel):
     max_bytes: Annotated[int, Field(ge=1, le=LARGEST_MOST_BYTES)] = DEFAULT_MOST_BYTES
 
 
-class Comment(FileModel):
+class CommentKeys(FileModel):
     """`runner.integrations.github.comment`."""
 
     enabled: bool = True
 
 
-class GitHub(FileModel):
+class GitHubKeys(FileModel):
     """`runner.integrations.github`."""
 
     enabled: bool = True
@@ -154,8 +154,8 @@ class GitHub(FileModel):
     allowed_effects: list[Annotated[AllowedEffect, Strict(False)]] | None = None
     allowed_labels: list[str] | None = None
     allowed_link_hosts: list[str] = Field(default_factory=list)
-    pull_request: PullRequest = PullRequest()
-    comment: Comment = Comment()
+    pull_request: PullRequestKeys = PullRequestKeys()
+    comment: CommentKeys = CommentKeys()
     protected_paths: list[str] | None = None
     allowed_secret_paths: list[str] = Field(default_factory=list)
     close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO
@@ -164,7 +164,7 @@ class GitHub(FileModel):
 class Integrations(FileModel):
     """`runner.integrations`."""
 
-    github: GitHub = GitHub()
+    github: GitHubKeys = GitHubKeys()
 
 
 class Logging(FileModel):
@@ -174,7 +174,7 @@ class Logging(FileModel):
     format: Literal["jsonl", "text"] = "jsonl"
 
 
-class Runner(FileModel):
+class RunnerKeys(FileModel):
     """`runner`."""
 
     no_effect = frozenset({"actions", "execution"})
@@ -215,7 +215,7 @@ class AgentFile(FileModel):
     skills: list[str] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
-    runner: Runner | None
+    runner: RunnerKeys | None
 
 
 #: Text `#/…` or `{file, schema}`; read by `schema_refs`, which names each fault.
@@ -347,7 +347,7 @@ class ConditionEntry(FileModel):
     params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class OnFailure(FileModel):
+class OnFailureKeys(FileModel):
     """`onFailure` of a validation entry."""
 
     action: Annotated[FailureAction, Strict(False)] = FailureAction.RETRY
@@ -363,7 +363,7 @@ class ValidationStepEntry(FileModel):
     c2: str
     c3: str
     validation_conditions: list[ConditionEntry]
-    on_failure: Annotated[OnFailure, Code(wrong="SF607", inside=True)] = OnFailure()
+    on_failure: Annotated[OnFailureKeys, Code(wrong="SF607", inside=True)] = OnFailureKeys()
     output_schema_ref: SchemaRef = None
     output_schema: JsonObject | None = None
 

@@ -11,7 +11,7 @@ from stepflow.definition.agent import MODEL_KEYS
 from stepflow.definition.diagnostics import FileProblems, listed
 from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry
 from stepflow.definition.json_text import Pointer, node_at
-from stepflow.definition.schemas import Schemas
+from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import Node, Nodes, check_c3_style, check_intent, check_key, check_part
 from stepflow.domain.definition import Gate
 from stepflow.domain.json import JsonObject, JsonValue
@@ -31,7 +31,7 @@ _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 
 
 def read_gate_steps(
-    registry: GateRegistry, schemas: Schemas | None, problems: FileProblems, *, allow_spec_violations: bool
+    registry: GateRegistry, schemas: SchemaFolder | None, problems: FileProblems, *, allow_spec_violations: bool
 ) -> Nodes:
     """Sort the steps and check each by itself."""
     nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}

@@ -26,7 +26,7 @@ from stepflow.definition.check_dialect import (
     read_check_steps,
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
-from stepflow.definition.file_models import GateRegistry, GitHub, Registry, StepEntry, StepSettings
+from stepflow.definition.file_models import GateRegistry, GitHubKeys, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
 from stepflow.definition.gates import read_gate_steps
 from stepflow.definition.graph import (
@@ -43,7 +43,7 @@ from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts, read_system_prompt
 from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
-from stepflow.definition.schemas import Schemas
+from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import FileModel, read_shape
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs
 from stepflow.definition.validators import ValidationBuilder, entry_of
@@ -186,7 +186,7 @@ def _load(
     folder = AgentFolder(located.folder, root=located.root)
     diagnostics = Diagnostics()
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
-    loader = _Loader(
+    loader = _AgentLoader(
         agent=agent,
         folder=folder,
         options=options,
@@ -220,7 +220,7 @@ _GRAPH_PLACES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loader:
+class _AgentLoader:
     """What is known of an agent before its registry is read, and how that becomes the definition."""
 
     agent: Agent
@@ -400,7 +400,7 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
                 problems.report("SF111", at / key, message, "Remove the key, or leave it.")
 
 
-def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> Schemas | None:
+def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder | None:
     """None when the schemas base cannot be used; then nothing is said about schemas."""
     own = registry.schemas_base if isinstance(registry, GateRegistry) else None
     settings = agent.runner.flow.schemas
@@ -412,7 +412,7 @@ def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problem
         else:
             agent.problems.add("SF109", "/runner/flow/schemas/base", message, fix)
         return None
-    return Schemas(
+    return SchemaFolder(
         folder=folder,
         base=folder.base(base),
         default=settings.default,
@@ -469,7 +469,7 @@ def _step(
     )
 
 
-def _github(file: GitHub) -> GitHubSettings:
+def _github(file: GitHubKeys) -> GitHubSettings:
     return GitHubSettings(
         closure_action=file.default_closure_action,
         labels_add=tuple(file.labels.completion.add),

@@ -56,7 +56,7 @@ class SchemaFault(Exception):
 
 
 @dataclass(kw_only=True)
-class Schemas:
+class SchemaFolder:
     """Finds schemas below one base folder and reports what is wrong; each file is parsed and each place resolved once.
 
     `default` is the file that a plain pointer leads into; `registry` is where schemas are asked for.
@@ -262,7 +262,7 @@ _Path = tuple[tuple[str, str], ...]
 class _Expansion:
     """One expansion; it counts what it makes, so that no nest of references can grow without end."""
 
-    schemas: Schemas
+    schemas: SchemaFolder
     draft: str
     nodes: int = 0
     depth: int = 0

@@ -135,11 +135,11 @@ def read_shape(
 
     `excused` are pointers of required keys that this file may leave out.
     """
-    return _Reader(model, copy.deepcopy(document), problems, origins, excused).read()
+    return _ShapeReader(model, copy.deepcopy(document), problems, origins, excused).read()
 
 
 @dataclass
-class _Reader(Generic[Shape]):
+class _ShapeReader(Generic[Shape]):
     """Validates a document, reports what pydantic refuses, and does so again without it."""
 
     model: type[Shape]

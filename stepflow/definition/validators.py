@@ -13,7 +13,7 @@ from stepflow.definition.folder import beside
 from stepflow.definition.json_text import Pointer, last_key
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, TagReporter, closest_variable
 from stepflow.definition.prompts import Supply
-from stepflow.definition.schemas import Schemas
+from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.domain.definition import (
     Condition,
@@ -125,7 +125,7 @@ class ValidationBuilder:
     closures: tuple[str, ...]
     verdict: VerdictType | None
     problems: FileProblems
-    schemas: Schemas | None
+    schemas: SchemaFolder | None
     prompts: PromptFiles | None
     supply: Supply
     programs: Collection[str] | None = None

@@ -33,7 +33,7 @@ def read_yaml(text: str, *, build: bool = True) -> tuple[yaml.Node | None, Any]:
     if len(text) > MOST_CHARACTERS:
         raise YamlFault(f"it has more than {MOST_CHARACTERS // 1024 // 1024} MiB of text")
     try:
-        loader = _Loader(text)
+        loader = _YamlLoader(text)
         node = loader.get_single_node()
         return node, loader.construct_document(node) if build and node is not None else None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
@@ -47,7 +47,7 @@ def _fault(error: Exception) -> YamlFault:
     return YamlFault("it is nested too deep" if isinstance(error, RecursionError) else str(error))
 
 
-class _Loader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     """Knows of each node what it comes to with its aliases written out, before anything is built from it."""
 
     def __init__(self, text: str) -> None:
@@ -95,7 +95,7 @@ class _Loader(yaml.SafeLoader):
         return nodes, characters, depth
 
 
-_Loader.yaml_implicit_resolvers = {
+_YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

@@ -192,7 +192,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Mismatch:
     """`what` was compared: a key of `expect`, with the file's name for one of `files`."""
 
     what: str
@@ -216,7 +216,7 @@ class Rehearsed:
     reason: str
     iterations: int = 0
     seconds: float = 0.0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Mismatch, ...] = ()
     notes: tuple[str, ...] = ()
     updated: bool = False
     refusal: str = ""

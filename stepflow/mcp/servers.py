@@ -18,7 +18,14 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import McpServer, McpTool, digest_of
 from stepflow.errors import InputError
 from stepflow.mcp.content import CallAnswer, read_answer
-from stepflow.mcp.transports import ENDED, BoundedTransport, CallBounds, RemoteAccess, RemoteTransport, StdioTransport
+from stepflow.mcp.transports import (
+    ENDED,
+    BoundedServerTransport,
+    CallBounds,
+    RemoteAccess,
+    RemoteTransport,
+    StdioTransport,
+)
 from stepflow.sandbox.commands import ServerProcess
 from stepflow.sandbox.launcher import CannotStart
 
@@ -49,7 +56,7 @@ class ToolsChanged(ServerProblem):
 
 
 @dataclass(kw_only=True)
-class _Connection:
+class _ServerConnection:
     """One server's, served by a task of the portal's. `digest` is that of the tools that it was seen to list."""
 
     bounds: CallBounds
@@ -83,7 +90,7 @@ class OpenServers:
         self._launch, self._access, self._waiting, self._redact = launch, access, waiting, redact
         self._ending = ExitStack()
         self._portal: BlockingPortal | None = None
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, _ServerConnection] = {}
 
     def list_tools(self, server: McpServer) -> tuple[McpTool, ...]:
         """The tools that the server lists; it is started if it is not open. Raises `ServerProblem`."""
@@ -128,10 +135,10 @@ class OpenServers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connect(self, server: McpServer) -> _Connection:
+    def _connect(self, server: McpServer) -> _ServerConnection:
         portal = self._portal or self._open_portal()
         bounds = CallBounds()
-        connection = _Connection(bounds=bounds, process=None)
+        connection = _ServerConnection(bounds=bounds, process=None)
         if server.url:
             transport: Transport = RemoteTransport(server, self._access, bounds)
         else:
@@ -142,7 +149,7 @@ class OpenServers:
             self._ending.callback(connection.process.close)
             transport = StdioTransport(connection.process, bounds)
         self._connections[server.name] = connection
-        connection.task = portal.start_task_soon(connection.serve, BoundedTransport(transport, bounds))
+        connection.task = portal.start_task_soon(connection.serve, BoundedServerTransport(transport, bounds))
         ready: list[Future[Any]] = [connection.ready, connection.task]
         with self._waiting():
             wait(ready, START_SECONDS, FIRST_COMPLETED)
@@ -173,7 +180,7 @@ class OpenServers:
     def _ask(
         self,
         server: McpServer,
-        connection: _Connection,
+        connection: _ServerConnection,
         question: Callable[[Client], Awaitable[Answer]],
         seconds: float,
     ) -> Answer:
@@ -194,7 +201,7 @@ class OpenServers:
             raise self._failed(server, connection, exc, seconds) from exc
 
     def _failed(
-        self, server: McpServer, connection: _Connection, error: BaseException | None, seconds: float
+        self, server: McpServer, connection: _ServerConnection, error: BaseException | None, seconds: float
     ) -> ServerProblem:
         """What went wrong, in the words of the transport if it knows. A connection is kept where the server itself
         has answered with an error."""

@@ -35,7 +35,7 @@ _CONNECT_SECONDS, _SILENT_SECONDS = 20.0, 600.0
 _UNREACHABLE = 503
 
 
-class TooMuch(Exception):
+class TooMuchSent(Exception):
     """The server sent more than it may; the message says what."""
 
 
@@ -52,14 +52,14 @@ class CallBounds:
         self._bytes = self._messages = 0
 
     def count(self, size: int, *, messages: int = 0) -> None:
-        """Add so many bytes and messages. Raises `TooMuch`."""
+        """Add so many bytes and messages. Raises `TooMuchSent`."""
         self._bytes += size
         self._messages += messages
         if self._bytes > MOST_BYTES or self._messages > MOST_MESSAGES:
-            raise TooMuch(f"sent more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MiB for one call")
+            raise TooMuchSent(f"sent more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MiB for one call")
 
 
-class BoundedTransport:
+class BoundedServerTransport:
     """A transport that passes a bounded number of messages on. It leaves out what is no message, and notifications:
     nobody listens to them."""
 
@@ -90,7 +90,7 @@ class _Messages:
                 self._bounds.count(0, messages=1)
                 if not isinstance(message, Exception) and not isinstance(message.message, JSONRPCNotification):
                     return message
-        except TooMuch as exc:
+        except TooMuchSent as exc:
             self._bounds.problem = str(exc)
             raise StopAsyncIteration from None
 
@@ -164,7 +164,7 @@ class _Incoming(_Stream):
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except asyncio.LimitOverrunError:
             self._bounds.problem = f"sent a message of more than {MOST_BYTES_OF_MESSAGE >> 20} MiB"
-        except TooMuch as exc:
+        except TooMuchSent as exc:
             self._bounds.problem = str(exc)
         except (asyncio.IncompleteReadError, OSError):
             self._bounds.problem = ENDED
@@ -253,7 +253,7 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         try:
             self._bounds.count(0, messages=1)
             response = await super().handle_async_request(request)
-        except TooMuch as exc:
+        except TooMuchSent as exc:
             return self._failed(str(exc))
         except httpx2.HTTPError as exc:
             said = str(exc) or type(exc).__name__
@@ -267,7 +267,7 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         return httpx2.Response(
             status_code=response.status_code,
             headers=response.headers,
-            stream=_Counted(response.stream, self._bounds),
+            stream=_CountedBody(response.stream, self._bounds),
             extensions=response.extensions,
         )
 
@@ -276,7 +276,7 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         return httpx2.Response(_UNREACHABLE)
 
 
-class _Counted(httpx2.AsyncByteStream):
+class _CountedBody(httpx2.AsyncByteStream):
     """A body that ends where the server has sent too much."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, bounds: CallBounds) -> None:
@@ -287,7 +287,7 @@ class _Counted(httpx2.AsyncByteStream):
             async for part in self._stream:
                 self._bounds.count(len(part))
                 yield part
-        except (TooMuch, httpx2.HTTPError) as exc:
+        except (TooMuchSent, httpx2.HTTPError) as exc:
             self._bounds.problem = str(exc) or "broke off"
 
     async def aclose(self) -> None:

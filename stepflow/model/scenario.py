@@ -41,11 +41,11 @@ def _inside(path: str) -> str:
 _FilePath = Annotated[str, AfterValidator(_inside)]
 
 
-class _Shape(BaseModel):
+class _ScenarioShape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-class ScriptedError(_Shape):
+class ScriptedError(_ScenarioShape):
     """A failure of the API: an HTTP status, or a connection that drops. It happens once."""
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None
@@ -60,7 +60,7 @@ class ScriptedError(_Shape):
         return self
 
 
-class Turn(_Shape):
+class Turn(_ScenarioShape):
     """One reply of the model: text, tool calls (with or without text), a structured answer, an error, or a repeat.
 
     `stop_reason` replaces the usual one (`tool_use` with tools, else `end_turn`): `refusal` and `max_tokens`, for
@@ -91,7 +91,7 @@ class Turn(_Shape):
         return self
 
 
-class ScenarioIssue(_Shape):
+class ScenarioIssue(_ScenarioShape):
     """The issue as the event would carry it."""
 
     number: _Positive
@@ -106,7 +106,7 @@ class ScenarioIssue(_Shape):
         return Issue(**self.model_dump())
 
 
-class Expect(_Shape):
+class Expect(_ScenarioShape):
     """What `rehearse` compares; a key that is absent is not compared. A file given as null must not exist."""
 
     outcome: Outcome | None = None
@@ -116,7 +116,7 @@ class Expect(_Shape):
     files: dict[_FilePath, str | None] | None = None
 
 
-class Scenario(_Shape):
+class Scenario(_ScenarioShape):
     """A whole file: the run's arguments, the replies in order (`turns`) or by step (`steps`), and what to expect."""
 
     params: dict[str, JsonValue] = Field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from stepflow.definition.safe_files import FileRefused, Why, read_below
-from stepflow.domain.report import Difference, Row
+from stepflow.domain.report import Mismatch, Row
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, yaml_text
@@ -51,7 +51,7 @@ def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
     return {path: _file_text(root, path) for path in paths}
 
 
-def differences(expect: Expect | None, came: Expect) -> tuple[Difference, ...]:
+def differences(expect: Expect | None, came: Expect) -> tuple[Mismatch, ...]:
     """Every key of `expect` that is not as it came. Without `expect` the run only has to complete."""
     given = expect or Expect(outcome=Outcome.COMPLETED)
     different = (
@@ -64,18 +64,16 @@ def differences(expect: Expect | None, came: Expect) -> tuple[Difference, ...]:
     return tuple(different)
 
 
-def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Difference]:
+def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Mismatch]:
     if expected is None and came not in NOT_PLAYED:
         return
     if expected is not came:
-        yield Difference(
-            what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),)
-        )
+        yield Mismatch(what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),))
 
 
-def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Difference]:
+def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Mismatch]:
     if expected is not None and list(expected) != list(came or ()):
-        yield Difference(what=what, rows=tuple(_aligned(expected, came or ())))
+        yield Mismatch(what=what, rows=tuple(_aligned(expected, came or ())))
 
 
 def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
@@ -91,21 +89,19 @@ def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
             )
 
 
-def _validators(
-    expected: Mapping[str, Sequence[str]] | None, came: Mapping[str, Sequence[str]]
-) -> Iterator[Difference]:
+def _validators(expected: Mapping[str, Sequence[str]] | None, came: Mapping[str, Sequence[str]]) -> Iterator[Mismatch]:
     if expected is None or {name: tuple(words) for name, words in expected.items()} == came:
         return
     names = dict.fromkeys((*expected, *came))
     rows = (Row(where=name, expected=_words(expected.get(name)), came=_words(came.get(name))) for name in names)
-    yield Difference(what="validators", rows=tuple(rows))
+    yield Mismatch(what="validators", rows=tuple(rows))
 
 
 def _words(words: Sequence[str] | None) -> str:
     return ", ".join(words) if words else NOTHING
 
 
-def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
+def _file(path: str, given: Expect, came: Expect) -> Iterator[Mismatch]:
     expected, came_text = (given.files or {})[path], (came.files or {}).get(path)
     if expected == came_text:
         return
@@ -113,7 +109,7 @@ def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
         rows: tuple[Row, ...] = (Row(where="", expected=_there(expected), came=_there(came_text)),)
     else:
         rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
-    yield Difference(what=f"file {path}", rows=rows)
+    yield Mismatch(what=f"file {path}", rows=rows)
 
 
 def _there(text: str | None) -> str:

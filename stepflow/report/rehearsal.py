@@ -25,7 +25,7 @@ from stepflow.report.wording import describe_reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stepflow.domain.report import Difference, Rehearsal, Rehearsed
+    from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
 
 CELL = 60
 REASON = 600
@@ -118,7 +118,7 @@ def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
     return tuple(one_line(difference.what) for difference in rehearsed.differences)
 
 
-def _part(difference: Difference) -> Iterator[str]:
+def _part(difference: Mismatch) -> Iterator[str]:
     rows = (
         ("" if row.same else "≠", *(one_line(text, CELL) for text in (row.where, row.expected, row.came)))
         for row in difference.rows[:ROWS]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.boundary.github_types import Account, CommitNow, Job, PullRequest, ReviewThread
+    from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, WorkflowJob
     from stepflow.run.request import RunRequest
     from stepflow.run.trigger import PullRequestEvent
 
@@ -254,7 +254,7 @@ def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedb
     return _feedback(heading, parts, left_out=len(jobs[MOST_JOBS:]))
 
 
-def _job_text(reader: GitHubReader, job: Job, mark: str) -> SanitizedText:
+def _job_text(reader: GitHubReader, job: WorkflowJob, mark: str) -> SanitizedText:
     steps = f", failed in: {', '.join(job.failed_steps)}" if job.failed_steps else ""
     log = _TIMESTAMP.sub("", ANSI.sub("", reader.job_log(job.id, last_bytes=LOG_BYTES)))
     said = sanitize_plain(log, "log of a failed job")

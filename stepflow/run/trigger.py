@@ -36,22 +36,22 @@ COMMAND = "/stepflow"
 FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 
 
-class _Shape(BaseModel):
+class _EventShape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class User(_Shape):
+class User(_EventShape):
     """The parts of a user that matter here."""
 
     login: str = ""
     type: str = "User"
 
 
-class _Label(_Shape):
+class _Label(_EventShape):
     name: str = ""
 
 
-class IssuePayload(_Shape):
+class IssuePayload(_EventShape):
     """The parts of an issue in an event."""
 
     number: int
@@ -65,7 +65,7 @@ class IssuePayload(_Shape):
     pull_request: dict[str, object] | None = None
 
 
-class _Comment(_Shape):
+class _Comment(_EventShape):
     body: str = ""
     user: User | None = None
     author_association: str = "NONE"
@@ -76,27 +76,27 @@ class _Review(_Comment):
     state: str = ""
 
 
-class _PullRequest(_Shape):
+class _PullRequest(_EventShape):
     number: int
 
 
-class _Repository(_Shape):
+class _EventRepository(_EventShape):
     full_name: str = ""
     default_branch: str = ""
     private: bool | None = None
 
 
-class _WorkflowRun(_Shape):
+class _WorkflowRun(_EventShape):
     """`head_repository` is null where it was deleted."""
 
     id: int
     conclusion: str | None = None
     head_branch: str | None = None
     head_sha: str = ""
-    head_repository: _Repository | None = Field(default_factory=_Repository)
+    head_repository: _EventRepository | None = Field(default_factory=_EventRepository)
 
 
-class EventPayload(_Shape):
+class EventPayload(_EventShape):
     """The parts of an event's payload that a trigger reads."""
 
     action: str = ""
@@ -107,7 +107,7 @@ class EventPayload(_Shape):
     review: _Review | None = None
     workflow_run: _WorkflowRun | None = None
     sender: User | None = None
-    repository: _Repository = Field(default_factory=_Repository)
+    repository: _EventRepository = Field(default_factory=_EventRepository)
     inputs: dict[str, object] | None = None
 
 

@@ -20,7 +20,7 @@ from stepflow.errors import StepflowError
 from stepflow.sandbox.box import OutputTooLarge, Toolbox
 from stepflow.sandbox.child.enter_sandbox import config_variables
 from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
-from stepflow.sandbox.workspace_git import Git, GitFailed, ProgramRunner
+from stepflow.sandbox.workspace_git import ProgramRunner, WorkspaceGit, WorkspaceGitFailed
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
@@ -144,7 +144,9 @@ class SnapshotRepository:
         self._programs = ProgramRunner(toolbox, _ENVIRONMENT)
         #: git in the private repository, and in the workspace's own, with its configuration and the personal one.
         self._own = self._own_git()
-        self._theirs = Git(self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout})
+        self._theirs = WorkspaceGit(
+            self._programs, {"GIT_DIR": f"{self._checkout}/.git", "GIT_WORK_TREE": self._checkout}
+        )
         #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
         self._staged: tuple[str, bytes, str] | None = None
         #: The last snapshot's name, and its tree and state.
@@ -255,7 +257,9 @@ class SnapshotRepository:
             self._format, self._objects, self._shallow = said
             self._base = self._base or self._head()[1]
         elif self._base or "not a git repository" not in complaints[0]:
-            raise GitFailed(f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}")
+            raise WorkspaceGitFailed(
+                f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}"
+            )
         self._own = self._own_git()
         self._run(("sh", "-e", "-c", _RENEW, "sh", self._folder, self._format), _ATTRIBUTES)
         for path in self._packs():
@@ -290,7 +294,7 @@ class SnapshotRepository:
         words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
         try:
             changes = self._theirs(*words)
-        except GitFailed:
+        except WorkspaceGitFailed:
             # It is damaged: what was staged is not kept then.
             return "", []
         if self._staged and self._staged[:2] == (commit, changes):
@@ -366,7 +370,7 @@ class SnapshotRepository:
             if not failed and "fatal: " not in "".join(complaints):
                 break
             if not failed or len(left) > _MOST_UNREADABLE + len(sizes):
-                raise GitFailed(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
+                raise WorkspaceGitFailed(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
             left |= dict.fromkeys(failed, "could not be read")
             wanted = [path for path in wanted if path not in failed]
         return left
@@ -438,7 +442,7 @@ class SnapshotRepository:
             return
         try:
             self._theirs("read-tree", "--reset", tree)
-        except GitFailed:
+        except WorkspaceGitFailed:
             self._theirs("read-tree", tree)
 
     def _run(self, argv: tuple[str, ...], stdin: bytes = b"") -> None:
@@ -448,13 +452,13 @@ class SnapshotRepository:
     def _line(self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
         return self._own(*words, stdin=stdin, env=env).decode().strip()
 
-    def _own_git(self) -> Git:
+    def _own_git(self) -> WorkspaceGit:
         """git in the private repository, which borrows the objects of the workspace's."""
         own = {"GIT_DIR": self._folder, "GIT_WORK_TREE": self._checkout}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         if self._objects:
             own |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self._objects), "GIT_SHALLOW_FILE": self._shallow}
-        return Git(self._programs, own)
+        return WorkspaceGit(self._programs, own)
 
 
 def _is_in(path: bytes, places: Collection[bytes]) -> bool:

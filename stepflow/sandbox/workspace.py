@@ -168,7 +168,7 @@ def _keep_inside(link: Path, source: Path, workspace: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Repository:
+class _SourceRepository:
     """A repository of the checkout: its work tree, the folder with its HEAD, and the one that worktrees share."""
 
     top: Path
@@ -183,10 +183,10 @@ class _Repository:
         return next((folder / name for folder in (self.folder, self.common) if (folder / name).exists()), Path())
 
 
-def _find_repository(top: Path, entry: Path) -> _Repository:
+def _find_repository(top: Path, entry: Path) -> _SourceRepository:
     said = ask_git(top, "rev-parse", "--absolute-git-dir", "--git-common-dir", git_dir=entry).split("\n")
     folder = Path(said[0]).resolve()
-    return _Repository(top=top, folder=folder, common=(top / said[1]).resolve())
+    return _SourceRepository(top=top, folder=folder, common=(top / said[1]).resolve())
 
 
 def _rewrite_repository(original: Path, copy: Path) -> None:
@@ -209,7 +209,7 @@ def write_repository(history: Path, target: Path) -> None:
     _write_repository(_find_repository(history, history), target, borrow=True)
 
 
-def _write_repository(repository: _Repository, target: Path, *, borrow: bool) -> None:
+def _write_repository(repository: _SourceRepository, target: Path, *, borrow: bool) -> None:
     """Write a repository's state and nothing else of what its folder holds: no login, no program."""
     for name in ("info", "objects/info", "objects/pack", "refs"):
         (target / name).mkdir(parents=True)
@@ -245,7 +245,7 @@ def _copy_objects(folders: Iterable[Path], into: Path) -> None:
     (into / "info/alternates").unlink(missing_ok=True)
 
 
-def _write_refs(repository: _Repository, target: Path) -> None:
+def _write_refs(repository: _SourceRepository, target: Path) -> None:
     branch = repository.ask("symbolic-ref", "--quiet", "HEAD", may_fail=True)
     head = f"ref: {branch}" if branch else repository.ask("rev-parse", "--verify", "HEAD")
     (target / "HEAD").write_text(f"{head}\n", "utf-8", "surrogateescape")

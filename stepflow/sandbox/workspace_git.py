@@ -69,7 +69,7 @@ def _output_of(result: CommandResult) -> str:
     return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]
 
 
-class GitFailed(StepflowError):
+class WorkspaceGitFailed(StepflowError):
     """git did not do what it was asked for."""
 
 
@@ -107,7 +107,7 @@ class ProgramRunner:
         return result
 
 
-class Git:
+class WorkspaceGit:
     """git in one repository."""
 
     def __init__(self, programs: ProgramRunner, environment: Mapping[str, str]) -> None:
@@ -123,14 +123,14 @@ class Git:
         limit: int = OUTPUT_LIMIT,
         complaints: list[str] | None = None,
     ) -> bytes:
-        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises `GitFailed` for
-        an exit code that is not `fine`."""
+        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises
+        `WorkspaceGitFailed` for an exit code that is not `fine`."""
         output = bytearray()
         environment = {**self._environment, **(env or {})}
         result = self._programs.run(("git", *words), environment, stdin, feed=feed or output.extend, limit=limit)
         if result.exit_code not in fine:
             why = (result.stderr or result.error).strip()[-500:] or f"exit code {result.exit_code}"
-            raise GitFailed(f"git {words[0]} failed: {why}")
+            raise WorkspaceGitFailed(f"git {words[0]} failed: {why}")
         if complaints is not None:
             complaints.append(result.stderr)
         return bytes(output)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
+from stepflow.domain.conversation import ModelRefusal, ModelTurn, StopReason
 from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
 from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
@@ -22,7 +22,9 @@ from tests.fakes import RecordingTools, TableCommands, answers, calls, says
 RUNGS = tuple(map(Rung.parse, ("haiku:low", "sonnet:medium", "opus:high")))
 FALLBACK = Rung.parse("claude-opus-4-6:max", fallback=True)
 REFUSED = replace(
-    says("", stop=StopReason.REFUSAL), content=(), refusal=Refusal(category="cyber", explanation="It looks harmful.")
+    says("", stop=StopReason.REFUSAL),
+    content=(),
+    refusal=ModelRefusal(category="cyber", explanation="It looks harmful."),
 )
 WRONG = says('{"next_action": 3}')
 

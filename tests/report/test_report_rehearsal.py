@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
+from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import (
@@ -40,8 +40,8 @@ RED = replace(
     reason="Completion loop: validator tests failed",
     line=12,
     differences=(
-        Difference(what="outcome", rows=(Row(where="", expected="completed", came="validation_failed"),)),
-        Difference(
+        Mismatch(what="outcome", rows=(Row(where="", expected="completed", came="validation_failed"),)),
+        Mismatch(
             what="steps",
             rows=(Row(where="1", expected="initial", came="initial"), Row(where="2", expected="–", came="修正")),
         ),
@@ -69,7 +69,7 @@ def test_a_rehearsal_is_told_as_in_the_golden_file() -> None:
 
 def test_a_long_comparison_is_cut() -> None:
     rows = tuple(Row(where=str(number), expected="a", came="b") for number in range(1000))
-    lines = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
+    lines = text(replace(RED, differences=(Mismatch(what="steps", rows=rows),)))
     assert len(lines) < 50
     assert any("… 960 more rows" in line for line in lines)
 
@@ -82,7 +82,7 @@ def test_no_text_breaks_the_xml_the_log_or_the_summary() -> None:
         reason=HOSTILE,
         notes=(HOSTILE,),
         refusal=HOSTILE,
-        differences=(Difference(what=HOSTILE, rows=rows),),
+        differences=(Mismatch(what=HOSTILE, rows=rows),),
     )
     rehearsal = Rehearsal(scenarios=(odd,))
     xml = junit_xml(rehearsal)

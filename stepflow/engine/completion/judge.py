@@ -64,7 +64,7 @@ def judge_completion(
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
         diagnostics = guards.look_again(validator, passed=passed)
-        run = ValidatorRun(entry=entry, validator=validator, attempt=failures + 1, result=result, green=passed)
+        run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, green=passed)
         run = _apply_guards(run, diagnostics)
         action = None if passed and not run.faults else _action(run)
         record(_event(run, validator_command(condition), iteration, action))
@@ -91,7 +91,7 @@ def judge_completion(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidatorRun:
+class ConditionRun:
     """One run of a validator: which, for which entry, in which attempt, what came out, and whether that alone is
     `green`. Any of the guards' `faults` fails it all the same; `warnings` are for people."""
 
@@ -141,7 +141,7 @@ def _search(pattern: str, output: str) -> bool | None:
         return None
 
 
-def _action(run: ValidatorRun) -> FailureAction:
+def _action(run: ConditionRun) -> FailureAction:
     if _is_final(run):
         return FailureAction.ABORT
     if run.entry.action is FailureAction.RETRY and run.attempt >= run.entry.max_attempts:
@@ -149,7 +149,7 @@ def _action(run: ValidatorRun) -> FailureAction:
     return run.entry.action
 
 
-def _is_final(run: ValidatorRun) -> bool:
+def _is_final(run: ConditionRun) -> bool:
     """Whether trying again cannot help. What a command said that passed by its own words is no sign."""
     validator, result = run.validator, run.result
     return not validator.recoverable or (
@@ -162,7 +162,7 @@ def _is_final(run: ValidatorRun) -> bool:
     )
 
 
-def _reason(run: ValidatorRun) -> str:
+def _reason(run: ConditionRun) -> str:
     validator, result = run.validator, run.result
     red = "; ".join(run.faults) if run.green else _why_red(validator, result)
     why = f"{validator.pattern.description.rstrip('.')}; {red}"
@@ -206,7 +206,7 @@ def _telling_line(result: CommandResult) -> str:
     return words[:LINE] or telling_line(readable_output(result.output), LINE) or "no output"
 
 
-def _failure(run: ValidatorRun, root: str, commands: Commands) -> ValidatorFailure:
+def _failure(run: ConditionRun, root: str, commands: Commands) -> ValidatorFailure:
     validator, result = run.validator, run.result
 
     def current_branch() -> str | None:
@@ -227,7 +227,7 @@ def _failure(run: ValidatorRun, root: str, commands: Commands) -> ValidatorFailu
     )
 
 
-def _event(run: ValidatorRun, command: str, iteration: int, action: FailureAction | None) -> ValidatorRan:
+def _event(run: ConditionRun, command: str, iteration: int, action: FailureAction | None) -> ValidatorRan:
     validator, result = run.validator, run.result
     return ValidatorRan(
         iteration=iteration,
@@ -263,7 +263,7 @@ HIDDEN = (
 )
 
 
-def _apply_guards(run: ValidatorRun, diagnostics: GuardDiagnostics) -> ValidatorRun:
+def _apply_guards(run: ConditionRun, diagnostics: GuardDiagnostics) -> ConditionRun:
     """The run with the guards' words in it. Hidden files fail a validator, and so does a git that cannot tell; changed
     files do with `guard: block`."""
     result, faults, warnings = run.result, [], list(diagnostics.notes)

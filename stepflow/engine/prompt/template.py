@@ -148,11 +148,13 @@ def parse_template(
     With `is_open`, `{{NAME}}` is a value whatever its name; with `is_closed`, `{uv-NAME}` only with a known one.
     `sections` are put in where `{section:ID}` stands, and do not nest.
     """
-    return _Parser(text=text, known=known, is_open=is_open, is_closed=is_closed, sections=sections or {}).parse()
+    return _TemplateParser(
+        text=text, known=known, is_open=is_open, is_closed=is_closed, sections=sections or {}
+    ).parse()
 
 
 @dataclass(kw_only=True)
-class _Parser:
+class _TemplateParser:
     text: str
     known: Container[str]
     is_open: bool

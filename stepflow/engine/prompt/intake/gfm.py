@@ -44,7 +44,7 @@ class BlockKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class MarkdownBlock:
     """The lines from `start` to before `end`. `content` is what the parser sees of them without quote marks and
     indentation, of a fence its words, of a definition its label; `mark` is a fence's own sign, or a definition's title;
     `cells` how many cells a row shows."""
@@ -61,7 +61,7 @@ class Block:
 class Parsed:
     """Blocks in the order of their lines, without gaps between them; addresses by the labels of their definitions."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[MarkdownBlock, ...]
     links: Mapping[str, str]
 
 
@@ -71,14 +71,14 @@ def _html_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return not _SMALL_DECLARATION.match(state.src, begins) and html_block(state, start, end, silent)
 
 
-class _Parser(MarkdownIt):
+class _MarkdownParser(MarkdownIt):
     """GitHub takes any address for one, and removes from the page what leads nowhere."""
 
     def validateLink(self, url: str) -> bool:
         return True
 
 
-_PARSER = _Parser("commonmark", {"maxNesting": DEEPEST}).enable("table")
+_PARSER = _MarkdownParser("commonmark", {"maxNesting": DEEPEST}).enable("table")
 _PARSER.core.ruler.enableOnly(["normalize", "block"])
 _PARSER.block.ruler.at("html_block", _html_block, {"alt": ["paragraph", "reference", "blockquote"]})
 
@@ -97,25 +97,25 @@ def parse_blocks(text: str) -> Parsed:
     return Parsed(blocks=tuple(_without_gaps(blocks, text.count("\n") + 1)), links=links)
 
 
-def _of_tokens(tokens: Sequence[Token]) -> Iterator[Block]:
+def _of_tokens(tokens: Sequence[Token]) -> Iterator[MarkdownBlock]:
     cells = 0
     for at, token in enumerate(tokens):
         start, end = token.map or (0, 0)
         match token.type:
             case "fence":
-                yield Block(kind=BlockKind.FENCE, start=start, end=end, content=token.info, mark=token.markup)
+                yield MarkdownBlock(kind=BlockKind.FENCE, start=start, end=end, content=token.info, mark=token.markup)
             case "code_block":
-                yield Block(kind=BlockKind.CODE, start=start, end=end)
+                yield MarkdownBlock(kind=BlockKind.CODE, start=start, end=end)
             case "html_block":
-                yield Block(kind=BlockKind.HTML, start=start, end=end, content=token.content)
+                yield MarkdownBlock(kind=BlockKind.HTML, start=start, end=end, content=token.content)
             case "thead_open":
                 cells = 0
             case "th_open":
                 cells += 1
             case "tr_close":
-                yield Block(kind=BlockKind.ROW, start=_row(tokens, at), end=_row(tokens, at) + 1, cells=cells)
+                yield MarkdownBlock(kind=BlockKind.ROW, start=_row(tokens, at), end=_row(tokens, at) + 1, cells=cells)
             case "inline" if not tokens[at - 1].type.startswith(("th_", "td_")):
-                yield Block(kind=BlockKind.PROSE, start=start, end=end, content=token.content)
+                yield MarkdownBlock(kind=BlockKind.PROSE, start=start, end=end, content=token.content)
             case _:
                 pass
 
@@ -126,24 +126,24 @@ def _row(tokens: Sequence[Token], at: int) -> int:
     return lines[0] if lines else 0
 
 
-def _definitions(env: EnvType) -> Iterator[Block]:
+def _definitions(env: EnvType) -> Iterator[MarkdownBlock]:
     """Definitions of links; those that begin with `^` are footnotes, which this parser does not know."""
     named = [(label, entry) for label, entry in env.get("references", {}).items()]
     named += [("", entry) for entry in env.get("duplicate_refs", [])]
     for label, entry in named:
         start, end = entry["map"]
         kind = BlockKind.OTHER if (label or entry["label"]).startswith("^") else BlockKind.DEFINITION
-        yield Block(kind=kind, start=start, end=end, content=label, mark=str(entry["title"]))
+        yield MarkdownBlock(kind=kind, start=start, end=end, content=label, mark=str(entry["title"]))
 
 
-def _without_gaps(blocks: Sequence[Block], lines: int) -> Iterator[Block]:
+def _without_gaps(blocks: Sequence[MarkdownBlock], lines: int) -> Iterator[MarkdownBlock]:
     """The blocks, and the lines between them as blocks of their own. Of blocks that overlap the first counts."""
     at = 0
-    for block in (*blocks, Block(kind=BlockKind.OTHER, start=lines, end=lines + 1)):
+    for block in (*blocks, MarkdownBlock(kind=BlockKind.OTHER, start=lines, end=lines + 1)):
         if block.end <= at or block.start < at:
             continue
         if block.start > at:
-            yield Block(kind=BlockKind.OTHER, start=at, end=block.start)
+            yield MarkdownBlock(kind=BlockKind.OTHER, start=at, end=block.start)
         if block.start < lines:
             yield block
         at = block.end

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from stepflow.domain.text import RemovalKind, RemovedPiece
-from stepflow.engine.prompt.intake.gfm import Block, BlockKind, InlineScan, parse_blocks
+from stepflow.engine.prompt.intake.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
 from stepflow.engine.prompt.intake.languages import LANGUAGES
 from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters
 
@@ -135,7 +135,7 @@ class _Page:
                 self._note_definition(block)
         return "\n".join(part for part in parts if part is not None)
 
-    def _pieces(self, block: Block) -> Iterator[str | None]:
+    def _pieces(self, block: MarkdownBlock) -> Iterator[str | None]:
         """The block, or its lines one by one where some of them belong to a footnote that is not shown."""
         if self._hiding.to_the_end:
             self._removals.note(RemovalKind.ELEMENT, self._source(block))
@@ -149,7 +149,7 @@ class _Page:
             else:
                 yield self._single(self._lines[line])
 
-    def _seen(self, block: Block) -> str | None:
+    def _seen(self, block: MarkdownBlock) -> str | None:
         match block.kind:
             case BlockKind.HTML | BlockKind.PROSE:
                 return self._rewritten(block)
@@ -162,23 +162,23 @@ class _Page:
             case BlockKind.DEFINITION:
                 return None
 
-    def _source(self, block: Block) -> str:
+    def _source(self, block: MarkdownBlock) -> str:
         return "\n".join(self._lines[block.start : block.end])
 
-    def _note_definition(self, block: Block) -> None:
+    def _note_definition(self, block: MarkdownBlock) -> None:
         """Links have their addresses beside them now; a definition that serves none was hidden text."""
         if block.content not in self._used:
             self._removals.note(RemovalKind.DEFINITION, self._source(block))
         else:
             self._removals.note(RemovalKind.LINK_TITLE, block.mark)
 
-    def _code(self, block: Block) -> str | None:
+    def _code(self, block: MarkdownBlock) -> str | None:
         if self._hiding.hides:
             self._removals.note(RemovalKind.ELEMENT, self._source(block))
             return None
         return self._fence(block) if block.kind is BlockKind.FENCE else self._source(block)
 
-    def _fence(self, block: Block) -> str | None:
+    def _fence(self, block: MarkdownBlock) -> str | None:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
             source, note = self._source(block), DRAWN_NOTE.format(language=words[0].lower())
@@ -192,7 +192,7 @@ class _Page:
             first = first[: first.index(block.mark) + len(block.mark)] + language
         return "\n".join((first, *rest))
 
-    def _rewritten(self, block: Block) -> str | None:
+    def _rewritten(self, block: MarkdownBlock) -> str | None:
         """A paragraph or a block of raw HTML: its content apply_edits, what stands around each line kept."""
         lines = self._lines[block.start : block.end]
         content = block.content.removesuffix("\n") if block.kind is BlockKind.HTML else block.content
@@ -210,7 +210,7 @@ class _Page:
             self._used |= inline.used
         return edits
 
-    def _other(self, block: Block) -> str | None:
+    def _other(self, block: MarkdownBlock) -> str | None:
         """Rules, underlines and empty lines; and what is nested too deep to be parsed."""
         source = self._source(block)
         if not self._hiding.hides and not _SIGNS.search(source):
@@ -222,7 +222,7 @@ class _Page:
     def _single(self, line: str) -> str | None:
         return edit_lines([line], line, self._scan(BlockKind.PROSE, line))
 
-    def _row(self, block: Block) -> str | None:
+    def _row(self, block: MarkdownBlock) -> str | None:
         """Cell for cell: nothing goes on from one to the next, and cells without a column are not shown."""
         line = self._lines[block.start]
         bounds = [0, *(pipe.end() for pipe in _PIPE.finditer(line)), len(line)]
@@ -241,7 +241,7 @@ _INDENT = 4
 _ENDS_ONE = (BlockKind.FENCE, BlockKind.HTML, BlockKind.ROW)
 
 
-def unused_footnotes(lines: Sequence[str], blocks: Sequence[Block]) -> frozenset[int]:
+def unused_footnotes(lines: Sequence[str], blocks: Sequence[MarkdownBlock]) -> frozenset[int]:
     """The lines that GitHub leaves out. What only another footnote refers to counts as unused."""
     kinds = [block.kind for block in blocks for _ in range(block.start, block.end)]
     bodies = dict(_bodies(lines, kinds))
@@ -276,7 +276,7 @@ def _goes_on(lines: Sequence[str], kinds: Sequence[BlockKind], at: int) -> bool:
     return bool(lines[at - 1].strip(" \t>")) and kinds[at] not in _ENDS_ONE
 
 
-def _references(block: Block, lines: Sequence[str], inside: set[int]) -> Iterator[str]:
+def _references(block: MarkdownBlock, lines: Sequence[str], inside: set[int]) -> Iterator[str]:
     """The names that a block refers to where people see it; code refers to nothing."""
     if block.kind not in (BlockKind.PROSE, BlockKind.ROW, BlockKind.OTHER):
         return
