@@ -233,6 +233,20 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
     )
 
 
+def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
+    """The ports, behind which every change is kept; a run that goes on meets its past first."""
+    if snapshotter:
+        ports = replace(
+            ports,
+            journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
+            tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
+            commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
+        )
+    if run.resumed_run:
+        ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
+    return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
+
+
 def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter | None) -> RunState:
     """The state with the validators as they are before the first call of the model;
     the tree is then put back. A run that goes on runs only those of which it does not know yet.
@@ -254,20 +268,6 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
     if mode is BaseChecks.REQUIRE:
         demand_green(state.base_checks.values())
     return state
-
-
-def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
-    """The ports, behind which every change is kept; a run that goes on meets its past first."""
-    if snapshotter:
-        ports = replace(
-            ports,
-            journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
-            tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
-            commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
-        )
-    if run.resumed_run:
-        ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
-    return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
 
 
 def facts_of(prepared: Prepared) -> RunFacts:
