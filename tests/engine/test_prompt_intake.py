@@ -370,20 +370,25 @@ UNITS += [
 @pytest.mark.whole
 @pytest.mark.parametrize("unit", UNITS)
 def test_half_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> None:
-    """Twice the text in a square's time would be four times as long; absolute times say little on a busy machine."""
-    half, whole = (_seconds_for((unit * (size // len(unit) + 1))[:size]) for size in (250_000, 500_000))
-    assert whole < max(3 * half, 0.5)
+    """Twice the text in a square's time would be four times as long; absolute times say little on a busy machine, so
+    both are measured by turns until they fit, and the least of each counts."""
+    texts = [(unit * (size // len(unit) + 1))[:size] for size in (250_000, 500_000)]
+    times: list[list[float]] = [[], []]
+    for _ in range(8):
+        for text, measured in zip(texts, times, strict=True):
+            measured.append(_seconds_for(text))
+        half, whole = map(min, times)
+        if whole < max(3 * half, 0.5):
+            return
+    pytest.fail(f"{whole:.2f} s for twice the text of {half:.2f} s")
 
 
 def _seconds_for(text: str) -> float:
-    """The least of three times: a machine that slows down in between says nothing about the text."""
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        sanitized = sanitize(text, "body")
-        times.append(time.process_time() - began)
-        assert len(sanitized.text) <= LONGEST_TEXT
-    return min(times)
+    began = time.process_time()
+    sanitized = sanitize(text, "body")
+    seconds = time.process_time() - began
+    assert len(sanitized.text) <= LONGEST_TEXT
+    return seconds
 
 
 WORD = "{}"
