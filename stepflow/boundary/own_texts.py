@@ -6,16 +6,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
 from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.figures import Spent
 from stepflow.domain.run import Issue
-
-if TYPE_CHECKING:
-    pass
 
 NO_COMMIT = "none"
 #: How our comments begin and end: another workflow of the same account that quotes one has words of its own around it.

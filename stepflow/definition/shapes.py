@@ -196,14 +196,15 @@ class _ShapeReader(Generic[Shape]):
         declared = _declared(self.model, error["loc"])
         if kind == "missing" and isinstance(node, dict) and node.get(key) is not None:
             return  # it was only misspelled
-        if kind in ("missing", "empty"):
-            if at / key not in self.excused:
-                self.report_missing(declared, at, str(key), is_empty=kind == "empty")
-            node[key] = _Accepted(error["input"] if kind == "empty" else declared.blank())
-        elif kind == "null":
+        is_excused = at / key in self.excused
+        if kind == "null" or (is_excused and kind == "missing" and key in node):
             message = f'"{key}" is null, which says nothing here'
             self.problems.report(declared.wrong, at / key, message, f'Leave "{key}" out.')
-            node[key] = _Accepted(None)
+            node[key] = _Accepted(None if kind == "null" else declared.blank())
+        elif kind in ("missing", "empty"):
+            if not is_excused:
+                self.report_missing(declared, at, str(key), is_empty=kind == "empty")
+            node[key] = _Accepted(error["input"] if kind == "empty" else declared.blank())
         else:
             self.problems.report(declared.wrong, at / key, *_describe_wrong(error))
             if declared.info is not None and declared.info.is_required():

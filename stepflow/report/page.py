@@ -147,13 +147,13 @@ class Group:
 
 
 class PageTimeline:
-    """Gathers what a page shows of `count` entries. `validators` are the last runs with their events' numbers."""
+    """Gathers what a page shows of `count` entries. `validators` are the last runs, with where they lead."""
 
     def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
         self.subject: Issue | None = None
         self.images: list[IssueImage] = []
-        self.validators: deque[tuple[int, events.ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
+        self.validators: deque[tuple[str, events.ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
         self.groups: list[Group] = []
         self._lines = iter(history)
         self._ids: dict[str, int] = {}
@@ -186,7 +186,7 @@ class PageTimeline:
             case ImagesRead():
                 self.images = event.images
             case events.ValidatorRan():
-                self.validators.append((entry.seq, event))
+                self.validators.append((f"#e{entry.seq}" if card else f"#{group.id}", event))
                 if event.action in (FailureAction.RETRY, FailureAction.ABORT):
                     group.red.append(one_line(event.name, 60))
             case events.ToolCalled():
@@ -239,8 +239,10 @@ class PageTimeline:
         share = self._room // max(1, self._cards_left)
         limit = len(whole) if part.is_diff else max(SHORTEST_TEXT, min(LONGEST_TEXT, share))
         left_out = max(0, len(whole) - limit)
-        text, note = spell_unseen(whole), ""
-        if left_out:
+        note = ""
+        if not left_out:
+            text = spell_unseen(whole)
+        else:
             head, tail = whole[: limit * 2 // 3], whole[limit * 2 // 3 - limit :]
             text = f"{spell_unseen(head)}\n[… {left_out:,} characters left out …]\n{spell_unseen(tail)}"
             where = f"; line {id[1:]} of journal.jsonl has all of it" if id[1:].isdigit() else ""

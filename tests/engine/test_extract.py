@@ -229,6 +229,11 @@ def test_terminal_control_does_not_disturb(control):
     ]
 
 
+@pytest.mark.parametrize("begun", ["\x1b]0;title", "\x1bP", "\x1b_", "\x9b"])
+def test_terminal_control_that_never_ends_hides_no_error(begun):
+    assert run("files", f"{begun} is on\na.py:1: error: bad\n") == ["a.py"]
+
+
 # --- git ------------------------------------------------------------------------------------------------------------
 
 STATUS = (

@@ -336,7 +336,9 @@ def test_entries_may_come_one_by_one_and_are_let_go():
 
 def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
     monkeypatch.setattr("stepflow.report.page.EVENTS_SHOWN", 10)
-    page = PageReader(page_of(ENTRIES, AGENT))
+    text = page_of(ENTRIES, AGENT)
+    page = PageReader(text)
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r'\bid="([^"]+)"', text))
     assert len(page.cards()) == 10
     hidden = [int(note.split()[0]) for group in page.groups for note in group.notes if "left out here" in note]
     assert sum(hidden) == len(ENTRIES) - 10
