@@ -123,7 +123,7 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelRefusal:
+class Refusal:
     """What the service says of a refusal (Messages API, `stop_details`): the policy's category, such as `cyber`, and an
     explanation for people; either may be empty."""
 
@@ -155,7 +155,7 @@ class ModelTurn:
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
     model: str = ""
-    refusal: ModelRefusal | None = None
+    refusal: Refusal | None = None
     cleared: ClearedResults | None = None
     near_price_step: bool = False
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import ClearedResults, ModelRefusal, RequestAdapted, Substitution, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
@@ -313,7 +313,7 @@ class ModelTurned:
     cost_usd: float | None
     model: str
     seconds: float
-    refusal: Annotated[ModelRefusal | None, Field(exclude_if=not_)] = None
+    refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
     cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
     near_price_step: Annotated[bool, Field(exclude_if=not_)] = False
     event: Literal["model_turn"] = "model_turn"

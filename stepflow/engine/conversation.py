@@ -10,9 +10,9 @@ from typing import assert_never
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
-    ModelRefusal,
     ModelRequest,
     ModelTurn,
+    Refusal,
     Remedy,
     RequestAdapted,
     StopReason,
@@ -108,7 +108,7 @@ class Conversation:
             self._take(turn)
             match turn.stop_reason:
                 case StopReason.REFUSAL:
-                    refusal = str(turn.refusal or ModelRefusal())
+                    refusal = str(turn.refusal or Refusal())
                     self.change_model(ClimbCause.REFUSAL, refusal)
                     raise FlowStopped(Outcome.MODEL_REFUSED, refusal)
                 case StopReason.PAUSE_TURN:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault, ModelRefusal, ModelTurn, Remedy, StopReason, Usage, has_images
+from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
@@ -291,9 +291,9 @@ def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> Mo
     return ModelTurn(content=content, stop_reason=stop_reason, model=model, refusal=refusal, cleared=cleared, **paid)
 
 
-def _read_refusal(details: JsonValue) -> ModelRefusal:
+def _read_refusal(details: JsonValue) -> Refusal:
     said = details if isinstance(details, dict) else {}
-    return ModelRefusal(category=str(said.get("category") or ""), explanation=str(said.get("explanation") or ""))
+    return Refusal(category=str(said.get("category") or ""), explanation=str(said.get("explanation") or ""))
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:

@@ -23,7 +23,7 @@ from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
 from stepflow.ports import Guards
 from stepflow.sandbox.child.file_tools import value_of
-from stepflow.sandbox.child.paths import Refusal
+from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.commands import ServerProcess, Shell, run_command
 from stepflow.sandbox.environment import build_environment, tool_programs
 from stepflow.sandbox.guards import CheckoutGuards
@@ -159,7 +159,7 @@ class Toolbox:
                     is_error = exit_code != 0
                 else:
                     text = self._file_tool(use)
-        except (Refusal, CannotStart) as exc:
+        except (OperationRefused, CannotStart) as exc:
             text, is_error = f"{use.name}: {exc}", True
         return ToolResult(
             tool_use_id=use.id,
@@ -338,7 +338,7 @@ class Toolbox:
         if not command.strip():
             if restart:
                 return "the shell was restarted", 0
-            raise Refusal("command is missing")
+            raise OperationRefused("command is missing")
         longest = self.options.bash_max_timeout
         timeout = min(value_of(inputs, "timeout_ms", int, 0), longest * 1000) / 1000 or self.options.bash_timeout
         self._shell = self._shell or Shell(self._launcher, self._folder)
@@ -353,14 +353,14 @@ class Toolbox:
         if use.name == "glob":
             pattern = value_of(inputs, "pattern", str)
             if len(pattern) > _LONGEST_PATTERN:
-                raise Refusal(f"a pattern has at most {_LONGEST_PATTERN} characters")
+                raise OperationRefused(f"a pattern has at most {_LONGEST_PATTERN} characters")
             try:
                 inputs["expression"] = glob_expression(pattern.removeprefix("./"), braces=True)
             except ValueError as exc:
-                raise Refusal(f"{pattern}: {exc}") from exc
+                raise OperationRefused(f"{pattern}: {exc}") from exc
         answer = self._run_operation("tool", {"name": use.name, "input": inputs}, timeout=self.options.file_timeout)
         if "problem" in answer:
-            raise Refusal(answer["problem"])
+            raise OperationRefused(answer["problem"])
         return str(answer["text"])
 
     def _end_all(self) -> tuple[int, ...]:

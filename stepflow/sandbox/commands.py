@@ -18,7 +18,7 @@ from typing import Self
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.sandbox.child.output import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
-from stepflow.sandbox.child.paths import Refusal
+from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, read_now
 
 _DRAIN_SECONDS = 2.0
@@ -178,15 +178,17 @@ class Shell:
         try:
             return script.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise Refusal("the command contains an unpaired surrogate") from None
+            raise OperationRefused("the command contains an unpaired surrogate") from None
 
     def _write(self, script: bytes) -> None:
         """The pipe is empty before each command, so all fits into it, unless tools have filled it."""
         if b"\0" in script:
-            raise Refusal("the command holds a NUL character")
+            raise OperationRefused("the command holds a NUL character")
         size, limit = len(script), self._pipe_size
         if size > limit:
-            raise Refusal(f"the command has {size} bytes, more than {limit}; write long content with the write tool")
+            raise OperationRefused(
+                f"the command has {size} bytes, more than {limit}; write long content with the write tool"
+            )
         try:
             is_whole = os.write(self._script, script) == size
         except BlockingIOError:
@@ -195,7 +197,7 @@ class Shell:
             return
         if not is_whole:
             self._launcher.end()
-            raise Refusal("the shell no longer reads commands; the next call starts a new one")
+            raise OperationRefused("the shell no longer reads commands; the next call starts a new one")
 
     def _read_rest(self, output: HeadTail) -> None:
         """What was written before the status line is in the pipe by now, and a pipe holds no more than one piece."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import ModelRefusal, ModelTurn, StopReason
+from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
 from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
@@ -24,7 +24,7 @@ FALLBACK = Rung.parse("claude-opus-4-6:max", fallback=True)
 REFUSED = replace(
     says("", stop=StopReason.REFUSAL),
     content=(),
-    refusal=ModelRefusal(category="cyber", explanation="It looks harmful."),
+    refusal=Refusal(category="cyber", explanation="It looks harmful."),
 )
 WRONG = says('{"next_action": 3}')
 

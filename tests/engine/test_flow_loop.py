@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRefusal, ModelTurn, StopReason, Usage
+from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, Usage
 from stepflow.domain.event import (
     AnswerLost,
     ModelWaited,
@@ -354,9 +354,7 @@ def test_waiting_never_outlasts_the_deadline(deadline, tick, slept) -> None:
             "the model's safeguards refused this without naming a category",
         ),
         (
-            replace(
-                says("", stop=StopReason.REFUSAL), refusal=ModelRefusal(category="cyber", explanation="It asks how.\n")
-            ),
+            replace(says("", stop=StopReason.REFUSAL), refusal=Refusal(category="cyber", explanation="It asks how.\n")),
             Outcome.MODEL_REFUSED,
             "the model's safeguards refused this as `cyber`: It asks how.",
         ),

@@ -8,8 +8,8 @@ import pytest
 
 from stepflow.domain.conversation import (
     Message,
-    ModelRefusal,
     ModelTurn,
+    Refusal,
     StopReason,
     ToolResult,
     ToolSpec,
@@ -190,8 +190,8 @@ def test_a_refusal_without_content_is_a_turn(serve):
     )
     turn = model.ask(ask())
     assert (turn.stop_reason, turn.content) == (StopReason.REFUSAL, ())
-    assert turn.refusal == ModelRefusal(category="cyber", explanation="This asks for an exploit.")
-    assert [model.ask(ask()).refusal for _ in range(2)] == [ModelRefusal()] * 2
+    assert turn.refusal == Refusal(category="cyber", explanation="This asks for an exploit.")
+    assert [model.ask(ask()).refusal for _ in range(2)] == [Refusal()] * 2
 
 
 def test_usage_is_taken_as_the_api_counts_it(serve):

@@ -9,7 +9,7 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, ModelRefusal, Remedy, RequestAdapted, Usage
+from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
@@ -121,7 +121,7 @@ EVENTS: dict[str, events.Event] = {
         to="opus",
         fallback=True,
         cause=ClimbCause.REFUSAL,
-        reason=str(ModelRefusal(category="cyber", explanation="It asks for an exploit.")),
+        reason=str(Refusal(category="cyber", explanation="It asks for an exploit.")),
         work="Tools used so far: bash (1 call).",
     ),
     **{

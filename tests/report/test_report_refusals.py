@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.conversation import ModelRefusal, ModelTurn, StopReason
+from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import Entry
 from stepflow.domain.ladder import Rung
 from stepflow.domain.words import Outcome
@@ -16,17 +16,17 @@ from tests.engine.played import HAPPY, play
 from tests.fakes import TURN_USAGE
 from tests.golden import assert_golden
 
-CYBER = ModelRefusal(category="cyber", explanation="The request seems to ask for a working exploit.")
+CYBER = Refusal(category="cyber", explanation="The request seems to ask for a working exploit.")
 #: Categories of the Messages API, one that nobody knows yet, and none.
 ENDED = {
     "cyber, with an explanation": CYBER,
-    "bio, without one": ModelRefusal(category="bio"),
-    "a category of tomorrow": ModelRefusal(category="frontier_llm", explanation="It touches\nseveral policies."),
-    "no category": ModelRefusal(),
+    "bio, without one": Refusal(category="bio"),
+    "a category of tomorrow": Refusal(category="frontier_llm", explanation="It touches\nseveral policies."),
+    "no category": Refusal(),
 }
 
 
-def refused(refusal: ModelRefusal, model: str = "claude-opus-5-5") -> ModelTurn:
+def refused(refusal: Refusal, model: str = "claude-opus-5-5") -> ModelTurn:
     return ModelTurn(
         content=(), stop_reason=StopReason.REFUSAL, usage=TURN_USAGE, cost_usd=0.01, model=model, refusal=refusal
     )

@@ -14,7 +14,7 @@ from plausible_run import AGENT, ENTRIES
 from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
-from stepflow.domain.conversation import ModelRefusal
+from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem, Severity
@@ -84,7 +84,7 @@ CLIMBED = replace(
                         to="opus",
                         fallback=True,
                         cause=ClimbCause.REFUSAL,
-                        reason=str(ModelRefusal(category="cyber", explanation="It <b>looks</b> harmful.")),
+                        reason=str(Refusal(category="cyber", explanation="It <b>looks</b> harmful.")),
                     ),
                 ),
             ],

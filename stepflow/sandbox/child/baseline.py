@@ -17,7 +17,7 @@ from typing import IO
 
 from .enter_sandbox import config_variables
 from .git import ALTERNATES, Repository, engine_git, git, said
-from .paths import Key, Refusal, key_of, remove
+from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
 _MOST_ENTRIES = 1_000_000
@@ -46,8 +46,8 @@ class Fact:
 
 
 class Baseline:
-    """The two folders, which lie side by side, as they were when this was made and `kept`. Raises `Refusal` for what
-    cannot be kept."""
+    """The two folders, which lie side by side, as they were when this was made and `kept`. Raises `OperationRefused`
+    for what cannot be kept."""
 
     def __init__(self, home: str, tmp: str, kept: IO[bytes]) -> None:
         self._root = os.path.dirname(home)
@@ -57,10 +57,11 @@ class Baseline:
             _pack(self._root, self._folders, kept)
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise Refusal(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
+            raise OperationRefused(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
 
     def restore(self, kept: IO[bytes]) -> list[str]:
-        """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises `Refusal`."""
+        """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises
+        `OperationRefused`."""
         copy = _Copy(kept, self._root)
         try:
             return self._restored(copy)
@@ -102,7 +103,7 @@ class Baseline:
                 copy.put(name)
             self._facts = dict(self._scan())
         except (OSError, RecursionError, tarfile.TarError, subprocess.TimeoutExpired) as exc:
-            raise Refusal(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
+            raise OperationRefused(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
         return ["everything in HOME and TMPDIR (made anew)"]
 
     def _scan(self) -> Iterator[tuple[str, Fact]]:
@@ -208,7 +209,7 @@ class JudgedRepository:
         self._dot_git = os.path.join(repository.top, _GIT)
         self._folder, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
         self._start = self._commit = self._branch = ""
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(OperationRefused):
             self._start = repository.head()
         self._is_kept = self._is_fresh = False
 
@@ -222,7 +223,7 @@ class JudgedRepository:
             self._leave_out_settings()
             self._pack(self._folder, kept)
         except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise Refusal(f"git's own files cannot be kept as they are: {exc}") from exc
+            raise OperationRefused(f"git's own files cannot be kept as they are: {exc}") from exc
         self._is_kept = True
 
     def _pack(self, folder: str, kept: IO[bytes]) -> None:
@@ -236,7 +237,7 @@ class JudgedRepository:
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
     def prepare(self, commit: str, kept: IO[bytes]) -> Repository:
-        """Make it for this commit; the repository with objects that were read anew. Raises `Refusal`."""
+        """Make it for this commit; the repository with objects that were read anew. Raises `OperationRefused`."""
         self._commit, self._branch, self._is_fresh = commit, self._repository.branch(), False
         if not self._is_kept:
             return self._repository
@@ -273,7 +274,7 @@ class JudgedRepository:
             self._set_head()
             self._ask("read-tree", "--reset", self._commit)
         except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise Refusal(f"the repository for the checks cannot be made: {exc}") from exc
+            raise OperationRefused(f"the repository for the checks cannot be made: {exc}") from exc
         self._is_fresh = True
 
     def _leave_out_settings(self) -> None:
@@ -294,7 +295,7 @@ class JudgedRepository:
             def take(data: bytes) -> None:
                 pack.write(data)
                 if pack.tell() > _MOST_BYTES:
-                    raise Refusal(f"the commits have more than {_MOST_BYTES} bytes")
+                    raise OperationRefused(f"the commits have more than {_MOST_BYTES} bytes")
 
             with engine_git(self._repository, self._commit) as own:
                 own.stream("pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=take, stdin=wanted.encode())

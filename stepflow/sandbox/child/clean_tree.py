@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from .git import MOST_CHANGED, EngineGit, Repository, check_repository_fingerprint, engine_git, git, listing, said
-from .paths import FILE_FLAGS, MOST_FILES, Refusal, below, digest, read_regular
+from .paths import FILE_FLAGS, MOST_FILES, OperationRefused, below, digest, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
 _BYTE_FOR_BYTE = b"* -text -eol -ident -filter -working-tree-encoding\n"
@@ -56,7 +56,8 @@ class Start:
 
 
 def read_start(top: str, commit: str) -> Start:
-    """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
+    """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises
+    `OperationRefused`."""
     own = said(git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
     return Start(
         commit=commit,
@@ -162,14 +163,14 @@ class TreeWatch:
         self._start = replace(start, excused=excused)
 
     def head(self) -> str:
-        """HEAD's commit. Raises `Refusal`."""
+        """HEAD's commit. Raises `OperationRefused`."""
         check_repository_fingerprint(self._repository.top, self._fingerprint)
         return self._repository.head()
 
     def look(self, commit: str = "", *, objects: Repository | None = None, writes_anew: bool = False) -> Look:
         """Compare the work tree with the commit, by default HEAD's, whose `objects` may be those of another repository.
         With `writes_anew`, committed files that a clone may have otherwise are written as it has them, such as their
-        ends of lines; nothing else may be running then. Raises `Refusal`."""
+        ends of lines; nothing else may be running then. Raises `OperationRefused`."""
         start = self._start
         assert start  # noqa: S101 - `begin` came before
         head = self.head()
@@ -239,7 +240,7 @@ class TreeWatch:
         try:
             with self._git_of(repository, commit, start) as (own, known):
                 return tuple(self._changed(own, start, known, f"{submodule}/"))
-        except Refusal:
+        except OperationRefused:
             # It does not even have the commit.
             return (self._difference(_CHANGED, submodule),)
 
@@ -312,7 +313,7 @@ def _write_anew(own: EngineGit, paths: Sequence[str], attributes: bytes) -> None
     # An index that knows no file's times lets no file be skipped, and a folder without files has no attributes.
     own.ask("read-tree", "HEAD")
     words = ("checkout-index", "--force", "--quiet", f"--prefix={own.top}/", "-z", "--stdin")
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(OperationRefused):
         # What cannot be written stays: git sees no difference in it.
         own.with_work_tree("nothing").ask(*words, stdin=_joined(paths))
 
@@ -325,7 +326,7 @@ def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Ma
     # In folders without attributes git takes those of the index.
     clone, copies = own.with_work_tree("clone"), own.with_work_tree("copies")
     own.write("info/attributes", attributes)
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(OperationRefused):
         # Files of another size than the index knows would count as changed. What cannot be written is not there.
         own.ask("read-tree", "HEAD")
         clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=_joined(paths[:MOST_FILES]))

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 from .output import HeadTail
 from .paths import (
     FILE_FLAGS,
-    Refusal,
+    OperationRefused,
     check_regular,
     locate,
     open_folder,
@@ -47,10 +47,10 @@ def value_of(inputs: Inputs, name: str, kind: type[T], default: T | None = None)
     value = inputs.get(name)
     if value is None:
         if default is None:
-            raise Refusal(f"{name} is missing")
+            raise OperationRefused(f"{name} is missing")
         return default
     if type(value) is not kind or (isinstance(value, int) and value < 0):
-        raise Refusal(f"{name} must be {_MUST_BE[kind]}")
+        raise OperationRefused(f"{name} must be {_MUST_BE[kind]}")
     return value
 
 
@@ -60,10 +60,10 @@ def line_range(inputs: Inputs, name: str) -> tuple[int, int] | None:
     if value is None or value == []:
         return None
     if not isinstance(value, list) or len(value) != 2 or not all(type(end) is int for end in value):
-        raise Refusal(f"{name} must be two whole numbers, [first line, last line]")
+        raise OperationRefused(f"{name} must be two whole numbers, [first line, last line]")
     first, last = value
     if first > last > 0:
-        raise Refusal(f"{name}: the first line {first} comes after the last line {last}")
+        raise OperationRefused(f"{name}: the first line {first} comes after the last line {last}")
     return max(first, 1), max(last, 0)
 
 
@@ -73,7 +73,9 @@ def read(root: str, inputs: Inputs) -> str:
     wanted = line_range(inputs, "view_range")
     with _open(root, shown, limit=None) as file:
         if b"\0" in file.read(_PROBE):
-            raise Refusal(f"{shown}: is a binary file of {_size(file)} bytes; look at it with a command in bash")
+            raise OperationRefused(
+                f"{shown}: is a binary file of {_size(file)} bytes; look at it with a command in bash"
+            )
         file.seek(0)
         data = _lines(file, *wanted, shown) if wanted else _whole(file, shown)
     return data.decode("utf-8", "replace")
@@ -83,7 +85,7 @@ def write(root: str, inputs: Inputs) -> str:
     """Says what was written."""
     shown, content = value_of(inputs, "file_path", str), _encode(value_of(inputs, "content", str))
     if len(content) > FILE_LIMIT:
-        raise Refusal(f"{shown}: the content has {len(content)} bytes, more than the {FILE_LIMIT} that fit")
+        raise OperationRefused(f"{shown}: the content has {len(content)} bytes, more than the {FILE_LIMIT} that fit")
     new = write_file(root, locate(root, shown), content, shown)
     return f"{'created' if new else 'replaced'} {shown} ({len(content)} bytes)"
 
@@ -94,15 +96,17 @@ def edit(root: str, inputs: Inputs) -> str:
     old, new = value_of(inputs, "old_string", str), value_of(inputs, "new_string", str)
     everywhere = value_of(inputs, "replace_all", bool, False)
     if not old:
-        raise Refusal("old_string is empty; use the write tool to make a file")
+        raise OperationRefused("old_string is empty; use the write tool to make a file")
     if old == new:
-        raise Refusal("old_string and new_string are the same; nothing would change")
+        raise OperationRefused("old_string and new_string are the same; nothing would change")
     before = _editable_text(root, shown)
     count = before.count(old)
     if count == 0:
-        raise Refusal(_no_match_message(before, old, shown))
+        raise OperationRefused(_no_match_message(before, old, shown))
     if count > 1 and not everywhere:
-        raise Refusal(f"{shown}: old_string occurs {count} times; give more of the lines around it, or replace_all")
+        raise OperationRefused(
+            f"{shown}: old_string occurs {count} times; give more of the lines around it, or replace_all"
+        )
     write_file(root, locate(root, shown), _encode(before.replace(old, new)), shown)
     return f"edited {shown} ({count} {'place' if count == 1 else 'places'})"
 
@@ -110,12 +114,12 @@ def edit(root: str, inputs: Inputs) -> str:
 def _open(root: str, shown: str, *, limit: int | None) -> BinaryIO:
     parts = locate(root, shown)
     if not parts:
-        raise Refusal(f"{shown}: is a folder, not a regular file")
+        raise OperationRefused(f"{shown}: is a folder, not a regular file")
     try:
         with open_folder(root, parts[:-1]) as folder:
             fd = open_regular(folder, parts[-1], shown, limit=limit)
     except OSError as exc:
-        raise Refusal(f"{shown}: {reason(exc)}") from None
+        raise OperationRefused(f"{shown}: {reason(exc)}") from None
     return os.fdopen(fd, "rb")
 
 
@@ -126,7 +130,7 @@ def _size(file: BinaryIO) -> int:
 def _whole(file: BinaryIO, shown: str) -> bytes:
     data = file.read(READ_LIMIT + 1)
     if len(data) > READ_LIMIT:
-        raise Refusal(
+        raise OperationRefused(
             f"{shown}: has {_size(file)} bytes, more than the {READ_LIMIT} that one read gives; "
             "read a part with view_range, for example [1, 500]"
         )
@@ -143,9 +147,9 @@ def _lines(file: BinaryIO, first: int, last: int, shown: str) -> bytes:
             chosen.append(line)
             size += len(line)
         if size > READ_LIMIT:
-            raise Refusal(f"{shown}: these lines have more than {READ_LIMIT} bytes; ask for fewer")
+            raise OperationRefused(f"{shown}: these lines have more than {READ_LIMIT} bytes; ask for fewer")
     if not chosen:
-        raise Refusal(f"{shown}: has no line {first}")
+        raise OperationRefused(f"{shown}: has no line {first}")
     return b"".join(chosen)
 
 
@@ -155,7 +159,7 @@ def _editable_text(root: str, shown: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Refusal(f"{shown}: is no UTF-8 text, so it cannot be edited; use a command in bash") from None
+        raise OperationRefused(f"{shown}: is no UTF-8 text, so it cannot be edited; use a command in bash") from None
 
 
 def _no_match_message(before: str, old: str, shown: str) -> str:
@@ -175,14 +179,14 @@ def _encode(content: str) -> bytes:
     try:
         return content.encode()
     except UnicodeEncodeError:
-        raise Refusal("the text holds half of a surrogate pair, which no file can hold") from None
+        raise OperationRefused("the text holds half of a surrogate pair, which no file can hold") from None
 
 
 def glob(root: str, inputs: Inputs) -> str:
     """The paths that fit, relative to the repository root. `expression` is what the engine makes of the pattern."""
     pattern = value_of(inputs, "pattern", str)
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise Refusal(f"{pattern}: a pattern is relative to the repository root and has no `..`")
+        raise OperationRefused(f"{pattern}: a pattern is relative to the repository root and has no `..`")
     folder = "/".join(locate(root, value_of(inputs, "path", str, "") or "."))
     fits = _compile(value_of(inputs, "expression", str))
     prefix = f"{folder}/" if folder else ""
@@ -216,13 +220,13 @@ def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except (re.error, OverflowError, RecursionError) as exc:
-        raise Refusal(f"the pattern is no regular expression that Python takes: {exc}") from None
+        raise OperationRefused(f"the pattern is no regular expression that Python takes: {exc}") from None
 
 
 def _files(root: str, start: str, given: str) -> Iterator[str]:
     here = os.path.join(root, start)
     if not os.path.lexists(here):
-        raise Refusal(f"{given}: does not exist")
+        raise OperationRefused(f"{given}: does not exist")
     if not os.path.isdir(here):
         yield start
         return
@@ -235,11 +239,11 @@ def _walk(root: str, start: str, *, named: str) -> Iterator[tuple[str, bool]]:
     """Every path below `start`, and whether it is a folder; links are left out."""
     top = os.path.join(root, start)
     if not os.path.isdir(top):
-        raise Refusal("path is not a folder" if os.path.lexists(top) else "path does not exist")
+        raise OperationRefused("path is not a folder" if os.path.lexists(top) else "path does not exist")
     skipped = {".git", *_SKIPPED.difference(re.split(r"[/{},]", named))}
     for seen, (path, entry) in enumerate(walk(root, start, lambda path: os.path.basename(path) not in skipped)):
         if seen == _ENTRIES_LIMIT:
-            raise Refusal(f"more than {_ENTRIES_LIMIT} files: narrow the path")
+            raise OperationRefused(f"more than {_ENTRIES_LIMIT} files: narrow the path")
         if not entry.is_symlink() and entry.name not in skipped:
             yield path, entry.is_dir(follow_symlinks=False)
 
@@ -250,7 +254,7 @@ def _matches(root: str, path: str, expression: re.Pattern[str]) -> Iterator[str]
     try:
         check_regular(os.stat(full, follow_symlinks=False), path)
         fd = os.open(full, FILE_FLAGS)
-    except (OSError, Refusal):
+    except (OSError, OperationRefused):
         return
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or b"\0" in file.read(_PROBE):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from .enter_sandbox import config_variables
 from .output import STREAM_LIMIT, HeadTail
-from .paths import Refusal, below, digest, read_regular
+from .paths import OperationRefused, below, digest, read_regular
 
 #: Takes the next piece of what a program writes.
 Sink = Callable[[bytes], object]
@@ -112,9 +112,11 @@ def _read(process: subprocess.Popen[bytes], sink: Sink) -> bool:
 
 
 def said(ended: Ended) -> str:
-    """What git printed; raises `Refusal` with its complaint when it failed."""
+    """What git printed; raises `OperationRefused` with its complaint when it failed."""
     if ended.exit_code != 0:
-        raise Refusal(f"git could not tell: {ended.error or ended.stderr.strip() or f'exit code {ended.exit_code}'}")
+        raise OperationRefused(
+            f"git could not tell: {ended.error or ended.stderr.strip() or f'exit code {ended.exit_code}'}"
+        )
     return ended.stdout
 
 
@@ -142,7 +144,7 @@ def check_repository_fingerprint(checkout: str, start: dict[str, str]) -> None:
     for name in sorted(start.keys() | now.keys()):
         if start.get(name) != now.get(name):
             what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"
-            raise Refusal(f"{what} was there when the run began")
+            raise OperationRefused(f"{what} was there when the run began")
 
 
 def find_dot_git(checkout: str) -> str | None:
@@ -207,7 +209,7 @@ class Repository:
         return os.path.join(self.common, "objects")
 
     def head(self) -> str:
-        """The commit that HEAD stands on, read without git and without following a link. Raises `Refusal`."""
+        """The commit that HEAD stands on, read without git and without following a link. Raises `OperationRefused`."""
         said_by_head = _small(self.folder, b"HEAD", _SMALL_FILE).strip()
         name = said_by_head.removeprefix(b"ref: ")
         if name != said_by_head:
@@ -216,7 +218,7 @@ class Repository:
             commit_bytes = said_by_head
         commit = commit_bytes.decode("ascii", "replace")
         if not COMMIT.fullmatch(commit):
-            raise Refusal("there is no commit yet")
+            raise OperationRefused("there is no commit yet")
         return commit
 
     def branch(self) -> str:
@@ -240,32 +242,33 @@ class EngineGit:
     top: str
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> list[str]:
-        """What git prints, cut at its NUL characters. Raises `Refusal`."""
+        """What git prints, cut at its NUL characters. Raises `OperationRefused`."""
         output = HeadTail(_LISTING_BYTES)
         self.stream(*arguments, sink=output.feed, stdin=stdin)
         if output.left_out:
-            raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
+            raise OperationRefused(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
         return [record for record in output.text().split("\0") if record]
 
     def count_files(self, commit: str, most: int | None = None) -> int:
-        """How many files a commit has. Raises `Refusal` for more than so many, before git goes through the others."""
+        """How many files a commit has. Raises `OperationRefused` for more than so many, before git goes through
+        the others."""
         count = 0
 
         def take(data: bytes) -> None:
             nonlocal count
             count += data.count(b"\0")
             if most is not None and count > most:
-                raise Refusal(f"the commit has more than {most} files")
+                raise OperationRefused(f"the commit has more than {most} files")
 
         self.stream("ls-tree", "-r", "-z", "--name-only", commit, sink=take)
         return count
 
     def line(self, *arguments: str) -> str:
-        """The one line that git prints. Raises `Refusal`."""
+        """The one line that git prints. Raises `OperationRefused`."""
         return "".join(self.ask(*arguments)).strip()
 
     def stream(self, *arguments: str, sink: Sink, stdin: bytes = b"") -> None:
-        """Hand on what git prints. Raises `Refusal`."""
+        """Hand on what git prints. Raises `OperationRefused`."""
         with open(self.write("stdin", stdin), "rb") as file:
             said(self.run(*arguments, stdin=file.fileno(), stdout=sink))
 
@@ -359,7 +362,7 @@ def _small(folder: str, path: bytes, limit: int) -> bytes:
 def read_objects(repository: Repository, arguments: Sequence[str], *, base: str, stdin: str, hand_on: Sink) -> None:
     """Hand on what a git command prints that only reads objects. `base` is any commit of the repository."""
     if not COMMIT.fullmatch(base):
-        raise Refusal(f"{base!r} is no commit id")
+        raise OperationRefused(f"{base!r} is no commit id")
     with engine_git(repository, base) as own:
         own.stream(*arguments, sink=hand_on, stdin=stdin.encode())
 
@@ -368,7 +371,7 @@ def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> 
     """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base."""
     for name in (base, commit):
         if not COMMIT.fullmatch(name):
-            raise Refusal(f"{name!r} is no commit id")
+            raise OperationRefused(f"{name!r} is no commit id")
     with engine_git(repository, commit) as own:
         tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
@@ -387,7 +390,7 @@ def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
     try:
         own.count_files("HEAD", own.count_files(base) + _MOST_NEW)
         lines = own.ask("diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", base, "HEAD")
-    except Refusal:
+    except OperationRefused:
         return None
     files = [_line_counts(*line.split("\t", 2)) for line in lines]
     return {

@@ -27,7 +27,7 @@ from .git import (
     read_objects,
     repository_fingerprint,
 )
-from .paths import Refusal, digests, size_of
+from .paths import OperationRefused, digests, size_of
 
 Answer = dict[str, object]
 
@@ -51,7 +51,7 @@ def answer_request(config: SandboxConfig, request: dict[str, Any]) -> None:
     tempfile.tempdir = os.environ["TMPDIR"]
     try:
         answer = _OPERATIONS[request["ask"]](config, request)
-    except Refusal as exc:
+    except OperationRefused as exc:
         answer = {"problem": str(exc)}
     except OSError as exc:
         answer = {"problem": exc.strerror or str(exc)}
@@ -110,7 +110,7 @@ class State:
         repository, fingerprint = Repository.locate(checkout), repository_fingerprint(checkout)
         private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
         had_commit = False
-        with suppress(Refusal):
+        with suppress(OperationRefused):
             had_commit = bool(repository and repository.head())
         return cls(
             repository=repository,
@@ -138,15 +138,15 @@ class State:
             file.truncate()
 
     def watching(self) -> TreeWatch:
-        """Raises `Refusal` where there is nothing to watch."""
+        """Raises `OperationRefused` where there is nothing to watch."""
         if self.watch is None:
-            raise Refusal(_NO_REPOSITORY)
+            raise OperationRefused(_NO_REPOSITORY)
         return self.watch
 
     def located(self, config: SandboxConfig) -> Repository:
-        """The repository, where it is still the one of the start. Raises `Refusal`."""
+        """The repository, where it is still the one of the start. Raises `OperationRefused`."""
         if self.repository is None:
-            raise Refusal(_NO_REPOSITORY)
+            raise OperationRefused(_NO_REPOSITORY)
         check_repository_fingerprint(config.checkout, self.fingerprint)
         return self.repository
 
@@ -170,7 +170,7 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
             return {"unwatched": _NO_REPOSITORY}
         try:
             state.watch.head()
-        except Refusal as exc:
+        except OperationRefused as exc:
             if state.had_commit:
                 raise
             return {"unwatched": str(exc)}
@@ -211,7 +211,7 @@ def _look(state: State, commit: str = "") -> Look:
 def _look_again(_config: object, _request: object) -> Answer:
     state = State.load()
     if state.closing is None:
-        raise Refusal("the checkout could not be looked at before the checks")
+        raise OperationRefused("the checkout could not be looked at before the checks")
     try:
         look = _look(state, state.closing.commit)
     finally:

@@ -33,20 +33,20 @@ _MOST_ENTRIES = 1_000_000
 _PIECE = 1024 * 1024
 
 
-class Refusal(Exception):
+class OperationRefused(Exception):
     """A tool call that is answered with an error; the message is for the model."""
 
 
 def locate(root: str, given: str) -> tuple[str, ...]:
     """The names that lead from the root to the place, links resolved. Refuses what lies outside the repository."""
     if not given or "\0" in given:
-        raise Refusal("the path is empty or holds a NUL character")
+        raise OperationRefused("the path is empty or holds a NUL character")
     if not given.isprintable() and given.encode("utf-8", "replace").decode() != given:
-        raise Refusal("the path holds half of a surrogate pair, which no file name can have")
+        raise OperationRefused("the path holds half of a surrogate pair, which no file name can have")
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, given))
     if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
-        raise Refusal(f"{given}: leads outside the repository; the file tools stay inside it")
+        raise OperationRefused(f"{given}: leads outside the repository; the file tools stay inside it")
     return tuple(part for part in os.path.relpath(real, real_root).split("/") if part != ".")
 
 
@@ -74,13 +74,13 @@ def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> in
         check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
         fd = os.open(name, FILE_FLAGS, dir_fd=folder)
     except OSError as exc:
-        raise Refusal(f"{shown}: {reason(exc)}") from None
+        raise OperationRefused(f"{shown}: {reason(exc)}") from None
     info = os.fstat(fd)
     try:
         check_regular(info, shown)
         if limit is not None and info.st_size > limit:
-            raise Refusal(f"{shown}: has {info.st_size} bytes, more than the {limit} that this tool takes")
-    except Refusal:
+            raise OperationRefused(f"{shown}: has {info.st_size} bytes, more than the {limit} that this tool takes")
+    except OperationRefused:
         os.close(fd)
         raise
     return fd
@@ -90,24 +90,26 @@ def check_regular(info: os.stat_result, shown: str) -> None:
     """Refuses everything but a regular file that has no second name somewhere else."""
     for is_kind, kind in _KINDS:
         if is_kind(info.st_mode):
-            raise Refusal(f"{shown}: is {kind}, not a regular file")
+            raise OperationRefused(f"{shown}: is {kind}, not a regular file")
     if info.st_nlink > 1:
-        raise Refusal(f"{shown}: has {info.st_nlink} hard links, so it may also be a file outside the repository")
+        raise OperationRefused(
+            f"{shown}: has {info.st_nlink} hard links, so it may also be a file outside the repository"
+        )
 
 
 def write_file(root: str, parts: tuple[str, ...], data: bytes, shown: str) -> bool:
     """Put the content there at once, by a new file that takes the name; the mode stays. True when the file is new."""
     if not parts:
-        raise Refusal(f"{shown}: is the repository root, not a file")
+        raise OperationRefused(f"{shown}: is the repository root, not a file")
     if any(part.casefold() == ".git" for part in parts):
-        raise Refusal(f"{shown}: lies in .git, which only git itself may change")
+        raise OperationRefused(f"{shown}: lies in .git, which only git itself may change")
     try:
         with open_folder(root, parts[:-1], make=True) as folder:
             mode = _mode_there(folder, parts[-1], shown)
             _replace(folder, parts[-1], data, mode)
             return mode is None
     except OSError as exc:
-        raise Refusal(f"{shown}: {reason(exc)}") from None
+        raise OperationRefused(f"{shown}: {reason(exc)}") from None
 
 
 def _mode_there(folder: int, name: str, shown: str) -> int | None:
@@ -236,11 +238,11 @@ def digests(root: str, expressions: Sequence[str], folders: Sequence[list[str]])
     by_path: dict[str, str] = {}
     for seen, (path, entry) in enumerate(walk(root, "", lambda path: _leads(path, folders))):
         if seen == _MOST_ENTRIES:
-            raise Refusal(f"there are more than {_MOST_ENTRIES} files")
+            raise OperationRefused(f"there are more than {_MOST_ENTRIES} files")
         if not entry.is_dir(follow_symlinks=False) and any(one.fullmatch(path) for one in fits):
             by_path[path] = digest(os.path.join(root, path))
             if len(by_path) > MOST_FILES:
-                raise Refusal(f"more than {MOST_FILES} files fit; narrow the patterns")
+                raise OperationRefused(f"more than {MOST_FILES} files fit; narrow the patterns")
     return by_path
 
 
