@@ -108,7 +108,8 @@ def has_marks(message: str, marks: Mapping[str, str]) -> bool:
 
 
 def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
-    """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip.
+    """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip;
+    the newest first: what somebody else has put on top is met first.
 
     `history` is a repository for this purpose alone: it gets commits without their trees.
     """
@@ -117,7 +118,7 @@ def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base:
         "fetch", "--quiet", "--no-tags", "--filter=tree:0", f"--depth={DEPTH}", url, tip, *known
     )  # fmt: skip
     commits = read_commits(history, tip, *(f"^{oid}" for oid in known))
-    return commits or read_commits(history, "--max-count=1", tip)
+    return commits[::-1] or read_commits(history, "--max-count=1", tip)
 
 
 def moved_on(branch: str, tip: str, base: str) -> Refused:

@@ -41,7 +41,6 @@ COMMANDS = {
 MODULES = {
     **dict.fromkeys(("resume", "preflight"), "run"),
     **dict.fromkeys(("explain", "schema", "completion"), "reference"),
-    "gather": "show",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.

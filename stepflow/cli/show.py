@@ -1,4 +1,4 @@
-"""What came of runs: `stepflow show DIR` is one as a readable timeline, `stepflow gather DIR…` many as one table."""
+"""`stepflow show DIR`: a run as a readable timeline, also while it goes on."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from stepflow.domain.event import Entry
 from stepflow.domain.report import RunReport
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import JournalReader, is_being_written, iter_journal
-from stepflow.modes.batch import gather_results
-from stepflow.report.batch import gathered_document, gathered_lines, gathered_summary
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline
@@ -140,22 +138,3 @@ def _definition(report: RunReport) -> AgentDefinition | None:
     except StepflowError:
         return None
     return agent if agent.digest == report.definition_digest else None
-
-
-def add_gather_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `gather`."""
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="a folder below which report.json files lie")
-    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
-
-
-def execute_gather(arguments: argparse.Namespace) -> int:
-    """Print the table."""
-    gathered = gather_results(map(Path, arguments.folders))
-    match arguments.format:
-        case "json":
-            print_json(gathered_document(gathered))
-        case "markdown":
-            print(gathered_summary(gathered))
-        case _:
-            print("\n".join(gathered_lines(gathered)))
-    return 0

@@ -172,8 +172,11 @@ class EgressProxy:
 
     async def _give_later(self, listener: int, call: SocketCall) -> None:
         """Give a connection once another one ends, as those of a program that has just ended do; else refuse."""
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=_PLACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PLACE_SECONDS):
+                # Others may wait for the same place.
+                while len(self._connections) >= _MOST_CONNECTIONS:
+                    await asyncio.wait(self._connections, return_when=asyncio.FIRST_COMPLETED)
         with contextlib.suppress(OSError):
             if len(self._connections) >= _MOST_CONNECTIONS:
                 refuse_call(listener, call, errno.EMFILE)
