@@ -58,7 +58,7 @@ class CommitRules:
     by_api: bool = False
 
 
-COMMIT_LESS = "Commit less: large, generated, and binary files belong into .gitignore."
+COMMIT_LESS = "Commit less: large, generated, and binary files belong in .gitignore."
 
 
 def rewrite_advice(base: str) -> str:
@@ -91,7 +91,7 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
     if (files := len({change.path for change in changes})) > rules.most_files:
         yield Violation(
             message=f"{files} changed files, and at most {rules.most_files} may be pushed",
-            advice="Commit fewer files: those that are generated or installed belong into .gitignore.",
+            advice="Commit fewer files: those that are generated or installed belong in .gitignore.",
             hint="Raise `pullRequest.maxFiles` in agent.json if the change has to be as large as that.",
         )
     sizes = {change.oid: change for change in changes}

@@ -7,12 +7,11 @@ Fenced code is left as it is, so the scanner must agree with GitHub about what a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from stepflow.domain.text import DRAWN
 
 ZERO_WIDTH = "\u200b"
 
@@ -22,7 +21,7 @@ _FOLD = re.compile(r"</?(?:details|summary)>")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!/?(?:details|summary)>)")
 _ANY_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 #: Fences that GitHub draws instead of showing: they can hold links.
-_DRAWN = frozenset({"mermaid", "math", "geojson", "topojson", "stl", "suggestion"})
+_DRAWN = DRAWN | {"math", "suggestion"}
 
 _LINK_START = re.compile(r"\](?=[(:])")
 #: Where a link or a definition leads. Links with a title are no links of ours: a title can hide the next link.

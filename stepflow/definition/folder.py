@@ -19,8 +19,8 @@ from stepflow.definition.diagnostics import (
     listed,
     rules,
 )
-from stepflow.definition.json_text import Document, JsonFault, last_key, parse_json
-from stepflow.definition.safe_files import FileRefused, Why, first_link, read_below, text_of, walk_files
+from stepflow.definition.files.json_text import Document, JsonFault, last_key, parse_json
+from stepflow.definition.files.safe_files import FileRefused, Why, first_link, read_below, text_of, walk_files
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Problem
 

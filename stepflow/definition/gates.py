@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_snake
 from stepflow.definition.agent import MODEL_KEYS
 from stepflow.definition.diagnostics import FileProblems, listed
 from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry
-from stepflow.definition.json_text import Pointer, node_at
+from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import Node, Nodes, check_c3_style, check_intent, check_key, check_part
 from stepflow.domain.definition import Gate

@@ -18,7 +18,6 @@ from stepflow.definition.agent import (
     own_models,
     read_agent,
 )
-from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
 from stepflow.definition.check_dialect import (
     CheckPrompts,
     CheckRegistry,
@@ -27,6 +26,8 @@ from stepflow.definition.check_dialect import (
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import GateRegistry, GitHubKeys, Registry, StepEntry, StepSettings
+from stepflow.definition.files.builtin import BUILTIN, PREFIX, builtin_root
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
 from stepflow.definition.gates import read_gate_steps
 from stepflow.definition.graph import (
@@ -37,15 +38,14 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.json_text import Pointer
 from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
-from stepflow.definition.prompt_files import open_prompts, read_system_prompt
+from stepflow.definition.prompt_files import PromptFiles, open_prompts, read_system_prompt
 from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import FileModel, read_shape
-from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs
+from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
@@ -279,7 +279,7 @@ class _AgentLoader:
         check_approvals(nodes, entries, problems)
         tools = StepTools(agent=agent, locked=self.locked, problems=problems).of_steps(tuple(nodes.values()))
         guided = {
-            node.id: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for node in nodes.values()
+            name: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for name, node in nodes.items()
         }
         lost: dict[tuple[str, str], str] = {}
         if not problems.failed_at(_GRAPH_PLACES[dialect]):
@@ -287,16 +287,13 @@ class _AgentLoader:
             lost = lost_values(nodes, entries, {name: step_id for name, (step_id, _) in owners.items()})
 
         supply = Supply.of(agent.parameters, owners, verdict, lost=lost, known=agent.known)
-        prompts: dict[str, StepPrompt] = {}
-        texts: dict[str, SourceText] = {}
         if isinstance(registry, GateRegistry):
             check_verdict_fits(gated, entries, verdict, problems)
-            finder = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
-            prompts = finder.prompts()
-            texts = {name: prompt.source for name, prompt in finder.sections.items()}
-        elif files is not None:
-            prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).prompts()
-        validation = ValidationBuilder(
+            prompts, texts = _find_gate_prompts(files, gated, supply, problems)
+        else:
+            finder = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems) if files else None
+            prompts, texts = finder.prompts() if finder else {}, {}
+        builder = ValidationBuilder(
             registry=registry,
             closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
             verdict=verdict,
@@ -305,14 +302,13 @@ class _AgentLoader:
             prompts=files,
             supply=supply,
             programs=self.options.programs,
-        ).entries()
+        )
+        validation = builder.entries()
         if problems.diagnostics.failed or entries.step is None:
             return None
         steps = {
-            node.id: _step(
-                node, prompts.get(node.id), agent, validation, guidance=guided[node.id], tools=tools[node.id]
-            )
-            for node in nodes.values()
+            name: _step(node, prompts.get(name), agent, validation, guidance=guided[name], tools=tools[name])
+            for name, node in nodes.items()
         }
         return self.define(dialect, steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
 
@@ -419,6 +415,14 @@ def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problem
         agent_id=registry.agent_id or agent.file.name or folder.name,
         registry=problems,
     )
+
+
+def _find_gate_prompts(
+    files: PromptFiles | None, nodes: Nodes, supply: Supply, problems: FileProblems
+) -> tuple[Mapping[str, StepPrompt], Mapping[str, SourceText]]:
+    """The prompts of the steps, and the sections that these take in."""
+    finder = GatePrompts(files=files, nodes=nodes, supply=supply, problems=problems)
+    return finder.prompts(), {name: prompt.source for name, prompt in finder.sections.items()}
 
 
 def _closure_action(agent: Agent) -> ClosureAction | None:

@@ -12,10 +12,8 @@ from typing import Any
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, shown
-from stepflow.definition.folder import unsafe_reason
-from stepflow.definition.json_text import Pointer
-from stepflow.definition.prompt_files import split_prompt
-from stepflow.definition.safe_files import (
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.safe_files import (
     FileRefused,
     Why,
     first_link,
@@ -23,7 +21,9 @@ from stepflow.definition.safe_files import (
     text_of,
     walk_files,
 )
-from stepflow.definition.yaml_text import YamlFault, read_yaml
+from stepflow.definition.files.yaml_text import YamlFault, read_yaml
+from stepflow.definition.folder import unsafe_reason
+from stepflow.definition.prompt_files import split_prompt
 from stepflow.domain.definition import SKILL_FILE, Skill, SourceText
 from stepflow.engine.prompt.variables import CUT_MARK
 

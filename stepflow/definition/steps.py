@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import StepEntry, StepSettings
-from stepflow.definition.json_text import Pointer, node_at
+from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject

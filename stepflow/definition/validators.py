@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
+from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
-from stepflow.definition.json_text import Pointer, last_key
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, TagReporter, closest_variable
 from stepflow.definition.prompts import Supply
 from stepflow.definition.schemas import SchemaFolder
@@ -91,7 +91,7 @@ def _read_rule(rule: str) -> SuccessRule | None:
 
 
 #: The validation entry that stands for each verdict, where a closure step has none of its own.
-_MAPPED_ID = {
+MAPPED_ENTRIES = {
     VerdictType.POLL_STATE: "closure.polling",
     VerdictType.COUNT_ITERATION: "closure.iteration",
     VerdictType.COUNT_CHECK: "closure.check",
@@ -110,7 +110,7 @@ def entry_of(
     step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
 ) -> ValidationEntry | None:
     """The validation entry of a closure step: of its own id, else the verdict's."""
-    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict or VerdictType.COUNT_ITERATION])
+    return entries.get(step_id) or entries.get(MAPPED_ENTRIES[verdict or VerdictType.COUNT_ITERATION])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +249,7 @@ class ValidationBuilder:
 
     def _check_owner(self, key: str, at: Pointer) -> None:
         closures = self.closures
-        mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
+        mapped = self.verdict is None or (bool(closures) and key == MAPPED_ENTRIES[self.verdict])
         if key not in closures and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
             self.problems.add("SF606", at, message, f"Name it like a closure step; there are {listed(closures)}.")

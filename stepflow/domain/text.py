@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: What a terminal obeys instead of showing.
+#: What a terminal obeys instead of showing. A title or a link that never ends takes its line with it, and no more: an
+#: error may stand behind it.
 ANSI = re.compile(
     r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colors
-      | \x1b[\]PX^_][^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c|$|(?=\x1b))  # titles, links and other strings up to their end
+      | \x1b[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?  # titles, links and other strings up to their end
       | \x1b[ -/]*[0-~]?                           # everything else that begins with escape
     """,
     re.VERBOSE,

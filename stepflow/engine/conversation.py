@@ -49,10 +49,9 @@ AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole ans
 #: Calls and characters of the summary that a step begins again with.
 _CALLS_SHOWN, _INPUT_SHOWN, _WORDS_SHOWN = 12, 160, 1_500
 
-#: Five tries in a row at most, waiting 5 s × 2ⁿ and never more than 60 s.
+#: So many tries in a row at most. The first wait, in seconds, is doubled for each further one.
 MAX_TRIES = 5
 FIRST_WAIT = 5.0
-LONGEST_WAIT = 60.0
 #: The longest wait that a service may ask of a run without a deadline.
 LONGEST_ASKED = 3600.0
 #: An answer that is under way when the deadline passes has this many seconds more: it will be paid for anyhow.
@@ -306,7 +305,7 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
         raise model_failed(
             _describe_fault(fault, f". It asks for a wait of {retry_after:.0f} s, and {_too_long(left)}")
         )
-    seconds = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if retry_after is None else retry_after
+    seconds = FIRST_WAIT * 2 ** (attempt - 1) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)
     context.record(
         ModelWaited(reason=fault.reason, seconds=seconds, attempt=attempt, tries=MAX_TRIES, deadline_in=left)

@@ -141,7 +141,7 @@ class Group:
             retries if self.line.format_retries else "",
             f"{self.line.usage.total:,} tokens",
             usd(self.line.cost_usd),
-            f"{seconds_since_start(self.line.seconds)} s",
+            f"{format_seconds(self.line.seconds)} s",
         )
         return " · ".join(filter(None, parts))
 
@@ -269,7 +269,7 @@ class PageTimeline:
         group.cards.append(card)
 
 
-def seconds_since_start(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """`0.4`, `12`, `1,204.5`."""
     return f"{seconds:,.1f}".removesuffix(".0")
 
@@ -428,7 +428,7 @@ def report_html(
         most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN},
         indented=_indented,
         one_line=one_line,
-        seconds_since_start=seconds_since_start,
+        format_seconds=format_seconds,
         seconds_text=seconds_text,
         usd=usd,
         web_address=web_address,

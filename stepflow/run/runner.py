@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
-from stepflow.domain.report import AgentResult
+from stepflow.domain.report import AgentResult, RunReport
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import login_of
 from stepflow.domain.words import Isolation, Outcome, Provider
@@ -129,27 +129,18 @@ class StepFlowRunner:
 
                 def finish(facts: RunFacts, result: FlowResult) -> Ending:
                     if workspace:
-                        before = workspace.before if result.outcome is Outcome.COMPLETED else None
                         report = collect_report(memory.entries, agent, facts=known)
-                        branch, moved = bring_back(opened, report, before)
-                        if branch and not moved:
-                            _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
+                        _bring_work_back(workspace, opened, result, report, journal)
                     return self._finish(replace(facts, root=str(root)), result, journal)
 
                 ready = replace(prepared, request=opened)
                 if workspace:
                     workspace.fill(ready, cancellation, lambda line: _note(journal, "info", line))
                 facts = replace(facts_of(ready), variables=dict(variables or {}), input_text=input_text)
-                return run_stages(
-                    Run(
-                        prepared=ready,
-                        facts=facts,
-                        journal=journal,
-                        clock=clock,
-                        cancellation=cancellation,
-                        finish=finish,
-                    )
+                run = Run(
+                    prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation, finish=finish
                 )
+                return run_stages(run)
 
         # Python gives signals to the main thread alone; a run in another one goes on.
         on_main = threading.current_thread() is threading.main_thread()
@@ -233,6 +224,17 @@ def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
         environment=dict(os.environ),
         login=login_of(os.environ),
     )
+
+
+def _bring_work_back(
+    workspace: Workspace, request: RunRequest, result: FlowResult, report: RunReport, journal: Journal
+) -> None:
+    """Move the caller's branch to the commits of a complete run, or leave the work on a branch of its own, and say
+    so."""
+    before = workspace.before if result.outcome is Outcome.COMPLETED else None
+    branch, moved = bring_back(request, report, before)
+    if branch and not moved:
+        _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
 
 
 def _note(journal: Journal, level: str, message: str) -> None:

@@ -234,7 +234,7 @@ class Toolbox:
         """
         too_large = BundleTooLarge(
             f"The commits of this run make a bundle of more than {max_bytes} bytes.",
-            hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
+            hint="Let the agent commit less; generated files and binaries belong in .gitignore.",
         )
         hand_on = _Bounded(sink, max_bytes, too_large)
         request: JsonObject = {"base": base_commit, "commit": commit}

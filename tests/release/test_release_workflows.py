@@ -14,7 +14,7 @@ WORKFLOWS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
 OURS = [path for path in WORKFLOWS if path.stem in {"ci", "release"}]
 PINS = PROJECT.parent / "shared/data/action-pins.md"
 USES = re.compile(r"^\s*(?:- )?uses: (\S+?)@(\S+)(?: # (.+))?$", re.M)
-#: Longer than this, and it belongs into a program that has tests.
+#: Longer than this, and it belongs in a program that has tests.
 MOST_LINES_OF_SHELL = 3
 
 

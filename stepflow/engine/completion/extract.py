@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.domain.text import names_failure, readable_output
+from stepflow.domain.text import ANSI, names_failure, readable_output
 from stepflow.engine.completion.tool_output import (
     find_failed_tests,
     find_lint_errors,
@@ -23,8 +23,6 @@ from stepflow.engine.completion.tool_output import (
 
 CurrentBranch = Callable[[], str | None]
 
-#: Terminal control that is complete: what never ends hides nothing here, since an error may stand behind it.
-CONTROL = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Tools write no longer lines about one finding; output is untrusted and must not slow the patterns down.
 LONGEST_LINE = 1_000
 FOREIGN = re.compile(r"(?:^|/)(?:node_modules|site-packages)/")
@@ -66,7 +64,7 @@ class Output:
 
 def extract(names: Mapping[str, str], result: CommandResult, *, root: str, current_branch: CurrentBranch) -> JsonObject:
     """The value of each parameter; `names` maps parameters to extractors, an unknown extractor gives null (SF605)."""
-    stdout, stderr = (CONTROL.sub("", stream) for stream in (result.stdout, result.stderr))
+    stdout, stderr = (ANSI.sub("", stream) for stream in (result.stdout, result.stderr))
     output = Output(raw=result, stdout=stdout, stderr=stderr, root=root, current_branch=current_branch)
     return {parameter: EXTRACTORS[name](output) if name in EXTRACTORS else None for parameter, name in names.items()}
 

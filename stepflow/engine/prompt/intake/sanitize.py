@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.domain.text import RemovalKind, RemovedPiece
+from stepflow.domain.text import DRAWN, RemovalKind, RemovedPiece
 from stepflow.engine.prompt.intake.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
 from stepflow.engine.prompt.intake.languages import LANGUAGES
 from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters
@@ -108,8 +108,7 @@ def _visible(text: str, removals: Removals) -> str:
     return ""
 
 
-#: Fences that GitHub draws: people see a picture and not this text.
-DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
+#: Stands where people see a picture and not its text.
 DRAWN_NOTE = "(A drawing in {language} is left out here.)"
 #: A fence's language, around which tools that run or number examples write more: `rust,no_run`, `js{1,3}`, `{r}`.
 _LANGUAGE = re.compile(r"\{?([^\s,:{}]+)")
