@@ -8,8 +8,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from stepflow.definition import builtin
 from stepflow.definition.diagnostics import did_you_mean
-from stepflow.definition.files import builtin
 from stepflow.definition.folder import find_agents
 from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.definition.files.builtin import BUILTIN, PREFIX, agent_files, name_checks
+from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_checks
 from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema

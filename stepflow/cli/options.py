@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from stepflow.definition.files.builtin import BUILTIN, PREFIX
+from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError

@@ -15,12 +15,11 @@ from stepflow.definition.file_models import (
     VerdictConfig,
     VerdictSettings,
 )
-from stepflow.definition.files.json_text import Pointer, node_at
-from stepflow.definition.files.safe_files import FileRefused
-from stepflow.definition.folder import AgentFolder, read_object
+from stepflow.definition.folder import AgentFolder, FileRefused, read_object
 from stepflow.definition.mcp import check_servers
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
+from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.shapes import blank, field_notes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.json import JsonValue

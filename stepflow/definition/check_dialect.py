@@ -12,8 +12,8 @@ from pydantic import Field
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
-from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.definition.prompts import Supply, check_stdin, values_in
 from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-from stepflow.definition.files.json_text import Positions, Span, find_positions, keys_of
+from stepflow.definition.parsing import Positions, Span, find_positions, keys_of
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.text import cut

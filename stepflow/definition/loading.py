@@ -18,6 +18,7 @@ from stepflow.definition.agent import (
     own_models,
     read_agent,
 )
+from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
 from stepflow.definition.check_dialect import (
     CheckPrompts,
     CheckRegistry,
@@ -26,10 +27,7 @@ from stepflow.definition.check_dialect import (
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import GateRegistry, GitHubKeys, Registry, StepEntry, StepSettings
-from stepflow.definition.files.builtin import BUILTIN, PREFIX, builtin_root
-from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
-from stepflow.definition.gates import read_gate_steps
 from stepflow.definition.graph import (
     add_edges,
     check_approvals,
@@ -40,12 +38,13 @@ from stepflow.definition.graph import (
 )
 from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
+from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompt_files import PromptFiles, open_prompts, read_system_prompt
 from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import FileModel, read_shape
-from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs
+from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,

@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean
 from stepflow.definition.file_models import McpServerEntry
-from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, read_object
+from stepflow.definition.parsing import Pointer
 from stepflow.domain.connection import address_problem
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import FileProblems
-from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 

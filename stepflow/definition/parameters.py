@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
 from stepflow.definition.file_models import ParameterEntry, ParameterRules
-from stepflow.definition.files.json_text import JsonFault, Pointer, parse_json
+from stepflow.definition.parsing import JsonFault, Pointer, parse_json
 from stepflow.domain.definition import AgentDefinition, Parameter
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem

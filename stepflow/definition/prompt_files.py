@@ -10,10 +10,8 @@ from importlib.resources import files
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, closest_match, did_you_mean, hint
 from stepflow.definition.file_models import GateRegistry, Registry
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.safe_files import FileRefused, Why
-from stepflow.definition.files.yaml_text import YamlFault, read_yaml
-from stepflow.definition.folder import AgentFolder, file_code, unsafe_reason
+from stepflow.definition.folder import AgentFolder, FileRefused, Why, file_code, unsafe_reason
+from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
 from stepflow.definition.steps import check_part
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind

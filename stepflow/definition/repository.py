@@ -12,17 +12,16 @@ from typing import Any
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, shown
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.safe_files import (
+from stepflow.definition.folder import (
     FileRefused,
     Why,
     first_link,
     read_start_below,
     text_of,
+    unsafe_reason,
     walk_files,
 )
-from stepflow.definition.files.yaml_text import YamlFault, read_yaml
-from stepflow.definition.folder import unsafe_reason
+from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
 from stepflow.definition.prompt_files import split_prompt
 from stepflow.domain.definition import SKILL_FILE, Skill, SourceText
 from stepflow.engine.prompt.variables import CUT_MARK

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, listed, owner, shown
-from stepflow.definition.files.json_text import JsonFault, Pointer, node_at, parse_json
-from stepflow.definition.files.safe_files import FileRefused, Why
-from stepflow.definition.folder import AgentFolder, register_document, report_fault, unsafe_reason
+from stepflow.definition.folder import AgentFolder, FileRefused, Why, register_document, report_fault, unsafe_reason
+from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.engine.answer_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA

@@ -23,8 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.files.yaml_text import read_yaml
+from stepflow.definition.parsing import Pointer, read_yaml
 from stepflow.domain.json import JsonObject, compact
 
 #: Marks a key for which `null` means the same as leaving it out.

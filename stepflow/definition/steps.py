@@ -1,20 +1,25 @@
-"""The dialect of a registry, and what the steps of both have: their form, intents, tools, and what they hand off."""
+"""The steps of a registry: its dialect, their form, gates and tools, and what they hand off."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from stepflow.definition.agent import Agent
+from pydantic.alias_generators import to_snake
+
+from stepflow.definition.agent import MODEL_KEYS, Agent
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
-from stepflow.definition.file_models import StepEntry, StepSettings
-from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry, StepSettings
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
+from stepflow.definition.parsing import Pointer, node_at
+from stepflow.definition.schema_paths import Held, look_into
+from stepflow.definition.schemas import SchemaFolder
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, mcp_name
+from stepflow.domain.problem import Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
@@ -131,6 +136,244 @@ def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FilePr
 def fitting_intents(kind: StepKind | None) -> list[Intent]:
     """The intents of a kind in the order of the enum; all of them while the kind is not known."""
     return [one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind]]
+
+
+_KIND_OF_C2 = {
+    "initial": StepKind.WORK,
+    "continuation": StepKind.WORK,
+    "verification": StepKind.VERIFICATION,
+    "closure": StepKind.CLOSURE,
+}
+
+
+#: What every flow step of a gated registry must have.
+_GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
+
+
+def read_gate_steps(
+    registry: GateRegistry, schemas: SchemaFolder | None, problems: FileProblems, *, allow_spec_violations: bool
+) -> Nodes:
+    """Sort the steps and check each by itself."""
+    nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
+    sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
+    flow = {key: node for key, node in nodes.items() if key not in sections}
+    gated = any(_has(node, "structuredGate", problems) for node in flow.values())
+    for node in nodes.values():
+        check_key(node.id, node.entry.step_id, node.at, problems)
+        for part in ("c2", "c3", "edition", "adaptation"):
+            check_part(node.at, part, getattr(node.entry, part), problems)
+        check_c3_style(node.at, node.entry.c3, problems)
+    for node in flow.values():
+        _check_flow_step(node, problems, gated=gated)
+        if schemas is not None and node.entry.output_schema_ref is not None:
+            node.schema = schemas.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
+        if node.entry.structured_gate is not None:
+            node.gate = _GateReader(node, node.entry.structured_gate, problems).read(allow_spec_violations)
+            at = node.at / "structuredGate" / "handoffFields"
+            node.handed = {path: at / index for index, path in enumerate(node.gate.handoff_fields)}
+    for node in sections.values():
+        for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", *MODEL_KEYS):
+            if to_snake(key) in node.entry.model_fields_set:
+                message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
+                problems.add("SF111", node.at / key, message, "Remove the key, or leave it.")
+    return Nodes(flow=flow, sections=sections, gated=gated)
+
+
+def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
+    return Node(
+        id=key,
+        at=Pointer("/steps") / key,
+        entry=entry,
+        kind=entry.step_kind or _KIND_OF_C2.get(entry.c2),
+        initial=key.startswith("initial.") or entry.c2 == "initial",
+    )
+
+
+def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
+    """Whether a step has something under a key, if only something of a wrong type, which is reported."""
+    return getattr(node.entry, to_snake(key)) is not None or problems.at(node.at / key)
+
+
+def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bool) -> None:
+    if gated and node.kind is None and not problems.at(node.at / "stepKind"):
+        message = f'its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
+        problems.report("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
+    lacking = [key for key in _GATED_KEYS if not _has(node, key, problems)]
+    if gated and lacking:
+        message = f'step "{node.id}" lacks {listed(lacking)}, which every flow step of a gated registry has'
+        fix = 'Add them, or begin the id with "section." if it is only a piece of prompt.'
+        problems.add("SF307", node.at, message, fix)
+    if node.entry.runner is not None and node.kind is not StepKind.CLOSURE:
+        message = f'step "{node.id}" has a "runner", but its kind is {node.kind or "not known"}, not closure'
+        problems.add("SF311", node.at / "runner", message, 'Remove "runner", or make the step a closure.')
+
+
+class _GateReader:
+    """Reads and checks the gate of one step."""
+
+    def __init__(self, node: Node[StepEntry], entry: GateEntry, problems: FileProblems) -> None:
+        self.node, self.entry, self.problems = node, entry, problems
+        self.at = node.at / "structuredGate"
+        self.allowed = list(entry.allowed_intents)
+
+    def read(self, allow_spec_violations: bool) -> Gate:
+        for index, word in enumerate(self.allowed):
+            intent = check_intent(word, self.node, self.at / "allowedIntents" / index, self.problems)
+            self.allowed[index] = intent or word
+        self._check_paths()
+        self._check_jump()
+        words = self._enum()
+        self._check_pointer(words)
+        if self.node.schema is not None:
+            self._check_fields(self.node.schema)
+        self._check_fail_fast(allow_spec_violations)
+        entry, known = self.entry, list(Intent)
+        allowed = tuple(dict.fromkeys(Intent(word) for word in self.allowed if word in known))
+        fallback = Intent(entry.fallback_intent) if entry.fallback_intent in known else None
+        return Gate(
+            allowed=tuple(intent for intent in allowed if intent is not Intent.ABORT),
+            intent_field=entry.intent_field,
+            target_field=entry.target_field,
+            handoff_fields=tuple(entry.handoff_fields),
+            fail_fast=entry.fail_fast,
+            fallback_intent=None if entry.fail_fast else fallback or (allowed[0] if allowed else None),
+            lists_abort=Intent.ABORT in (words or ()),
+        )
+
+    def _check_paths(self) -> None:
+        entry, names = self.entry, "Write names with dots between them."
+        if entry.intent_field and entry.intent_field.strip() and not is_dotted(entry.intent_field):
+            message = f'"intentField" is "{entry.intent_field}", which is no dotted path'
+            fix = 'Write names with dots, as in "next_action.action".'
+            self.problems.report("SF324", self.at / "intentField", message, fix)
+        if entry.target_field is not None and not is_dotted(entry.target_field):
+            message = f'"targetField" is "{entry.target_field}", which is no dotted path'
+            self.problems.report("SF106", self.at / "targetField", message, names)
+        seen: dict[str, str] = {}
+        for index, path in enumerate(entry.handoff_fields):
+            field_at = self.at / "handoffFields" / index
+            if not is_dotted(path):
+                self.problems.report("SF106", field_at, f'the handoff field "{path}" is no dotted path', names)
+            key = path.rpartition(".")[2]
+            if key in seen:
+                message = f'the handoff fields "{seen[key]}" and "{path}" both hand over "{key}"'
+                self.problems.report("SF327", field_at, message, "Hand over fields whose last names differ.")
+            seen.setdefault(key, path)
+
+    def _check_jump(self) -> None:
+        rules, target = self.node.entry.transitions, self.entry.target_field
+        if Intent.JUMP in self.allowed and not target and rules is not None and Intent.JUMP not in rules:
+            message = '"jump" is allowed, but neither "targetField" nor a rule says where to'
+            self.problems.report("SF330", self.at, message, 'Set "targetField", or add a rule for "jump".')
+        if target and Intent.JUMP not in self.allowed:
+            message = '"targetField" is only read for "jump", which is not allowed here'
+            self.problems.report("SF331", self.at / "targetField", message, 'Remove "targetField", or allow "jump".')
+
+    def _enum(self) -> list[str] | None:
+        """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of texts."""
+        pointer, schema = self.entry.intent_schema_ref, self.node.schema
+        node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
+        words = node.get("enum") if isinstance(node, dict) else None
+        if not isinstance(words, list) or not words:
+            return None
+        texts = [word for word in words if isinstance(word, str)]
+        return texts if len(texts) == len(words) else None
+
+    def _check_pointer(self, words: list[str] | None) -> None:
+        pointer, field_at = self.entry.intent_schema_ref, self.at / "intentSchemaRef"
+        enum, allowed = set(words or ()) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
+        if not pointer.strip():
+            return  # SF325 was reported with the shape
+        if not pointer.startswith("#/"):
+            message = f'"intentSchemaRef" is "{pointer}", which does not begin with "#/"'
+            fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
+            self.problems.report("SF325", field_at, message, fix)
+        elif words is None and self.node.schema is not None:
+            message = f'"intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
+            fix = "Point it at the schema node whose enum lists the intents."
+            self.problems.report("SF325", field_at, message, fix)
+        elif words is not None and self.allowed and enum != allowed:
+            extra, missing = listed(sorted(enum - allowed)), listed(sorted(allowed - enum))
+            message = f'the enum at "{pointer}" differs from "allowedIntents": '
+            message += f"extra in the enum {extra}, missing in the enum {missing}"
+            fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(self.allowed)}.'
+            self.problems.report("SF326", field_at, message, fix)
+
+    def _check_fail_fast(self, allow_spec_violations: bool) -> None:
+        if not self.entry.fail_fast:
+            code, fix = "SF328", 'Remove "failFast": false.'
+            if allow_spec_violations:
+                code, fix = "SF329", "Remove it before real use."
+            message = '"failFast" is false, so an answer without an intent would not stop the run'
+            self.problems.report(code, self.at / "failFast", message, fix)
+        word = self.entry.fallback_intent
+        if word is None:
+            return
+        field_at = self.at / "fallbackIntent"
+        intent = check_intent(word, self.node, field_at, self.problems)
+        if intent != word:
+            return  # what it names was reported
+        if word not in self.allowed and intent is not Intent.ABORT:
+            message = f'"fallbackIntent" is "{word}", which is not among "allowedIntents"'
+            self.problems.report("SF321", field_at, message, f"Use one of {listed(self.allowed)}.")
+        elif self.entry.fail_fast:
+            message = '"fallbackIntent" is only used with "failFast": false'
+            self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
+
+    def _check_fields(self, schema: JsonObject) -> None:
+        """Report each path that no answer can hold, or that the schema does not declare (SF325, SF332, SF333)."""
+        entry = self.entry
+        if entry.intent_field and is_dotted(entry.intent_field):
+            self._check_intent_field(schema, entry.intent_field)
+        if entry.target_field and is_dotted(entry.target_field) and Intent.JUMP in self.allowed:
+            held = look_into(schema, entry.target_field)
+            if not held.blocked and not held.takes_text():
+                held = replace(held, blocked=f'"{entry.target_field}" takes no text')
+            self._check_held(held, self.at / "targetField", entry.target_field)
+        for index, path in enumerate(entry.handoff_fields):
+            if is_dotted(path):
+                self._check_held(look_into(schema, path), self.at / "handoffFields" / index, path)
+
+    def _check_intent_field(self, schema: JsonObject, path: str) -> None:
+        held, at, pointer = look_into(schema, path), self.at / "intentField", self.entry.intent_schema_ref
+        words = tuple(word for word in self.allowed if word in list(Intent))
+        pointed = node_at(schema, pointer[1:]) if pointer.startswith("#/") else None
+        if held.blocked or not held.takes_text(words):
+            why = held.blocked or f'"{path}" takes none of the allowed intents'
+            near = _path_of(pointer) if isinstance(pointed, dict) and pointed.get("enum") else None
+            fix = f'Write "{near}".' if near and near != path else _DECLARE
+            self.problems.report("SF332", at, f'no answer can hold an intent at "{path}": {why}', fix)
+        elif isinstance(pointed, dict) and not any(node is pointed for node in held.nodes):
+            if not self.problems.at(self.at / "intentSchemaRef"):
+                message = f'"intentSchemaRef" "{pointer}" leads to another enum than that of "{path}"'
+                own = "".join(f"/properties/{part}" for part in path.split("."))
+                is_there = node_at(schema, own) is not None
+                fix = f'Write "#{own}".' if is_there else 'Point it at the schema node that "intentField" reads.'
+                self.problems.report("SF325", self.at / "intentSchemaRef", message, fix)
+        else:
+            self._check_held(held, at, path)
+
+    def _check_held(self, held: Held, at: Pointer, path: str) -> None:
+        if held.blocked:
+            message = f'no answer can hold "{path}": {held.blocked}'
+            self.problems.report("SF333", at, message, _DECLARE, severity=Severity.ERROR)
+        elif held.undeclared:
+            message = f'an answer may not hold "{path}": {held.undeclared}, and services allow only what is declared'
+            self.problems.report("SF333", at, message, _DECLARE)
+
+
+def _path_of(pointer: str) -> str | None:
+    """The dotted path that a pointer through properties alone leads to."""
+    match = re.fullmatch(r"#((?:/properties/[^/]+)+)", pointer)
+    return match[1].removeprefix("/properties/").replace("/properties/", ".") if match else None
+
+
+def is_dotted(path: str) -> bool:
+    """Whether a text is names with dots between them."""
+    return all(part and part == part.strip() for part in path.split("."))
+
+
+_DECLARE = "Declare the path in the answer schema, or correct it here."
 
 
 @dataclass(frozen=True, kw_only=True)

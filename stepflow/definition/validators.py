@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
-from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
+from stepflow.definition.parsing import Pointer, last_key
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, TagReporter, closest_variable
 from stepflow.definition.prompts import Supply
 from stepflow.definition.schemas import SchemaFolder

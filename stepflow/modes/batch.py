@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.definition.files.safe_files import walk_files
+from stepflow.definition.folder import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
 from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue

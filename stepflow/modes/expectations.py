@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from stepflow.definition.files.safe_files import FileRefused, Why, read_below
+from stepflow.definition.folder import FileRefused, Why, read_below
 from stepflow.domain.report import Mismatch, Row
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError

@@ -12,8 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
-from stepflow.definition.files.safe_files import FileRefused, read_below, text_of
-from stepflow.definition.folder import find_folders, where_else
+from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
 from stepflow.definition.loading import inspect_agent
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Inspection, Problem, Severity

@@ -106,7 +106,7 @@ def yaml_map(value: object) -> object:
         return value
     if not value.strip():
         return None
-    from stepflow.definition.files.yaml_text import YamlFault, read_yaml  # noqa: PLC0415 - costs time that an empty input need not take
+    from stepflow.definition.parsing import YamlFault, read_yaml  # noqa: PLC0415 - costs time that an empty input need not take
 
     try:
         _, loaded = read_yaml(value)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_problem
 from stepflow.definition.agent import find_effort_misfit
-from stepflow.definition.files.builtin import PREFIX
+from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.definition import AgentDefinition

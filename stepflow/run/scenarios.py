@@ -12,8 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from stepflow.definition.diagnostics import did_you_mean, shown
-from stepflow.definition.files.safe_files import FileRefused, Why, read_below, text_of
-from stepflow.definition.files.yaml_text import YamlFault, read_yaml
+from stepflow.definition.folder import FileRefused, Why, read_below, text_of
+from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario

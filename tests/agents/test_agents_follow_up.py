@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.plan import ThreadAnswer, read_closing_request
-from stepflow.definition.files.builtin import builtin_root
+from stepflow.definition.builtin import builtin_root
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.run import FollowUp

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
 from stepflow.cli.init import find_checks, find_setup, workflow_text
-from stepflow.definition.files.builtin import (
+from stepflow.definition.builtin import (
     BUILTIN,
     OWN_CHECK,
     STANDS_FOR,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.definition.files.builtin import agent_files
+from stepflow.definition.builtin import agent_files
 from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract

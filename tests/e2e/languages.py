@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from stepflow.definition.files.builtin import agent_files, name_checks
+from stepflow.definition.builtin import agent_files, name_checks
 from tests.docs.page import DOCS, page_blocks
 from tests.e2e.repository import git
 from tests.e2e.script import answer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.definition.files.json_text import JsonFault, Pointer, find_positions, parse_json
+from stepflow.definition.parsing import JsonFault, Pointer, find_positions, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
