@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import compact
+from stepflow.domain.report import RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
 from stepflow.report.diagnostic import annotation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.report import RunReport
 
 #: The names in the order of docs/reference.md. A test holds `action.yml` to them.
 OUTPUTS = (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 from stepflow.definition import builtin
 from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.errors import InputError
@@ -26,11 +27,6 @@ from stepflow.run.inputs import (
 from stepflow.run.request import RunRequest, agents_folder, locate_repository
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
-
-    from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
 #: What the runner says of GitHub's server.

@@ -7,7 +7,8 @@ holds a request, a header or a secret.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 from urllib.parse import quote
 
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, query_of_link
@@ -58,16 +59,11 @@ from stepflow.boundary.github_types import (
 )
 from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
+from stepflow.domain.figures import Spent
 from stepflow.domain.run import ImageProblem
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Permission
-from stepflow.errors import BoundaryError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from stepflow.domain.figures import Spent
-    from stepflow.errors import StepflowError
+from stepflow.errors import BoundaryError, InputError, StepflowError
 
 R = TypeVar("R")
 A = TypeVar("A", bound=Answer)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
 import github
@@ -36,10 +37,6 @@ from stepflow.boundary.github_failures import (
 from stepflow.boundary.images import is_at
 from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 TIMEOUT_SECONDS = 30
 #: The version of the REST API whose answers `github_types` reads. Enterprise Server knows no newer one in all releases.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.domain.run import IMAGE_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _GITHUB = "github.com"
 #: Where github.com keeps attachments, and leads to from addresses of its own. Not `camo.githubusercontent.com`: what

@@ -7,16 +7,15 @@ import importlib
 import os
 import re
 import sys
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from stepflow.errors import InputError, RunCancelled, StepflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
+    # `--help` loads next to nothing.
     from stepflow.domain.secrets import Redactor
 
 #: Command → its line in the help. Its module in this package has `add_COMMAND_arguments` and `execute_COMMAND`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -26,8 +27,6 @@ from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.workspace import given_back
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.console import Console
 
 #: Python files of the demo are stored under this name, so that no tool takes the buggy program for ours.

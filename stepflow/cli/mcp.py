@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +21,6 @@ from stepflow.run.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator
-
     from stepflow.modes.lock import LockedServer
 
 #: What the servers are given, as in a run.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+from pydantic.fields import FieldInfo
 
 from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
@@ -14,13 +18,6 @@ from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import close_process
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Sequence
-
-    from pydantic.fields import FieldInfo
-
 
 #: Inputs that the command line gives in its own way, or not at all.
 OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues"})

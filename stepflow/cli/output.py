@@ -6,17 +6,13 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TextIO
 
+from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import Style, Theme
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TextIO
-
-    from stepflow.domain.json import JsonObject
 
 _CODES = {Style.ERROR: "1;31", Style.WARNING: "1;33", Style.NOTE: "1;36", Style.FRAME: "34", Style.HELP: "1;32"}
 NARROWEST, WIDEST = 40, 100

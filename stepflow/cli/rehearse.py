@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, print_kinds
+from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.modes.rehearse import rehearse_agents
@@ -19,11 +20,6 @@ from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_line
 from stepflow.run.clock import Cancellation
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
-
-if TYPE_CHECKING:
-    import argparse
-
-    from stepflow.domain.report import Rehearsal, Rehearsed
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from stepflow.domain.event import RunFinished
+from stepflow.domain.event import Entry, Event, RunFinished
+from stepflow.domain.run import Limits
 from stepflow.report.lines import Tone
 from stepflow.report.log import TerminalLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TextIO
-
-    from stepflow.domain.event import Entry, Event
-    from stepflow.domain.run import Limits
 
 STYLES = {
     Tone.RUN: Style(bold=True),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.run import IssueImage, ToolImage
 from stepflow.domain.words import Effort, Strategy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from stepflow.domain.run import IssueImage, ToolImage
 
 
 class StopReason(StrEnum):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import Closing
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.checkout import Closing
 
 
 @dataclass(frozen=True, kw_only=True)

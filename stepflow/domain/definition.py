@@ -4,13 +4,15 @@ Both dialects of the registry become the same graph of steps. No later change on
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import Ladder, Rung
-from stepflow.domain.run import GuidanceFile
+from stepflow.domain.mcp import McpServer
+from stepflow.domain.problem import Problem
+from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
     CloseBy,
@@ -25,13 +27,6 @@ from stepflow.domain.words import (
     StepKind,
     VerdictType,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.domain.mcp import McpServer
-    from stepflow.domain.problem import Problem
-    from stepflow.domain.run import Limits
 
 
 @dataclass(frozen=True, kw_only=True)

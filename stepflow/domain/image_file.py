@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from stepflow.domain.run import LONGEST_SIDE, ImageProblem, ImageType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def inspect_image(data: bytes) -> tuple[ImageType, int, int] | ImageProblem:

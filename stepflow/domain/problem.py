@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class Severity(StrEnum):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import FollowUpKind, StructuredOutput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: What the model is shown of an issue's images at most: so many, of so many bytes each and in all, of so many pixels a
 #: side. Every service takes that: Anthropic's API and Bedrock 5 MB of base64 for an image and 8,000 pixels a side, and

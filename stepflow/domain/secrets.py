@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -18,8 +19,6 @@ from stepflow.domain.json import JsonValue, map_texts
 from stepflow.domain.text import ANSI, is_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
     from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
 MASK = "***"

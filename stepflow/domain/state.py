@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
@@ -33,9 +33,6 @@ from stepflow.domain.json import JsonValue, map_texts
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 #: flow.md §7: the transition of a check's `retry`, which has a budget in each visit.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ToolSpec
+from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import mcp_name
 from stepflow.domain.words import PermissionMode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.definition import AgentDefinition, Step
-    from stepflow.domain.json import JsonObject
 
 
 def effective_tools(agent: AgentDefinition, step: Step, working_directory: str = ".") -> Mapping[str, ToolSpec]:

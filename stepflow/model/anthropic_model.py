@@ -7,21 +7,17 @@ import re
 from dataclasses import replace
 from functools import cached_property
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from stepflow.domain.connection import direct, is_refused
-from stepflow.domain.conversation import ModelFault
+from stepflow.domain.connection import ConnectionTo, direct, is_refused
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.text import cut
 from stepflow.model.access import Login, ModelAccess, Service
 from stepflow.model.logins import find_login
 from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from stepflow.domain.connection import ConnectionTo
-    from stepflow.domain.conversation import ModelRequest, ModelTurn
     from stepflow.model.wire import Wire
 
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 
 import anthropic
 import httpx2
@@ -13,12 +13,8 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
+from stepflow.model.access import Service
 from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.model.access import Service
 
 #: What a call can raise. Anything else that leaves the adapter is a bug of ours.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
+from stepflow.domain.connection import Connection
 from stepflow.model.faults import BrokenAnswer
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Iterator, Mapping
-
-    from stepflow.domain.connection import Connection
-
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.
 MOST_BYTES = 32 * 1024 * 1024

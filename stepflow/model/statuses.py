@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import Remedy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The second is a lock that somebody else holds; the SDK tries each of these again.
 _TIMED_OUT, _CONFLICT, _RATE_LIMITED, _SERVER_ERRORS = 408, 409, 429, 500

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, Remedy, StopReason, Usage, has_images
+from stepflow.domain.conversation import (
+    ModelFault,
+    ModelRequest,
+    ModelTurn,
+    Refusal,
+    Remedy,
+    StopReason,
+    Usage,
+    has_images,
+)
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Provider, Strategy
+from stepflow.model.access import Service
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
 from stepflow.model.request import betas_of, is_near, plan_clearing, read_cleared, request_body, shows_thinking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from anthropic import BaseModel
     from anthropic.lib.streaming import MessageStream
 
-    from stepflow.domain.conversation import ModelRequest
-    from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.model.access import Service
 
 _BAD_REQUESTS = frozenset({400, 422})
 #: llama.cpp answers an image that its model cannot see with 500.

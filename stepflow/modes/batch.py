@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -13,24 +14,20 @@ from pydantic import ValidationError
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.definition.folder import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.json import compact
-from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue, RunReport
+from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
+from stepflow.ports import Clock
 from stepflow.report.document import read_report
 from stepflow.report.safe_text import ADDRESS
+from stepflow.run.inputs import Inputs, ManyIssuesInput
 from stepflow.run.readiness import check_addresses
+from stepflow.run.request import ProxyConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.report import RunReport
-    from stepflow.domain.run import Issue
-    from stepflow.ports import Clock
-    from stepflow.run.inputs import Inputs, ManyIssuesInput
-    from stepflow.run.request import ProxyConfig
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
 #: "Passing information between jobs"). The rest is for the job's other outputs.

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
 from stepflow.definition.folder import FileRefused, Why, read_below
-from stepflow.domain.report import Mismatch, Row
+from stepflow.domain.event import ValidatorRan
+from stepflow.domain.report import Mismatch, Row, RunReport
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, yaml_text
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validators_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from stepflow.domain.event import ValidatorRan
-    from stepflow.domain.report import RunReport
 
 EXPECT = "expect"
 #: What a scenario without `expect` is given.

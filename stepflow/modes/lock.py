@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from stepflow.definition.folder import AGENTS, find_agents
 from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
+from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
+from stepflow.run.clock import Cancellation
 from stepflow.run.readiness import check_request
+from stepflow.run.request import RunRequest
 from stepflow.run.workspace import remote_access, toolbox_in_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from stepflow.domain.mcp import McpServer, McpTool
-    from stepflow.run.clock import Cancellation
-    from stepflow.run.request import RunRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.parameters import check_arguments
-from stepflow.domain.definition import BOUNDARY_RULES, guidance_files
+from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
+from stepflow.domain.event import BaseChecked
 from stepflow.domain.figures import count, mebibytes, usd
+from stepflow.domain.ladder import Rung
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.run import label_of
 from stepflow.domain.text import telling_line
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.words import BaseChecks, CanaryState, Commits, Isolation, Outcome, Provider
+from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
+from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import validators_of
 from stepflow.run.inputs import BoundaryMode
@@ -29,6 +33,7 @@ from stepflow.run.issue import demand_scopes, github_reader, issue_number
 from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
 from stepflow.run.readiness import (
     CHECKS,
+    Check,
     check_boundary,
     check_budget,
     check_effort,
@@ -36,25 +41,15 @@ from stepflow.run.readiness import (
     check_mcp_secrets,
     check_request,
 )
-from stepflow.run.request import boundary_settings, toolbox_options
+from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
-from stepflow.sandbox.selftest import try_canaries
+from stepflow.sandbox.isolation import Layer
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.selftest import Canary, try_canaries
 from stepflow.sandbox.workspace import make_workspace, size_of_files, temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.event import BaseChecked
-    from stepflow.domain.ladder import Rung
-    from stepflow.domain.words import Effort
-    from stepflow.run.clock import Cancellation
-    from stepflow.run.readiness import Check
-    from stepflow.run.request import RunRequest
-    from stepflow.sandbox.isolation import Layer
-    from stepflow.sandbox.options import ToolboxOptions
-    from stepflow.sandbox.selftest import Canary
 
 
 def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from stepflow.definition.folder import find_agents, where_else
 from stepflow.definition.loading import validate_agent
 from stepflow.domain.approval import ApprovalAnswered
-from stepflow.domain.event import BaseChecked, ValidatorRan
+from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
@@ -18,24 +19,17 @@ from stepflow.model.scenario import Expect, ScriptedModel
 from stepflow.modes.expectations import came_of, differences, read_files, update_expect
 from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import telling_lines
-from stepflow.run.clock import RehearsalClock
+from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import prepare_run
 from stepflow.run.readiness import check_request
+from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, place_of, read_scenario
 from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import committed_copy, request_in_copy
 from stepflow.sandbox.workspace import make_workspace, temporary_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from stepflow.domain.event import Entry
-    from stepflow.run.clock import Cancellation
-    from stepflow.run.request import RunRequest
 
 
 def rehearse_agents(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count, usd
-from stepflow.domain.json import compact
+from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.report import Gathered, IssuePage, IssueResult
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome
 from stepflow.report.lines import mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import defuse, one_line, plain, seconds_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.report import Gathered, IssuePage, IssueResult
 
 ROWS = 1500
 LONGEST_REASON = 160

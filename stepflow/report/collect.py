@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAsked, ApprovalRequest
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectStatus, Receipt
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.problem import Severity
+from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
 from stepflow.report.wording import describe_issue_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.effect import EffectKind
-    from stepflow.domain.problem import Problem
 
 E = TypeVar("E")
 OF_A_STEP = (

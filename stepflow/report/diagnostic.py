@@ -7,18 +7,13 @@ The lines obey no command: a pull request may have changed the files that they q
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity, count_problems
 from stepflow.domain.text import ELLIPSIS, cut
 from stepflow.report.safe_text import clean, defuse, harmless, one_line, width
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from stepflow.domain.problem import Example, Inspection, LintRule, Problem
 
 #: Of a line that is longer than there is room, so much is shown before the mark.
 BEFORE = 30

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import FileDiff, StepDiff
 from stepflow.domain.figures import count
 from stepflow.domain.secrets import mask_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Characters of a file's diff, and of one line in it.
 FILE_LIMIT = 10_000

@@ -5,22 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from stepflow.domain.json import JsonObject, JsonValue, published
-from stepflow.domain.problem import Severity
+from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
+from stepflow.domain.report import Rehearsal, Rehearsed, RunReport
 from stepflow.domain.words import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.domain.problem import Example, Inspection, LintRule, Problem
-    from stepflow.domain.report import Rehearsal, Rehearsed, RunReport
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"

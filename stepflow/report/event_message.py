@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.connection import HostsRequested
+from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.figures import count
-from stepflow.domain.run import ImagesRead, describe_unseen
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import count_kinds, cut, name_some
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
@@ -37,13 +39,6 @@ from stepflow.report.wording import (
     describe_reason,
     reached_places,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from stepflow.domain.connection import HostRequests
-    from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.domain.run import GuidanceFile
 
 #: What a watcher of a run that is closed in wants to know of the sandbox.
 LAYERS_SHOWN = ("network",)

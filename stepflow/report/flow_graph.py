@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from stepflow.domain.definition import BOUNDARY_RULES, Branch, Target
+from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, StepCheck, Target, Transition
 from stepflow.domain.figures import usd
+from stepflow.domain.json import JsonObject
+from stepflow.domain.report import RunReport
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from stepflow.domain.definition import AgentDefinition, Step, StepCheck, Transition
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.report import RunReport
 
 #: From a step (None: the start) to a step (None: the end), and the words for the arrow.
 Route = tuple[str | None, str | None, str]

@@ -7,23 +7,18 @@ numbers only.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from fast_sugiyama import from_edges
 
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.figures import count
-from stepflow.report.flow_graph import MAY_ABORT, flow_graph, node_class
+from stepflow.report.flow_graph import MAY_ABORT, FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.rendered import read_text, render
 from stepflow.report.safe_text import one_line
 from stepflow.report.safe_text import width as text_width
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.report.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge
 
 ID_LIMIT = 40
 LABEL_LIMIT = 36

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stepflow.domain.effect import EffectStatus
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.report import CheckState
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome
 from stepflow.report.safe_text import clean, defuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from stepflow.domain.json import JsonObject, JsonValue
 
 WIDTH = 400
 #: Room for the mark at the left edge.

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from stepflow.domain import event as events
 from stepflow.domain.figures import count, minutes, usd
@@ -20,9 +20,6 @@ from stepflow.report.event_message import describe_event, event_lines
 from stepflow.report.lines import Line, Tone, line, whole_lines
 from stepflow.report.safe_text import clean, defuse, first_line, one_line, seconds_text
 from stepflow.report.step_message import call_text, describe_model, spoken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 BEFORE = "prepares the run"
 MODEL = "the model answers"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
-from stepflow.domain.report import CheckState
+from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.report.lines import PASSED, Line, Tone, mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import aligned, defuse, one_line
-
-if TYPE_CHECKING:
-    from stepflow.domain.report import Preflight, PreflightCheck
 
 LONGEST_DETAIL = 1200
 _ORDER = {CheckState.FAILED: 0, CheckState.WARNING: 1, CheckState.UNKNOWN: 2}

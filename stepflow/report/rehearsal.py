@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
+from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.report.diagnostic import annotation
 from stepflow.report.lines import Line, Tone, mark_of
 from stepflow.report.rendered import render
@@ -21,11 +22,6 @@ from stepflow.report.safe_text import (
     seconds_text,
 )
 from stepflow.report.wording import describe_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
 
 CELL = 60
 REASON = 600

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from stepflow.domain.text import ANSI, ELLIPSIS, code_block, cut, excerpt, spell_out, strip_invisible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
@@ -27,9 +28,6 @@ from stepflow.report.lines import (
     whole_part,
 )
 from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 WORDS_SHOWN = 8
 #: The input of a tool that says most about the call, by the tool set's own names.

@@ -4,17 +4,22 @@ what was checked, which way the run took and what it cost are the same lines in 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from stepflow.domain.approval import plan_text
+from stepflow.domain.checkout import DiffStat
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
+from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
-from stepflow.domain.text import RemovalKind, code_block, count_kinds
-from stepflow.domain.words import Outcome
+from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count_kinds
+from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
@@ -41,16 +46,6 @@ from stepflow.report.wording import (
     next_step,
     reached_places,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from stepflow.domain.checkout import DiffStat
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
-    from stepflow.domain.text import RemovedPiece
-    from stepflow.domain.words import Effort
 
 R = TypeVar("R")
 #: Of more checks and steps the middle is left out; of checks the red ones never are.

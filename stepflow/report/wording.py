@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from shlex import quote
-from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import DiffStat, LineCounts
+from stepflow.domain.connection import HostRequests
 from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import IssueCostSummed
 from stepflow.domain.figures import Spent, changed_lines, count, usd
+from stepflow.domain.report import HistoryEntry, RunReport
 from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.domain.checkout import DiffStat, LineCounts
-    from stepflow.domain.connection import HostRequests
-    from stepflow.domain.event import IssueCostSummed
-    from stepflow.domain.report import HistoryEntry, RunReport
 
 #: How each outcome is called among people.
 OUTCOMES: Mapping[Outcome, str] = {

@@ -6,20 +6,19 @@ import math
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import CommandRequest, CommandResult
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.errors import RunCancelled
+from stepflow.ports import Clock, Commands, Model, Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from sys import UnraisableHookArgs
-    from types import FrameType
-
-    from stepflow.domain.checkout import CommandRequest, CommandResult
-    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
-    from stepflow.ports import Clock, Commands, Model, Tools
 
 
 class SystemClock:

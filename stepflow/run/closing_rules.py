@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from stepflow.boundary.bundle_push import read_bundle
 from stepflow.boundary.commit_check import (
@@ -17,26 +18,19 @@ from stepflow.boundary.commit_check import (
 )
 from stepflow.boundary.git import MOST_OUTPUT, TooMuch
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import FlowResult, Violation
+from stepflow.domain.definition import Step
 from stepflow.domain.effect import PushBranch
 from stepflow.domain.event import Noted
+from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import search_pack, secrets_to_find
 from stepflow.domain.text import name_some
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
-from stepflow.run.finish import beside_commits, find_unkeepable, stream_commits
+from stepflow.run.finish import Run, beside_commits, find_unkeepable, stream_commits
 from stepflow.run.request import boundary_settings, commit_rules
-from stepflow.sandbox.box import BundleTooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from stepflow.domain.checkout import Closing
-    from stepflow.domain.definition import Step
-    from stepflow.domain.json import JsonObject
-    from stepflow.run.finish import Run
-    from stepflow.sandbox.box import Toolbox
-
+from stepflow.sandbox.box import BundleTooLarge, Toolbox
 
 #: Hexadecimal digits of a commit's id.
 SHA256_DIGITS = 64

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,22 +20,24 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import BundleInfo, Closing, DiffStat
 from stepflow.domain.connection import is_loopback
-from stepflow.domain.decision import Violation
+from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.definition import GitHubSettings
-from stepflow.domain.effect import PushBranch, describe_effect, text_of
+from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import Spent, count, usd
-from stepflow.domain.run import Issue
+from stepflow.domain.report import RunReport
+from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
 from stepflow.domain.text import name_some
 from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
+from stepflow.ports import Clock, Journal
 from stepflow.report.summary import comment_summary, removed_text, verified
-from stepflow.run.clock import Deadline, InterruptibleClock, clock_of_services
+from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
 from stepflow.run.ending import (
     Ending,
     collect_run,
@@ -45,27 +49,14 @@ from stepflow.run.ending import (
 )
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.issue import github_reader
-from stepflow.run.prepare import load_requested
+from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
-from stepflow.run.recorded import JOURNAL
-from stepflow.run.request import boundary_settings, commit_rules
+from stepflow.run.recorded import JOURNAL, PreviousRun
+from stepflow.run.request import RunRequest, boundary_settings, commit_rules
+from stepflow.sandbox.box import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from stepflow.boundary.github_api import GitHubWriter
-    from stepflow.domain.checkout import BundleInfo, DiffStat
-    from stepflow.domain.decision import FlowResult
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.report import RunReport
-    from stepflow.domain.run import RunFacts
-    from stepflow.ports import Clock, Journal
-    from stepflow.run.clock import Cancellation
-    from stepflow.run.prepare import Prepared
-    from stepflow.run.recorded import PreviousRun
-    from stepflow.run.request import RunRequest
-    from stepflow.sandbox.box import Toolbox
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
+from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, WorkflowJob
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
 from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
+from stepflow.run.request import RunRequest
 from stepflow.run.resume import NEVER, look_into
-from stepflow.run.trigger import Skip
+from stepflow.run.trigger import PullRequestEvent, Skip
 from stepflow.sandbox.host_git import head_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, WorkflowJob
-    from stepflow.run.request import RunRequest
-    from stepflow.run.trigger import PullRequestEvent
 
 #: What is shown at most: so many characters in all, and so many of what is said in one thread and of the lines that it
 #: is about; so many jobs, and of each log its last bytes.

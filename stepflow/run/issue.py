@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.github_types import IssueNow
 from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.event import TextRemoved
@@ -27,7 +28,6 @@ from stepflow.run.trigger import Skip
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
-    from stepflow.boundary.github_types import IssueNow
 
 #: Of a long discussion the newest part counts: so many comments, by so many people, of so many characters in all.
 MOST_REMARKS = 100

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from stepflow.domain.conversation import ModelTurn, Remedy, RequestAdapted, StopReason
+from stepflow.domain.effect import Receipt
 from stepflow.domain.event import (
     AnswerLost,
     CacheRenewed,
     CommandRan,
     ContextOverflowed,
     EffectApplied,
+    Event,
     FlowEnded,
     IterationStarted,
     ModelTurned,
@@ -27,19 +29,12 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
-from stepflow.domain.run import ImagesRead
-from stepflow.domain.state import fold
+from stepflow.domain.run import ImagesRead, IssueImage
+from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.journal.replay import safe_point, turn_of
-from stepflow.model.scenario import played_out
-
-if TYPE_CHECKING:
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.event import Event
-    from stepflow.domain.run import IssueImage
-    from stepflow.domain.state import RunState
-    from stepflow.model.scenario import Scenario
-    from stepflow.ports import CustomVerdict
+from stepflow.model.scenario import Scenario, played_out
+from stepflow.ports import CustomVerdict
 
 JOURNAL = "journal.jsonl"
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.boundary.own_texts import has_same_text
-from stepflow.boundary.settings import Refused
+from stepflow.boundary.settings import BoundarySettings, Refused
 from stepflow.domain.conversation import StopReason
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import (
     AnswerLost,
     CacheRenewed,
     EffectApplied,
+    Event,
     FailureReported,
     IssueCostSummed,
     IterationStarted,
@@ -27,30 +29,21 @@ from stepflow.domain.event import (
     SnapshotTaken,
     ValidatorRan,
 )
-from stepflow.domain.run import name_in
+from stepflow.domain.json import JsonObject
+from stepflow.domain.report import RunReport
+from stepflow.domain.run import FollowUp, name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.errors import InputError
 from stepflow.journal.file import hold_alone, iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.run.recorded import JOURNAL, PreviousRun
+from stepflow.run.inputs import Inputs
+from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
+from stepflow.run.request import RunRequest
 from stepflow.run.snapshots import FOLDER
 from stepflow.run.trigger import PullRequestEvent
 from stepflow.sandbox.host_git import head_commit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from stepflow.boundary.settings import BoundarySettings
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.event import Event
-    from stepflow.domain.json import JsonObject
-    from stepflow.domain.report import RunReport
-    from stepflow.domain.run import FollowUp
-    from stepflow.run.inputs import Inputs
-    from stepflow.run.recorded import RunSnapshots
-    from stepflow.run.request import RunRequest
 
 AUTO, NEVER = "auto", "never"
 #: What the run itself writes into its folder.

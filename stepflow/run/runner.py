@@ -5,23 +5,29 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from stepflow.domain.effect import EffectStatus, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
+from stepflow.domain.decision import FlowResult
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
+from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted, RunFinished
 from stepflow.domain.figures import count
+from stepflow.domain.json import JsonValue
 from stepflow.domain.report import AgentResult, RunReport
-from stepflow.domain.run import Issue
+from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import login_of
 from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.intake.sanitize import sanitize
 from stepflow.journal.file import Fanout, MemoryJournal
 from stepflow.model.scenario import ScriptedModel
+from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.log import log_entries
+from stepflow.report.log import LogEntry, log_entries
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, facts_of, guarded, run_stages
@@ -31,22 +37,8 @@ from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_argu
 from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
-from stepflow.run.workspace import bring_back, open_workspace
+from stepflow.run.workspace import Workspace, bring_back, open_workspace
 from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from os import PathLike
-
-    from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.effect import Effect, Receipt
-    from stepflow.domain.event import Entry
-    from stepflow.domain.json import JsonValue
-    from stepflow.domain.run import Limits, RunFacts
-    from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
-    from stepflow.report.log import LogEntry
-    from stepflow.run.workspace import Workspace
 
 #: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
 INPUTS = Inputs(

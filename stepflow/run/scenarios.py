@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import did_you_mean, shown
 from stepflow.definition.folder import FileRefused, Why, read_below, text_of
 from stepflow.definition.parsing import YamlFault, read_yaml
+from stepflow.domain.event import ValidatorRan
+from stepflow.domain.report import RunReport
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
-from stepflow.model.scenario import Expect, Scenario
+from stepflow.model.scenario import Expect, Scenario, ValidatorWord
 from stepflow.run.inputs import Inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from os import PathLike
-
-    from pydantic_core import ErrorDetails
-
-    from stepflow.domain.event import ValidatorRan
-    from stepflow.domain.report import RunReport
-    from stepflow.model.scenario import ValidatorWord
 
 MAX_BYTES = 4 * 1024 * 1024
 _HINT = (

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stepflow.boundary.settings import is_named
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.run.inputs import Inputs
+from stepflow.run.inputs import Inputs
 
 #: Who may start a run with a comment, or by labeling an issue of their own, as far as the event knows: somebody whose
 #: membership of the organization is private is a contributor or nobody to it.

@@ -28,6 +28,7 @@ from stepflow.run.prepare import Prepared
 from stepflow.run.readiness import check_mcp_secrets
 from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.egress.proxy import EgressProxy
 from stepflow.sandbox.environment import copy_environments, programs_of_copy
 from stepflow.sandbox.host_git import CheckedOut, ask_git, bring_branch, checked_out, local_branch, move_branch
 from stepflow.sandbox.options import ToolboxOptions
@@ -38,7 +39,6 @@ from stepflow.sandbox.workspace_git import commit_everything, start_branch
 
 if TYPE_CHECKING:
     from stepflow.mcp.transports import RemoteAccess
-    from stepflow.sandbox.egress.proxy import EgressProxy
 
 
 @dataclass(frozen=True, kw_only=True)

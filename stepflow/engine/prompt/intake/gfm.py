@@ -6,25 +6,20 @@ address in angle brackets and a tag are read before any bracket."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.helpers import parseLinkDestination, parseLinkLabel
-from markdown_it.rules_block import html_block
+from markdown_it.rules_block import StateBlock, html_block
 from markdown_it.rules_inline import StateInline, image, link
+from markdown_it.token import Token
+from markdown_it.utils import EnvType
 
 from stepflow.domain.text import RemovalKind
 from stepflow.engine.prompt.intake.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from markdown_it.rules_block import StateBlock
-    from markdown_it.token import Token
-    from markdown_it.utils import EnvType
 
 #: Blocks deeper than this are not parsed; what is in them is read line by line.
 DEEPEST = 100

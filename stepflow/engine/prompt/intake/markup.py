@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 #: Kinds that go on over several blocks, and are noted once.
 _GO_ON = (RemovalKind.ELEMENT, RemovalKind.FOOTNOTE)

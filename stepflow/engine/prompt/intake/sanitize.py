@@ -8,19 +8,22 @@ that is what GitHub shows; then characters and entities are cleared up, until no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from stepflow.domain.text import DRAWN, RemovalKind, RemovedPiece
 from stepflow.engine.prompt.intake.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
 from stepflow.engine.prompt.intake.languages import LANGUAGES
-from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from stepflow.engine.prompt.intake.markup import Edit
+from stepflow.engine.prompt.intake.markup import (
+    Edit,
+    Hiding,
+    RawScan,
+    Removals,
+    apply_edits,
+    edit_lines,
+    seen_characters,
+)
 
 #: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
 LONGEST_TEXT = 65_536
