@@ -46,8 +46,8 @@ from stepflow.domain.effect import (
     RemoveLabels,
     ThreadReply,
 )
-from stepflow.domain.figures import Spent, count
 from stepflow.domain.run import FollowUp
+from stepflow.domain.text import Spent, count
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError, StepflowError
 

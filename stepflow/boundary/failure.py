@@ -14,9 +14,9 @@ from stepflow.boundary.settings import BoundarySettings, check_actor
 from stepflow.boundary.target_branch import Pushed
 from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import AllowedEffect, PushBranch
-from stepflow.domain.figures import Spent
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.text import Spent
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 

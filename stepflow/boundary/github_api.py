@@ -59,9 +59,9 @@ from stepflow.boundary.github_types import (
 )
 from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.figures import Spent
 from stepflow.domain.run import ImageProblem
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.text import Spent
 from stepflow.domain.words import Permission
 from stepflow.errors import BoundaryError, InputError, StepflowError
 

@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
-from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
-from stepflow.domain.figures import Spent
+from stepflow.domain.event import APPROVE
 from stepflow.domain.run import Issue
+from stepflow.domain.text import Spent
 
 NO_COMMIT = "none"
 #: How our comments begin and end: another workflow of the same account that quotes one has words of its own around it.

@@ -28,11 +28,10 @@ from stepflow.domain.effect import (
     RemoveLabels,
     ThreadReply,
 )
-from stepflow.domain.figures import Spent
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import FollowUp, Issue, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
-from stepflow.domain.text import code_span, name_some
+from stepflow.domain.text import Spent, code_span, name_some
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 

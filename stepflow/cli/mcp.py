@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, show_lines
-from stepflow.domain.figures import count
+from stepflow.domain.text import count
 from stepflow.modes.lock import lock_agents
 from stepflow.report.safe_text import harmless
 from stepflow.run.clock import Cancellation

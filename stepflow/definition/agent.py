@@ -21,10 +21,8 @@ from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.shapes import blank, field_notes, read_shape
-from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
+from stepflow.domain.definition import MCP_PREFIX, AgentVerdict, McpServer, Parameter, Rung, SourceText
 from stepflow.domain.json import JsonValue
-from stepflow.domain.ladder import Rung
-from stepflow.domain.mcp import MCP_PREFIX, McpServer
 from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType

@@ -50,18 +50,18 @@ from stepflow.domain.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
     GitHubSettings,
+    McpServer,
     PullRequestSettings,
+    Rung,
     SourceText,
     Step,
     StepCommand,
     StepPrompt,
     ValidationEntry,
 )
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import Rung
-from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Inspection, Problem, Severity
+from stepflow.domain.text import count
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,

@@ -16,7 +16,7 @@ from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.domain.definition import Gate, StepCheck, Transition
+from stepflow.domain.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
 from stepflow.domain.json import JsonObject
 from stepflow.domain.mcp import MCP_PREFIX, mcp_name
 from stepflow.domain.problem import Severity

@@ -4,13 +4,17 @@ Both dialects of the registry become the same graph of steps. No later change on
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
 
+from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.ladder import Ladder, Rung
-from stepflow.domain.mcp import McpServer
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.words import (
@@ -27,6 +31,57 @@ from stepflow.domain.words import (
     StepKind,
     VerdictType,
 )
+
+
+class ClimbCause(StrEnum):
+    """Why a model gives way to the next one."""
+
+    #: A validator of the closing is red.
+    VALIDATOR = "validator"
+    #: An answer does not fit its schema, and no format retry is left.
+    FORMAT = "format"
+    #: The model's safeguards refused.
+    REFUSAL = "refusal"
+    #: The conversation is close to the length at which the model costs more.
+    PRICE = "price"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """A model, and its effort where the rung says one. A `fallback` is taken after a refusal alone."""
+
+    model: str
+    effort: Effort | None = None
+    fallback: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.effort}" if self.effort else self.model
+
+    @classmethod
+    def parse(cls, text: str, *, fallback: bool = False) -> Self:
+        """A rung as it is written: `model` or `model:effort`. Ids of models may have colons themselves."""
+        model, _, effort = text.rpartition(":")
+        if model and effort in tuple(Effort):
+            return cls(model=model, effort=Effort(effort), fallback=fallback)
+        return cls(model=text, fallback=fallback)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Rungs from the first to the last. `owner` is the step that has them for itself; it is empty where all steps that
+    say nothing of their own share the agent's."""
+
+    owner: str
+    rungs: tuple[Rung, ...]
+
+    def find(self, written: str | None) -> Rung:
+        """The rung of this name; the first one where there is none."""
+        return next((rung for rung in self.rungs if str(rung) == written), self.rungs[0])
+
+    def above(self, rung: Rung, cause: ClimbCause) -> Rung | None:
+        """The next rung that may be taken for this cause; None at the top."""
+        higher = self.rungs[self.rungs.index(rung) + 1 :]
+        return next((each for each in higher if cause is ClimbCause.REFUSAL or not each.fallback), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -457,3 +512,58 @@ class AgentDefinition:
     def cap(self, iterations: int) -> int:
         """So many iterations, or fewer where the dialect allows no more (definition.md §6.3)."""
         return min(iterations, CHECK_DIALECT_LIMIT) if self.dialect is Dialect.CHECK else iterations
+
+
+#: What the names of these tools begin with: `mcp__<server>__<tool>`.
+MCP_PREFIX = "mcp__"
+#: What stands in a header for a value of the input `mcp-secrets`, with the value's name as its group.
+SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpTool:
+    """A tool as its server lists it."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpServer:
+    """A server of `mcpServers` in agent.json.
+
+    One with a `command` (program and arguments) runs in the sandbox, with `env` and the little that every program
+    needs. One with a `url` is called from outside of it; in its `headers`, `${NAME}` stands for a value of the input
+    `mcp-secrets`. `tools` are what the lock file pins, and `digest` is theirs.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tools: tuple[McpTool, ...] = ()
+    digest: str = ""
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """The values of `mcp-secrets` that its headers refer to."""
+        return tuple(dict.fromkeys(name for value in self.headers.values() for name in SECRET_REFERENCE.findall(value)))
+
+    def spec_of(self, tool: McpTool) -> ToolSpec:
+        """The tool as it is offered to a model."""
+        return ToolSpec(
+            name=mcp_name(self.name, tool.name), description=tool.description, input_schema=tool.input_schema
+        )
+
+
+def mcp_name(server: str, tool: str) -> str:
+    """The name by which steps and models know a server's tool."""
+    return f"{MCP_PREFIX}{server}__{tool}"
+
+
+def digest_of(tools: Iterable[McpTool]) -> str:
+    """A SHA-256 over the names, descriptions and schemas, in whichever order the server lists them."""
+    listed = sorted([tool.name, tool.description, json.dumps(tool.input_schema, sort_keys=True)] for tool in tools)
+    return f"sha256:{hashlib.sha256(json.dumps(listed).encode()).hexdigest()}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from stepflow.domain.figures import count
+from stepflow.domain.text import count
 
 
 class EffectKind(StrEnum):

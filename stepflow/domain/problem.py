@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepflow.domain.figures import count
+from stepflow.domain.text import count
 
 
 class Severity(StrEnum):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
+from stepflow.domain.text import count
 from stepflow.domain.words import FollowUpKind, StructuredOutput
 
 #: What the model is shown of an issue's images at most: so many, of so many bytes each and in all, of so many pixels a

@@ -7,9 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stepflow.domain.conversation import ToolSpec
-from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.definition import AgentDefinition, Step, mcp_name
 from stepflow.domain.json import JsonObject
-from stepflow.domain.mcp import mcp_name
 from stepflow.domain.words import PermissionMode
 
 

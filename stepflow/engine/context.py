@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, Step
-from stepflow.domain.event import Event, FlowEnded, Noted
+from stepflow.domain.definition import AgentDefinition, ClimbCause, Rung, Step
+from stepflow.domain.event import Event, FlowEnded, ModelChanged, Noted
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome

@@ -24,12 +24,18 @@ from stepflow.domain.conversation import (
     without_images,
 )
 from stepflow.domain.decision import FormatError
-from stepflow.domain.definition import AgentDefinition, Step
-from stepflow.domain.event import AnswerLost, ContextOverflowed, ModelTurned, ModelWaited, ToolCalled, UserMessage
-from stepflow.domain.figures import count
+from stepflow.domain.definition import AgentDefinition, ClimbCause, Step
+from stepflow.domain.event import (
+    AnswerLost,
+    ContextOverflowed,
+    ModelChanged,
+    ModelTurned,
+    ModelWaited,
+    ToolCalled,
+    UserMessage,
+)
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.text import cut
+from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import describe_misfit, has_shape
 from stepflow.engine.cache_renewal import keep_conversation, remember_cached

@@ -6,9 +6,9 @@ What bounds one failure is counted where it happens: schema failures in `attempt
 from __future__ import annotations
 
 from stepflow.domain.decision import Stop
-from stepflow.domain.figures import count, usd
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState
+from stepflow.domain.text import count, usd
 from stepflow.domain.words import Outcome
 
 

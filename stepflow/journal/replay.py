@@ -10,16 +10,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason, ToolResult
+from stepflow.domain.definition import ClimbCause
 from stepflow.domain.event import (
+    ApprovalAnswered,
     BaseChecked,
     CheckJudged,
     CommandRan,
     CompletionJudged,
     ContextOverflowed,
     IterationStarted,
+    ModelChanged,
     ModelTurned,
     Noted,
     PromptRendered,
@@ -31,7 +33,6 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
-from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 

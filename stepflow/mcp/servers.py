@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
+from stepflow.domain.definition import McpServer, McpTool, digest_of
 from stepflow.domain.json import JsonObject
-from stepflow.domain.mcp import McpServer, McpTool, digest_of
 from stepflow.errors import InputError
 from stepflow.mcp.content import CallAnswer, read_answer
 from stepflow.mcp.transports import (

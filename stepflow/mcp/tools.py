@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from stepflow.domain.conversation import ToolSpec, ToolUse
-    from stepflow.domain.mcp import McpServer, McpTool
+    from stepflow.domain.definition import McpServer, McpTool
     from stepflow.ports import Tools
 
 

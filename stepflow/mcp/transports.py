@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx2
 
 from stepflow.domain.connection import Connection, ConnectionTo, direct
-from stepflow.domain.mcp import SECRET_REFERENCE, McpServer
+from stepflow.domain.definition import SECRET_REFERENCE, McpServer
 from stepflow.model.http_client import ssl_context
 from stepflow.sandbox.commands import ServerProcess
 

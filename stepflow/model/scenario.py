@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, text_block
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, JsonValue, compact, published
 from stepflow.domain.run import Issue
+from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.model.statuses import find_remedy, hint_for, is_transient_status
 from stepflow.ports import Model

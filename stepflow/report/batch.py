@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.report import Gathered, IssuePage, IssueResult
-from stepflow.domain.text import cut
+from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.lines import mark_of
 from stepflow.report.rendered import render

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stepflow.domain.checkout import FileDiff, StepDiff
-from stepflow.domain.figures import count
 from stepflow.domain.secrets import mask_secrets
+from stepflow.domain.text import count
 
 #: Characters of a file's diff, and of one line in it.
 FILE_LIMIT = 10_000

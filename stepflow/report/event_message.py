@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.figures import count
+from stepflow.domain.event import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
-from stepflow.domain.text import count_kinds, cut, name_some
+from stepflow.domain.text import count, count_kinds, cut, name_some
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
 from stepflow.report.lines import (

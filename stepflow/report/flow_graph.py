@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import assert_never
 
 from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, StepCheck, Target, Transition
-from stepflow.domain.figures import usd
 from stepflow.domain.json import JsonObject
 from stepflow.domain.report import RunReport
+from stepflow.domain.text import usd
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line

@@ -14,7 +14,7 @@ from itertools import pairwise
 from fast_sugiyama import from_edges
 
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.figures import count
+from stepflow.domain.text import count
 from stepflow.report.flow_graph import MAY_ABORT, FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.rendered import read_text, render
 from stepflow.report.safe_text import one_line

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from stepflow.domain import event as events
-from stepflow.domain.figures import count, minutes, usd
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
-from stepflow.domain.text import cut
+from stepflow.domain.text import count, cut, minutes, usd
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event, event_lines
 from stepflow.report.lines import Line, Tone, line, whole_lines

@@ -23,11 +23,10 @@ from stepflow.domain import event as events
 from stepflow.domain.checkout import StepDiff
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
-from stepflow.domain.text import cut
+from stepflow.domain.text import changed_lines, count, cut, usd
 from stepflow.domain.words import FailureAction
 from stepflow.report.diff import Diffs
 from stepflow.report.event_message import describe_event

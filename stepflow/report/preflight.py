@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stepflow.domain.figures import count
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.text import count
 from stepflow.report.lines import PASSED, Line, Tone, mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import aligned, defuse, one_line

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
-from stepflow.domain.figures import count
 from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
+from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
 from stepflow.report.lines import Line, Tone, mark_of
 from stepflow.report.rendered import render

@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from stepflow.domain.figures import usd
-from stepflow.domain.text import code_block, code_span
+from stepflow.domain.text import code_block, code_span, usd
 from stepflow.report.lines import mark_of
 from stepflow.report.safe_text import (
     ADDRESS,

@@ -9,12 +9,11 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
-from stepflow.domain.figures import count, usd
+from stepflow.domain.event import ModelChanged
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
-from stepflow.domain.text import cut
+from stepflow.domain.text import count, cut, usd
 from stepflow.report.lines import (
     REASON_LOGGED,
     REASON_SHOWN,

@@ -11,14 +11,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from stepflow.domain.approval import plan_text
 from stepflow.domain.checkout import DiffStat
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.figures import count, usd
+from stepflow.domain.event import plan_text
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
-from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count_kinds
+from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd
 from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path

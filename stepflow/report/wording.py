@@ -9,8 +9,8 @@ from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import IssueCostSummed
-from stepflow.domain.figures import Spent, changed_lines, count, usd
 from stepflow.domain.report import HistoryEntry, RunReport
+from stepflow.domain.text import Spent, changed_lines, count, usd
 from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
 
 #: How each outcome is called among people.

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
-from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, Validator, guidance_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
+    ApprovalAnswered,
     EffectApplied,
     Entry,
     Event,

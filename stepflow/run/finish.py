@@ -26,12 +26,11 @@ from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
-from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.report import RunReport
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
-from stepflow.domain.text import name_some
+from stepflow.domain.text import Spent, count, name_some, usd
 from stepflow.domain.words import Commits, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal

@@ -12,10 +12,10 @@ from typing import Protocol, cast
 from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import AgentDefinition, Step
-from stepflow.domain.figures import Spent
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Issue, IssueImage, Limits
+from stepflow.domain.text import Spent
 from stepflow.domain.words import Permission, Provider, VerdictType
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError

@@ -17,9 +17,8 @@ from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.connection import address_problem, is_loopback
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.definition import AgentDefinition, McpServer
 from stepflow.domain.effect import AllowedEffect
-from stepflow.domain.mcp import McpServer
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError

@@ -16,11 +16,11 @@ from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted, RunFinished
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonValue
 from stepflow.domain.report import AgentResult, RunReport
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import login_of
+from stepflow.domain.text import count
 from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.intake.sanitize import sanitize
 from stepflow.journal.file import Fanout, MemoryJournal

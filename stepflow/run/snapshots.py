@@ -13,6 +13,7 @@ from typing import IO
 
 from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.definition import MCP_PREFIX
 from stepflow.domain.event import (
     Entry,
     Event,
@@ -23,7 +24,6 @@ from stepflow.domain.event import (
     SnapshotTaken,
     ToolStarted,
 )
-from stepflow.domain.mcp import MCP_PREFIX
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore

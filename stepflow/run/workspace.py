@@ -13,9 +13,9 @@ from stepflow.boundary.git import Git, Remote, follow_move
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
+from stepflow.domain.definition import McpServer
 from stepflow.domain.event import CanariesTried, Event, Noted
 from stepflow.domain.json import JsonObject
-from stepflow.domain.mcp import McpServer
 from stepflow.domain.report import RunReport
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.words import Isolation

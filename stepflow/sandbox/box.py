@@ -13,10 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from stepflow.domain.checkout import BundleInfo, CommandRequest, CommandResult, DiffStat, LineCounts, TreeState
+from stepflow.domain.checkout import (
+    BundleInfo,
+    CommandRequest,
+    CommandResult,
+    DiffStat,
+    LineCounts,
+    TreeState,
+    glob_expression,
+)
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.definition import Validator
-from stepflow.domain.globs import glob_expression
 from stepflow.domain.json import JsonObject
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from stepflow.domain.checkout import Closing, GuardDiagnostics
+from stepflow.domain.checkout import Closing, GuardDiagnostics, folders_before, path_expression
 from stepflow.domain.definition import Validator
-from stepflow.domain.globs import folders_before, path_expression
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import name_some
 from stepflow.errors import InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.own_texts import Marker, marked, read_marker
-from stepflow.domain.figures import Spent
+from stepflow.domain.text import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import World, answer, solve, understood

@@ -12,7 +12,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.own_texts import Marker, marked
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.figures import Spent
+from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import BOT, RecordingPusher, agent, apply, facts, result, settings
 from tests.boundary.test_boundary_retry_policy import StillClock

@@ -10,7 +10,7 @@ from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
 from stepflow.boundary.own_texts import Marker, make_marker, marked, read_marker, spent_on_issue
 from stepflow.boundary.plan import plan_effects
-from stepflow.domain.figures import Spent
+from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import BOT, agent, facts, failed_run, result, settings
 from tests.servers.github_api import GitHubServer

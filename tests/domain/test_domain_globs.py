@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.globs import folders_before, glob_expression, path_expression
+from stepflow.domain.checkout import folders_before, glob_expression, path_expression
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, Usage
+from stepflow.domain.definition import McpServer, McpTool
 from stepflow.domain.event import (
     AnswerLost,
     ModelWaited,
@@ -18,7 +19,6 @@ from stepflow.domain.event import (
     UserMessage,
     ValidatorRan,
 )
-from stepflow.domain.mcp import McpServer, McpTool
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome

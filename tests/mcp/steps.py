@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.domain.mcp import McpServer, McpTool, digest_of, mcp_name
+from stepflow.domain.definition import McpServer, McpTool, digest_of, mcp_name
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.tools import ToolsWithServers
 from stepflow.sandbox.box import Toolbox

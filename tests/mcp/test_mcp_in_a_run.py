@@ -9,8 +9,8 @@ import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.definition import mcp_name
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
-from stepflow.domain.mcp import mcp_name
 from stepflow.run.clock import Cancellation, Deadline
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest

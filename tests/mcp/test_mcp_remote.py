@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from stepflow.domain.connection import Connection
-from stepflow.domain.mcp import McpServer
+from stepflow.domain.definition import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.mcp.transports import RemoteAccess

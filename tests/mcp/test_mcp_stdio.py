@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.conversation import ToolUse
-from stepflow.domain.mcp import McpTool
+from stepflow.domain.definition import McpTool
 from stepflow.errors import DefinitionError
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.transports import RemoteAccess

@@ -23,12 +23,10 @@ from stepflow.domain.decision import (
     Verdict,
     Violation,
 )
-from stepflow.domain.definition import BOUNDARY_RULES, Step, ValidationEntry
+from stepflow.domain.definition import BOUNDARY_RULES, ClimbCause, Step, ValidationEntry
 from stepflow.domain.event import CompletionJudged, ValidatorRan
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import ClimbCause
-from stepflow.domain.text import name_some
+from stepflow.domain.text import count, name_some
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.attempt import Answered
 from stepflow.engine.cache_renewal import keep_opening

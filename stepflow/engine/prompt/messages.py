@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from stepflow.domain.conversation import image_block, text_block
 from stepflow.domain.decision import FormatError
 from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step
-from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import IssueImage, RunFacts
 from stepflow.domain.state import RunState
-from stepflow.domain.text import excerpt
+from stepflow.domain.text import count, excerpt
 from stepflow.domain.words import Intent
 from stepflow.engine.answer_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, fill_shipped, render_prompt
