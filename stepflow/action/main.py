@@ -10,11 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TextIO, assert_never
 
-from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import (
+    Job,
     Runner,
     find_repository,
     make_request,
+    outputs_of,
     read_runner,
     read_trigger,
     secret_variables,

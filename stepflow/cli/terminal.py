@@ -14,8 +14,8 @@ from rich.text import Text
 
 from stepflow.domain.event import Entry, Event, RunFinished
 from stepflow.domain.run import Limits
-from stepflow.report.lines import Tone
 from stepflow.report.log import TerminalLog
+from stepflow.report.wording import Tone
 
 STYLES = {
     Tone.RUN: Style(bold=True),

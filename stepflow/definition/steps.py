@@ -18,7 +18,6 @@ from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.domain.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
 from stepflow.domain.json import JsonObject
-from stepflow.domain.mcp import MCP_PREFIX, mcp_name
 from stepflow.domain.problem import Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind

@@ -1,4 +1,4 @@
-"""The workspace: its state, commands that run in it, its snapshots, and what became of its files."""
+"""The workspace: its state, commands that run in it, its snapshots, what became of its files, and globs for paths."""
 
 from __future__ import annotations
 

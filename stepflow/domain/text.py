@@ -1,5 +1,5 @@
-"""Text of people, models and programs: which of its characters anybody sees, how it is cut, quoted and named, and what
-is shown of a long output."""
+"""Text of people, models and programs: which of its characters anybody sees, how it is cut, quoted and named, what is
+shown of a long output, and how figures are written."""
 
 from __future__ import annotations
 

@@ -17,14 +17,28 @@ from stepflow.domain.state import RunState
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
-from stepflow.engine.answer import NO_OBJECT, ParsedAnswer, check_format, describe_misfit, parse_answer
 from stepflow.engine.answer_schema import native_schema
 from stepflow.engine.check_dialect import check_errors, decide_by_check
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
-from stepflow.engine.gate import decide_by_gate, gate_errors
-from stepflow.engine.prompt.messages import answer_form, first_message_blocks, image_blocks, render_system
-from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.engine.gate import (
+    NO_OBJECT,
+    ParsedAnswer,
+    check_format,
+    decide_by_gate,
+    describe_misfit,
+    gate_errors,
+    parse_answer,
+)
+from stepflow.engine.prompt.render import (
+    PromptFailure,
+    RenderedPrompt,
+    answer_form,
+    first_message_blocks,
+    image_blocks,
+    render_prompt,
+    render_system,
+)
 from stepflow.engine.prompt.variables import Variables
 from stepflow.engine.verdict import decide_by_verdict
 from stepflow.ports import SchemaFailure

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from stepflow.domain.conversation import Message, ModelFault, ModelRequest, ModelTurn, text_block
 from stepflow.domain.event import CacheRenewed
-from stepflow.engine.context import CachedRequest, FlowContext
-from stepflow.engine.limits import check_limits
+from stepflow.engine.context import CachedRequest, FlowContext, check_limits
 from stepflow.ports import PromptCache
 
 #: Seconds from the beginning of the last request that used it until the service forgets what it has cached, and until

@@ -37,10 +37,10 @@ from stepflow.domain.event import (
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
-from stepflow.engine.answer import describe_misfit, has_shape
 from stepflow.engine.cache_renewal import keep_conversation, remember_cached
 from stepflow.engine.context import FlowContext, FlowStopped
-from stepflow.engine.prompt.messages import answer_form, correction_message
+from stepflow.engine.gate import describe_misfit, has_shape
+from stepflow.engine.prompt.render import answer_form, correction_message
 
 CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."

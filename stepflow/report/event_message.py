@@ -13,30 +13,28 @@ from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import count, count_kinds, cut, name_some
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
-from stepflow.report.lines import (
+from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
+from stepflow.report.wording import (
     REASON_LOGGED,
     REASON_SHOWN,
     EventMessage,
     Line,
     Part,
     Tone,
-    entry,
-    line,
-    mark_of,
-    marked,
-    quoted,
-    whole_lines,
-    whole_part,
-)
-from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
-from stepflow.report.wording import (
     describe_canaries,
     describe_changes,
     describe_hosts,
     describe_issue_cost,
     describe_outcome,
     describe_reason,
+    entry,
+    line,
+    mark_of,
+    marked,
+    quoted,
     reached_places,
+    whole_lines,
+    whole_part,
 )
 
 #: What a watcher of a run that is closed in wants to know of the sandbox.

@@ -16,9 +16,9 @@ from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.text import count, cut, minutes, usd
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event, event_lines
-from stepflow.report.lines import Line, Tone, line, whole_lines
 from stepflow.report.safe_text import clean, defuse, first_line, one_line, seconds_text
 from stepflow.report.step_message import call_text, describe_model, spoken
+from stepflow.report.wording import Line, Tone, line, whole_lines
 
 BEFORE = "prepares the run"
 MODEL = "the model answers"

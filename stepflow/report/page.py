@@ -32,16 +32,18 @@ from stepflow.report.diff import Diffs
 from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph_svg import graph_svg
-from stepflow.report.lines import EventMessage, Part, mark_of
 from stepflow.report.rendered import markdown_html, read_text, render
 from stepflow.report.safe_text import ADDRESS, one_line, seconds_text, spell_unseen
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.wording import (
     OUTCOMES,
+    EventMessage,
+    Part,
     count_canaries,
     describe_hosts,
     describe_reason,
     describe_way,
+    mark_of,
     next_step,
     reached_places,
 )

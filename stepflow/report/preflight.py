@@ -6,9 +6,9 @@ from collections import Counter
 
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.text import count
-from stepflow.report.lines import PASSED, Line, Tone, mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import aligned, defuse, one_line
+from stepflow.report.wording import PASSED, Line, Tone, mark_of
 
 LONGEST_DETAIL = 1200
 _ORDER = {CheckState.FAILED: 0, CheckState.WARNING: 1, CheckState.UNKNOWN: 2}

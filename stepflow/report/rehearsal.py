@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
-from stepflow.report.lines import Line, Tone, mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import (
     aligned,
@@ -21,7 +20,7 @@ from stepflow.report.safe_text import (
     one_line,
     seconds_text,
 )
-from stepflow.report.wording import describe_reason
+from stepflow.report.wording import Line, Tone, describe_reason, mark_of
 
 CELL = 60
 REASON = 600

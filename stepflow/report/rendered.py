@@ -13,7 +13,6 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from stepflow.domain.text import code_block, code_span, usd
-from stepflow.report.lines import mark_of
 from stepflow.report.safe_text import (
     ADDRESS,
     code,
@@ -27,6 +26,7 @@ from stepflow.report.safe_text import (
     spell_unseen,
     telling_lines,
 )
+from stepflow.report.wording import mark_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

@@ -14,7 +14,8 @@ from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.text import count, cut, usd
-from stepflow.report.lines import (
+from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
+from stepflow.report.wording import (
     REASON_LOGGED,
     REASON_SHOWN,
     EventMessage,
@@ -26,7 +27,6 @@ from stepflow.report.lines import (
     quoted,
     whole_part,
 )
-from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
 
 WORDS_SHOWN = 8
 #: The input of a tool that says most about the call, by the tool set's own names.

@@ -21,7 +21,6 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, c
 from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
-from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (
     aligned,
@@ -34,7 +33,11 @@ from stepflow.report.safe_text import (
     seconds_text,
 )
 from stepflow.report.wording import (
+    FAILED,
     OUTCOMES,
+    PASSED,
+    PLANNED,
+    Mark,
     count_canaries,
     describe_changes,
     describe_hosts,
@@ -42,6 +45,7 @@ from stepflow.report.wording import (
     describe_outcome,
     describe_reason,
     describe_way,
+    mark_of,
     next_step,
     reached_places,
 )

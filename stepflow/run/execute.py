@@ -33,7 +33,7 @@ from stepflow.domain.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutput
-from stepflow.engine.completion.judge import demand_green, run_on_base
+from stepflow.engine.completion.closing import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import Fanout, JournalFile

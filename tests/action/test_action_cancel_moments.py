@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.action.outputs import OUTPUTS
+from stepflow.action.runner import OUTPUTS
 from stepflow.journal.file import read_journal
 from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
-from stepflow.action.outputs import OUTPUTS, Job, output_file_text, outputs_of
+from stepflow.action.runner import OUTPUTS, Job, output_file_text, outputs_of
 from stepflow.definition.diagnostics import rules
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import Entry, Noted

@@ -20,7 +20,7 @@ from bench.script import reply_to
 from stepflow.domain.event import Noted
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.journal.file import JournalFile
-from stepflow.model.request import request_body
+from stepflow.model.wire import request_body
 from stepflow.run.clock import SystemClock
 
 STEPS = 5

@@ -16,7 +16,7 @@ from stepflow import StepFlowRunner, load_agent
 from stepflow.domain.conversation import Message, ModelRequest, ToolResult, text_block, tool_result_block
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.model.anthropic_model import AnthropicModel
-from stepflow.model.request import plan_clearing, request_body
+from stepflow.model.wire import plan_clearing, request_body
 from tests.bench.test_bench_bounds import Notes
 
 CLEARS = {

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.action.outputs import OUTPUTS
+from stepflow.action.runner import OUTPUTS
 from stepflow.cli import COMMANDS
 from stepflow.definition.loading import load_agent
 from stepflow.run.inputs import NO_INPUTS, Inputs, in_dashes, read_inputs

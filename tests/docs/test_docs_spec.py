@@ -19,8 +19,7 @@ from stepflow.domain.words import (
     VerdictType,
 )
 from stepflow.engine.conversation import FIRST_WAIT
-from stepflow.engine.prompt.messages import MOST_ERRORS
-from stepflow.engine.prompt.render import TEMPLATE_KEYS
+from stepflow.engine.prompt.render import MOST_ERRORS, TEMPLATE_KEYS
 from stepflow.engine.prompt.variables import LONGEST_VALUE, run_variable_names
 from tests.docs.page import DOCS
 

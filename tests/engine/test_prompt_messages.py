@@ -13,7 +13,7 @@ from prompt_parts import NONCE, make_agent, make_facts, make_gate, make_state, m
 from stepflow.domain.decision import FormatError
 from stepflow.domain.definition import Skill, SourceText
 from stepflow.domain.words import Intent
-from stepflow.engine.prompt.messages import (
+from stepflow.engine.prompt.render import (
     correction_message,
     first_message_blocks,
     frame_as_data,

@@ -9,8 +9,7 @@ import pytest
 from prompt_parts import make_agent, make_step, texts, variables_of
 
 from stepflow.domain.definition import SourceText
-from stepflow.engine.prompt.messages import render_system
-from stepflow.engine.prompt.render import TEMPLATE_KEYS, fill_shipped, render_prompt
+from stepflow.engine.prompt.render import TEMPLATE_KEYS, fill_shipped, render_prompt, render_system
 from stepflow.engine.prompt.template import parse_template
 from stepflow.engine.prompt.variables import Variables
 

@@ -6,7 +6,7 @@ from asking import ask
 
 from stepflow.domain.conversation import Message, text_block
 from stepflow.domain.tools import TOOL_SPECS
-from stepflow.model.request import mark_prefix, request_body
+from stepflow.model.wire import mark_prefix, request_body
 
 SYSTEM = "You work on an issue.\n\n## Answer contract\n\nAnswer."
 CACHEABLE = SYSTEM.index("##")

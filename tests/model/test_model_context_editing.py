@@ -12,7 +12,7 @@ from stepflow.domain.conversation import (
     ToolSpec,
     tool_result_block,
 )
-from stepflow.model.request import plan_clearing
+from stepflow.model.wire import plan_clearing
 from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import calls, says
 
