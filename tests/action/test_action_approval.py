@@ -71,7 +71,6 @@ def test_the_comment_shows_plan_limits_and_digest(world: World, planned: Invocat
     assert (report["approval"]["by"], report["approval"]["iterations_left"]) == ("maintain", 8)
 
 
-@pytest.mark.fast
 def test_a_plan_for_the_input_issue_text_is_approved_whatever_the_issue_says(world: World, folder: Path) -> None:
     world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(approval={"by": "maintain"}))
     world.github.state.permissions["carol"] = "maintain"

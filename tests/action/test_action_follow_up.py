@@ -428,7 +428,6 @@ def test_preflight_on_a_pull_request_needs_an_agent_by_name(opened: World) -> No
     assert looked.outputs["outcome"] == "completed", looked.log
 
 
-@pytest.mark.fast
 def test_what_nobody_sees_in_the_path_of_a_thread_is_told(opened: World) -> None:
     opened.github.state.add_thread(PULL, ("bob", "Say it better."), path="gre\u202eeting.txt")
     opened.model.requests.clear()
@@ -439,7 +438,6 @@ def test_what_nobody_sees_in_the_path_of_a_thread_is_told(opened: World) -> None
     ]
 
 
-@pytest.mark.fast
 def test_of_a_long_hunk_and_a_long_thread_the_ends_are_shown(opened: World) -> None:
     """The line that a thread is about is the last of its hunk, and the newest remark says what is wanted."""
     hunk = "\n".join(["@@ -1,300 +1,300 @@", "+its first line", *(["+in between"] * 400), "+the line that it is about"])

@@ -129,11 +129,6 @@ def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> No
     assert "A new run begins" in again.log
 
 
-def fast_for(name: str, chosen: str) -> list[pytest.MarkDecorator]:
-    """The marks of one case of several of which the fast tests try the chosen one: the others run in `make whole`."""
-    return [pytest.mark.fast] if name == chosen else []
-
-
 #: Where forged receipts lead.
 ADDRESSES = {
     "another server": "https://evil.example/pull/1",
@@ -144,10 +139,8 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(
     ("address", "branch"),
-    [
-        pytest.param(address, branch, id=name, marks=fast_for(name, "a repository of a longer name"))
-        for (name, address), branch in zip(ADDRESSES.items(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True)
-    ],
+    list(zip(ADDRESSES.values(), ["main", f"{BRANCH}-evil", f"evil/{BRANCH}"], strict=True)),
+    ids=ADDRESSES,
 )
 def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: str, branch: str) -> None:
     fail_boundary(world, folder)
@@ -163,7 +156,7 @@ def test_a_forged_receipt_is_not_believed(world: World, folder: Path, address: s
     assert "evil.example" not in json.dumps(world.comments())
 
 
-@pytest.mark.parametrize("label", ["important", pytest.param("agent:other", marks=pytest.mark.fast), "Agent:*"])
+@pytest.mark.parametrize("label", ["important", "agent:other", "Agent:*"])
 def test_a_forged_folder_takes_no_label_off_that_starts_no_such_agent(world: World, folder: Path, label: str) -> None:
     fail_boundary(world, folder)
     events = journal(folder)
@@ -198,8 +191,7 @@ def forge_receipts(
     rewrite(folder, [*events[:-1], opened, events[-1]])
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("theirs", ["a person's", "a run's for another issue"])
+@pytest.mark.parametrize("theirs", ["a person's", pytest.param("a run's for another issue", marks=pytest.mark.fast)])
 def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(
     world: World, folder: Path, theirs: str
 ) -> None:
@@ -255,7 +247,7 @@ def forge_fact(world: World, folder: Path, kind: str, facts: dict[str, object]) 
     rewrite(folder, events)
 
 
-@pytest.mark.parametrize("output", ["comment-url", pytest.param("pull-request-url", marks=pytest.mark.fast), "commit"])
+@pytest.mark.parametrize("output", ELSEWHERE)
 def test_a_forged_fact_of_the_same_repository_is_not_told(world: World, folder: Path, output: str) -> None:
     world.github.state.faults.append(Fault("DELETE", "/labels/", 403, message="not today", times=9))
     first = world.run(solve(), run_folder=str(folder), on_failure="nothing")
@@ -282,7 +274,6 @@ def test_a_forged_fact_of_a_complete_folder_is_not_told(world: World, folder: Pa
     assert forged.outputs["comment-url"] == ("" if output == "comment-url" else first.outputs["comment-url"])
 
 
-@pytest.mark.fast
 def test_a_complete_folder_names_no_comment_of_a_later_run(world: World, folder: Path) -> None:
     first = world.run(solve(), run_folder=str(folder))
     world.check_out_again()
@@ -306,13 +297,7 @@ def test_a_complete_folder_tells_of_no_failure(world: World, folder: Path) -> No
     assert forged.outputs["comment-url"] == first.outputs["comment-url"]
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        pytest.param(address, id=name, marks=fast_for(name, "a server of a longer name"))
-        for name, address in ADDRESSES.items()
-    ],
-)
+@pytest.mark.parametrize("address", ADDRESSES.values(), ids=ADDRESSES)
 def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, folder: Path, address: str) -> None:
     """Nothing is written any more, so no receipt of this job takes the place of the forged one."""
     fail_boundary(world, folder)

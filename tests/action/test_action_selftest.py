@@ -47,6 +47,7 @@ def test_a_socket_that_every_user_may_use_refuses_the_run_before_a_token_is_spen
     assert "The self-test got out of the sandbox" in reachable_world.comments()[0]
 
 
+@pytest.mark.whole
 def test_with_best_effort_what_is_open_is_told_and_the_run_goes_on(world):
     done = world.run([understood()], isolation="best-effort")
     assert "[Isolation] self-test: " in done.log

@@ -47,6 +47,7 @@ def test_a_dry_run_and_on_failure_nothing_write_no_comment(world: World) -> None
         assert world.requests_made() == 0
 
 
+@pytest.mark.whole
 def test_the_run_after_a_missing_key_takes_its_comment_over(world: World) -> None:
     world.run([], anthropic_api_key="")
     assert world.run(solve()).outputs["outcome"] == "completed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,24 +56,23 @@ def test_commands_start_below_and_the_whole_repository_is_pushed(monorepo: World
     assert f"starts in {SERVICE}/, below the repository root" in offered
 
 
-def test_agents_of_the_folder_come_before_those_of_the_root(monorepo: World) -> None:
+@pytest.mark.whole
+def test_agents_of_the_folder_come_before_those_of_the_root_also_in_a_repository_below_the_workspace(
+    monorepo: World,
+) -> None:
     own = monorepo.checkout / SERVICE / ".agent"
     git("mv", ".agent", str(own), cwd=monorepo.checkout)
     push(monorepo)
-    done = monorepo.run(solve_below(), working_directory=SERVICE)
+    monorepo.runner.environ = {"GITHUB_WORKSPACE": str(monorepo.checkout.parent)}
+    folder = f"checkout/{SERVICE}"
+    done = monorepo.run(solve_below(), working_directory=folder)
     assert done.outputs["outcome"] == "completed", done.log
-    assert len(monorepo.pulls()) == 1
-    checked = monorepo.runner.run({}, name="push", mode="validate", working_directory=SERVICE)
+    assert changed(monorepo) == {f"{SERVICE}/greeting.txt", "greeting.txt"}
+    checked = monorepo.runner.run({}, name="push", mode="validate", working_directory=folder)
     assert checked.outputs["outcome"] == "completed", checked.log
 
 
-def test_a_repository_below_the_workspace_may_have_one_too(monorepo: World) -> None:
-    monorepo.runner.environ = {"GITHUB_WORKSPACE": str(monorepo.checkout.parent)}
-    done = monorepo.run(solve_below(), working_directory=f"checkout/{SERVICE}")
-    assert done.outputs["outcome"] == "completed", done.log
-    assert changed(monorepo) == {f"{SERVICE}/greeting.txt", "greeting.txt"}
-
-
+@pytest.mark.whole
 def test_uncommitted_changes_elsewhere_in_the_repository_count(monorepo: World) -> None:
     _, _, summary, closing = solve()
     replies = [
@@ -89,6 +87,7 @@ def test_uncommitted_changes_elsewhere_in_the_repository_count(monorepo: World) 
     assert monorepo.pulls() == []
 
 
+@pytest.mark.whole
 def test_a_run_that_was_stopped_goes_on_in_the_folder(monorepo: World) -> None:
     folder = monorepo.runner.folder / "temp/run"
     first = [understood(), bash("echo 'hello, world' > greeting.txt")]
@@ -116,8 +115,6 @@ def test_a_pull_request_that_changes_the_agents_of_a_folder_is_not_followed_up(o
     assert f"pull request #{PULL} changes {SERVICE}/.agent/fixer/prompts/system.md" in done.outputs["reason"]
 
 
-@pytest.mark.parametrize("folder", ["services", SERVICE])
-def test_the_self_test_and_preflight_work_below_the_root(monorepo: World, folder: str) -> None:
-    done = monorepo.runner.run({}, name="push", mode="preflight", agent="fixer", working_directory=folder)
+def test_the_self_test_and_preflight_work_below_the_root(monorepo: World) -> None:
+    done = monorepo.runner.run({}, name="push", mode="preflight", agent="fixer", working_directory="services")
     assert done.outputs["outcome"] == "completed", done.log
-    assert Path(monorepo.checkout / folder).is_dir()

@@ -71,7 +71,7 @@ def test_a_required_parameter_without_a_value_is_refused(runner: Runner) -> None
     parameter = {"topic": {"type": "string", "cli": "--topic", "required": True, "description": "What about"}}
     edit(runner.checkout / ".agent/fixer/agent.json", lambda document: document.update(parameters=parameter))
     assert_refused(runner.run(labeled()), runner, "SF209", "topic")
-    assert runner.run(labeled(), parameters="topic: parsing").exit_code != 2
+    assert runner.run(labeled(), parameters="topic: parsing", scenario="").outputs["outcome"] == "misconfigured"
 
 
 def test_all_problems_of_a_broken_registry_appear_together_on_their_lines(runner: Runner) -> None:

@@ -25,15 +25,6 @@ from stepflow.run.clock import SystemClock
 
 STEPS = 5
 TOOLS = [{"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in TOOL_SPECS]
-MODULES = """
-import sys
-from stepflow.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit:
-    pass
-print(len(sys.modules))
-"""
 
 
 class Counted:
@@ -165,30 +156,10 @@ def test_more_breakpoints_than_the_service_takes_are_noticed() -> None:
         Accounts().take({"system": system, "messages": []})
 
 
-def _with_path(program: str) -> str:
-    """As an installed command would find its packages, without the `.pth` files of this environment."""
-    return f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{program}"
-
-
 def _python(program: str, *arguments: str, folder: Path | None = None) -> str:
     """What a program prints in a Python without this environment's packages."""
     words = [sys.executable, "-I", "-S", "-c", program, *arguments]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.parametrize(("words", "most"), [(("--help",), 100), (("validate", "bencher"), 400)])
-def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_path: Path) -> None:
-    write_agent(tmp_path / ".agent" / "bencher", 3)
-    output = _python(_with_path(MODULES), *words, folder=tmp_path)
-    assert int(output.splitlines()[-1]) <= most
-
-
-def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
-    """Neither with a vendor's library nor with what draws pages."""
-    program = "import stepflow.cli.options, stepflow.cli.run, sys; print(*sys.modules)"
-    loaded = _python(_with_path(program)).split()
-    assert len(loaded) <= 800
-    assert not {"anthropic", "genai_prices", "github", "jinja2", "requests"} & set(loaded)
 
 
 def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:

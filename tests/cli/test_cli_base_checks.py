@@ -74,7 +74,6 @@ def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
     assert "red before this run" in end
 
 
-@pytest.mark.fast
 def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:
     change_check(checkout, "echo new > left.txt; echo changed > greeting.txt; git commit -qam spoiled; false")
     assert run(checkout) == 1
@@ -104,7 +103,6 @@ def test_each_check_sees_the_tree_as_the_run_begins_whatever_the_ones_before_it_
     assert checks == {"git-clean": True, "greeting": False, "unspoiled": True}
 
 
-@pytest.mark.fast
 def test_where_the_tree_could_not_be_put_back_no_check_runs_before(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,9 +118,7 @@ def test_where_the_tree_could_not_be_put_back_no_check_runs_before(
     assert first["exit_code"] == 0
 
 
-@pytest.mark.parametrize(
-    "last", [pytest.param("base_checked", marks=pytest.mark.fast), "iteration_started", "model_turn"]
-)
+@pytest.mark.parametrize("last", ["base_checked", "iteration_started", "model_turn"])
 def test_a_run_that_goes_on_runs_only_the_checks_that_it_does_not_know_yet(checkout: Path, last: str) -> None:
     assert run(checkout) == 0
     journal = checkout.parent / "run/journal.jsonl"
@@ -170,7 +166,6 @@ def test_preflight_runs_the_checks_in_a_copy(checkout: Path, capsys: pytest.Capt
     assert preflight(checkout, "--base-checks", "skip") == 0
 
 
-@pytest.mark.fast
 def test_a_run_that_goes_on_takes_no_tree_of_the_agents_for_the_base(checkout: Path) -> None:
     """The run began without these checks, and was killed after a call of its first step."""
     assert run(checkout, "--base-checks", "skip") == 0

@@ -28,9 +28,7 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
     [
         (["--help"], (*HEAVY, "pydantic", "yaml", "jsonschema", "genai_prices")),
         (["validate"], HEAVY),
-        (["validate", "--format", "github"], HEAVY),
         (["graph", "fixer"], HEAVY),
-        (["schema", "registry"], HEAVY),
     ],
     ids=lambda each: " ".join(each),
 )

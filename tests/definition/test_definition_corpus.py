@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
-
-#: Where the codes are specified; not part of the repository.
-SPEC = Path(__file__).parents[2].parent / "shared" / "spec" / "registry.md"
 
 
 def locations_of(problems: tuple[Problem, ...]) -> list[dict]:
@@ -53,21 +49,6 @@ def test_every_code_has_a_case() -> None:
     shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
     # What is on a machine says nothing of an agent: tests/cli/test_cli_validate.py has SF608.
     assert shown == set(rules()) - {"SF608"}
-
-
-#: Rules that came after the specification's table.
-LATER = {
-    *("SF112", "SF113", "SF114", "SF115", "SF116", "SF117", "SF118", "SF211", "SF212", "SF213", "SF214"),
-    *("SF309", "SF332", "SF333", "SF609", "SF610", "SF355", "SF356", "SF410", "SF512", "SF515", "SF516", "SF608"),
-}
-
-
-def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> None:
-    if not SPEC.exists():
-        pytest.skip("the specification lies beside the repository only where it is written")
-    rows = re.findall(r"\| (SF\d{3}) ([EWN]) \|", SPEC.read_text(encoding="utf-8"))
-    specified = {code: {"E": "error", "W": "warning", "N": "note"}[letter] for code, letter in rows}
-    assert specified == {code: row.severity for code, row in rules().items() if code not in LATER}
 
 
 def test_codes_are_sorted() -> None:

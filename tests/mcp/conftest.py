@@ -21,8 +21,8 @@ from tests.sandbox.toolbox_world import reachable_folder
 SERVERS = Path(tests.servers.__path__[0])
 
 
-@pytest.fixture
-def toolbox():
+@pytest.fixture(scope="session")
+def shared_toolbox():
     """A sandbox in a folder with the servers' programs."""
     with reachable_folder() as folder:
         shutil.copy(SERVERS / "mcp_docs.py", folder)
@@ -31,8 +31,24 @@ def toolbox():
 
 
 @pytest.fixture
-def open_step(toolbox):
-    """Opens a step with a server; one without `tools` is locked as it lists them now."""
+def toolbox(shared_toolbox):
+    """The sandbox as it began: without a process, and without a file that another test made."""
+    yield shared_toolbox
+    shared_toolbox.end_step()
+    for path in shared_toolbox.checkout.iterdir():
+        if path.name != "mcp_docs.py":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.fixture(scope="session")
+def listed():
+    """What each server listed when it was asked first."""
+    return {}
+
+
+@pytest.fixture
+def open_step(toolbox, listed):
+    """Opens a step with a server; one without `tools` is locked as it lists them."""
     opened = []
 
     def begin(server: McpServer, *, access: RemoteAccess | None = None, **options: object) -> Step:
@@ -40,9 +56,11 @@ def open_step(toolbox):
         servers = OpenServers(toolbox.start_server, access or RemoteAccess(), redact=redact)
         opened.append(servers)
         if not server.tools:
-            tools = servers.list_tools(server)
-            servers.close()
-            toolbox.end_step()
+            if repr(server) not in listed:
+                listed[repr(server)] = servers.list_tools(server)
+                servers.close()
+                toolbox.end_step()
+            tools = listed[repr(server)]
             server = replace(server, tools=tools, digest=digest_of(tools))
         return Step(toolbox=toolbox, servers=servers, server=server, **options)
 

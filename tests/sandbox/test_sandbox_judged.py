@@ -68,43 +68,37 @@ def work(checkout: Path) -> Iterator[Callable[..., Work]]:
 
 
 COMMIT = "echo new > new.py; git add -A; git commit -qm work; "
-#: What tools do to their `.git`, and what a check's git must say all the same.
+#: What tools do to their `.git`, and what a check's git must say all the same, each by itself.
 LED_ASTRAY = {
     "an emptied index": (
         "rm .git/index; git read-tree --empty",
         "git ls-files",
         ["hello.txt", "lib/code.py", "new.py"],
     ),
-    "a file that is assumed to be unchanged": (
-        "git update-index --assume-unchanged lib/code.py; echo fixed > lib/code.py",
-        "git status --porcelain",
-        [" M lib/code.py"],
-    ),
     "a file of the same size and time": (
         "touch -r lib/code.py ~/when; printf 'wobbly\\n' > lib/code.py; touch -r ~/when lib/code.py",
         "git status --porcelain",
         [" M lib/code.py"],
     ),
-    "a rule of this clone alone": (
-        "echo '*.log' > .git/info/exclude; touch a.log",
-        "git status --porcelain",
-        ["?? a.log"],
-    ),
-    "attributes of this clone alone": ("echo '* -diff' > .git/info/attributes", "git grep -n new", ["new.py:1:new"]),
     "another work tree": ("mkdir ~/other; git config core.worktree ~/other", "git ls-files -m", []),
-    "a program that shows differences": (
-        "git config diff.external /bin/true",
-        "git diff --stat HEAD~1 HEAD -- new.py | head -n 1",
-        [" new.py | 1 +"],
-    ),
     "a hook": (
         "printf '#!/bin/sh\\necho planted >&2\\ngit read-tree --empty\\n' > .git/hooks/post-index-change; "
         "chmod +x .git/hooks/post-index-change",
         "git update-index --refresh; git ls-files new.py",
         ["new.py"],
     ),
-    "another name for a commit": ("git replace HEAD HEAD~1", "git log -1 --format=%s", ["work"]),
-    "an alias": ("git config alias.st 'status --short'", "git config alias.st", []),
+}
+#: The same, all of it at once.
+LED_ASTRAY_TOGETHER = {
+    "git update-index --assume-unchanged lib/code.py; echo fixed > lib/code.py": (
+        "git status --porcelain lib",
+        [" M lib/code.py"],
+    ),
+    "echo '*.log' > .git/info/exclude; touch a.log": ("git status --porcelain a.log", ["?? a.log"]),
+    "echo '* -diff' > .git/info/attributes": ("git grep -n new", ["new.py:1:new"]),
+    "git config diff.external /bin/true": ("git diff --stat HEAD~1 HEAD -- new.py | head -n 1", [" new.py | 1 +"]),
+    "git config alias.st 'status --short'": ("git config alias.st", []),
+    "git replace HEAD HEAD~1": ("git log -1 --format=%s", ["work"]),
 }
 
 
@@ -115,6 +109,13 @@ def test_a_check_meets_the_commit_and_the_files(work, case: str) -> None:
     begun.tools(COMMIT + planted)
     begun.close()
     assert begun.says(check) == expected
+
+
+def test_a_check_meets_the_commit_and_the_files_whatever_else_was_planted(work) -> None:
+    begun = work()
+    begun.tools(COMMIT + "; ".join(LED_ASTRAY_TOGETHER))
+    begun.close()
+    assert {check: begun.says(check) for check, _ in LED_ASTRAY_TOGETHER.values()} == dict(LED_ASTRAY_TOGETHER.values())
 
 
 @root_only
@@ -149,28 +150,31 @@ def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work, i
 ATTRIBUTES = (
     "printf '*.bat eol=crlf\\n*.txt text\\n*.u working-tree-encoding=UTF-16\\n*.id ident\\n' > .gitattributes; "
 )
-#: What tools leave in a file that they commit, and what a clone has there.
+#: What tools write into a file that they commit, and what a clone has there: other ends of lines, another encoding, the
+#: name of an object, and a program.
 AS_A_CLONE_HAS = {
-    "a line's end that tools left out": ("printf 'a\\n' > a.bat", "a.bat", b"a\r\n"),
-    "a line's end that tools put in": ("printf 'a\\r\\n' > a.txt", "a.txt", b"a\n"),
-    "an encoding": ("printf '\\376\\377\\0a' > a.u", "a.u", "a".encode("utf-16")),
-    "an object's name": ("printf '$Id$' > a.id", "a.id", b"$Id: b3f5ebfb5843bc43ceecff6d4f26bb37c615beb1 $"),
-    "a program": ("printf '#!/bin/sh\\r\\n' > a.txt; chmod 700 a.txt", "a.txt", b"#!/bin/sh\n"),
+    "a.bat": (r"a\n", b"a\r\n"),
+    "a.txt": (r"a\r\n", b"a\n"),
+    "a.u": (r"\376\377\0a", "a".encode("utf-16")),
+    "a.id": ("$Id$", b"$Id: b3f5ebfb5843bc43ceecff6d4f26bb37c615beb1 $"),
+    "run.txt": (r"#!/bin/sh\r\n", b"#!/bin/sh\n"),
 }
 
 
-@pytest.mark.parametrize("case", AS_A_CLONE_HAS)
 @pytest.mark.parametrize("rules", ["in the commit", "at the start"])
-def test_a_check_meets_files_as_a_clone_of_the_commit_has_them(work, case: str, rules: str) -> None:
-    write, name, expected = AS_A_CLONE_HAS[case]
+def test_a_check_meets_files_as_a_clone_of_the_commit_has_them(work, rules: str) -> None:
     begun = work(f"{ATTRIBUTES}git add .; git commit -qm rules" if rules == "at the start" else "true")
-    begun.tools(f"{ATTRIBUTES}{write}; {COMMIT}")
+    writes = "; ".join(f"printf '{text}' > {name}" for name, (text, _) in AS_A_CLONE_HAS.items())
+    begun.tools(f"{ATTRIBUTES}{writes}; chmod 700 run.txt; {COMMIT}")
     assert begun.close() == replace(begun.close(), changed=(), untracked=(), problem="")
-    file = begun.box.checkout / name
-    assert file.read_bytes() == expected
-    assert file.stat().st_mode & 0o111 == (0o111 if case == "a program" else 0)
-    clone = f"git clone -q . $TMPDIR/clone; cmp $TMPDIR/clone/{name} {name}"
-    assert begun.says(f"git diff-index HEAD; git status --porcelain; {clone}; wc -c < {name}") == [str(len(expected))]
+    files = {name: begun.box.checkout / name for name in AS_A_CLONE_HAS}
+    expected = {name: held for name, (_, held) in AS_A_CLONE_HAS.items()}
+    assert {name: file.read_bytes() for name, file in files.items()} == expected
+    assert [name for name, file in files.items() if file.stat().st_mode & 0o111 == 0o111] == ["run.txt"]
+    compared = "; ".join(f"cmp $TMPDIR/clone/{name} {name}" for name in files)
+    sizes = f"cat {' '.join(files)} | wc -c"
+    said = begun.says(f"git diff-index HEAD; git status --porcelain; git clone -q . $TMPDIR/clone; {compared}; {sizes}")
+    assert said == [str(sum(map(len, expected.values())))]
     assert begun.guards.look_again(VALIDATOR, passed=True).moved == ()
 
 
