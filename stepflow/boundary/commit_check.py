@@ -13,14 +13,14 @@ from itertools import pairwise
 
 from stepflow.boundary.git import GitFailed, GitReader, TooMuch
 from stepflow.boundary.output_filter import OutputFilter, defuse, strip_hidden, without_directives
-from stepflow.domain.checkout import path_expression
-from stepflow.domain.decision import Violation
-from stepflow.domain.definition import (
+from stepflow.domain.agent_settings import (
     DEFAULT_MOST_BYTES,
     DEFAULT_MOST_FILES,
     DEFAULT_PROTECTED_PATHS,
     LARGEST_MOST_BYTES,
 )
+from stepflow.domain.checkout import path_expression
+from stepflow.domain.decision import Violation
 from stepflow.domain.secrets import find_secrets
 from stepflow.domain.text import name_some
 

@@ -12,7 +12,7 @@ from stepflow.boundary.own_texts import Marker, find_asking_comment, marker_word
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import BoundarySettings, check_actor
 from stepflow.boundary.target_branch import Pushed
-from stepflow.domain.definition import GitHubSettings
+from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.effect import AllowedEffect, PushBranch
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
@@ -88,7 +88,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     waits = run.outcome is Outcome.AWAITING_APPROVAL
     if settings.on_failure is not OnFailure.PUSH_BRANCH or waits:
         pusher = None
-    may_comment = github.comment and AllowedEffect.COMMENT in github.allowed_effects
+    may_comment = github.comment.enabled and AllowedEffect.COMMENT in github.allowed_effects
     wanted = waits or settings.on_failure is not OnFailure.NOTHING
     comments = wanted and run.issue is not None and may_comment
     if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):

@@ -13,8 +13,9 @@ from stepflow.boundary.settings import (
     object_to_labels,
 )
 from stepflow.boundary.target_branch import branch_name, branch_problem
+from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, GitHubSettings
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import (
     AddLabels,
     AllowedEffect,
@@ -321,7 +322,7 @@ class Planner:
         answers = {answer.thread: answer for answer in self.requested.threads}
         if unknown := [thread for thread in answers if thread not in follow_up.threads]:
             self._object(f"No reply is written in threads that the run was not shown: {', '.join(unknown)[:200]}.")
-        if not (follow_up.threads and self._github.comment and self._allows(AllowedEffect.COMMENT)):
+        if not (follow_up.threads and self._github.comment.enabled and self._allows(AllowedEffect.COMMENT)):
             return ()
         replies = (self._reply(thread, answers.get(thread), pushes) for thread in follow_up.threads)
         return (AnswerThreads(replies=tuple(replies)),)
@@ -372,7 +373,7 @@ class Planner:
             if self.requested.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
             return ()
-        if not (self._github.comment and self._allows(AllowedEffect.COMMENT)):
+        if not (self._github.comment.enabled and self._allows(AllowedEffect.COMMENT)):
             return ()
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:
@@ -410,8 +411,8 @@ class Planner:
         if not self.facts.issue or not self._allows(AllowedEffect.LABELS):
             return ()
         by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
-        add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
-        remove = (*self._github.labels_remove, *self.requested.labels_remove) if by_answer else ()
+        add = (*self._github.labels.completion.add, *self.requested.labels_add) if by_answer else ()
+        remove = (*self._github.labels.completion.remove, *self.requested.labels_remove) if by_answer else ()
         if by_answer:
             requested = (self.requested.labels_add, self.requested.labels_remove)
             self.objections.extend(object_to_labels(*requested, self._github, self.plan.settings))
@@ -483,7 +484,7 @@ class Planner:
     @property
     def _action(self) -> ClosureAction | None:
         default = ClosureAction.CLOSE if self._polls_state else None
-        return self.requested.closure_action or self._github.closure_action or default
+        return self.requested.closure_action or self._github.default_closure_action or default
 
     @property
     def _polls_state(self) -> bool:

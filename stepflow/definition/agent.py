@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
@@ -21,7 +22,8 @@ from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.shapes import blank, field_notes, read_shape
-from stepflow.domain.definition import MCP_PREFIX, AgentVerdict, McpServer, Parameter, Rung, SourceText
+from stepflow.domain.agent_settings import Parameter
+from stepflow.domain.definition import MCP_PREFIX, AgentVerdict, McpServer, Rung, SourceText
 from stepflow.domain.json import JsonValue
 from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
@@ -263,7 +265,7 @@ class Agent:
     problems: FileProblems
     file: AgentFile = field(default_factory=lambda: blank(AgentFile))
     verdict: AgentVerdict | None = None
-    parameters: tuple[Parameter, ...] = ()
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     mcp_servers: tuple[McpServer, ...] = ()
 
     @property

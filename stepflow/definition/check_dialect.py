@@ -16,8 +16,8 @@ from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.definition.prompts import Supply, check_stdin, values_in
-from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel
 from stepflow.definition.steps import Node, check_key, check_part
+from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel
 from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind

@@ -6,17 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, WithJsonSchema
 
-from stepflow.definition.shapes import NULL_ALLOWED, Code, FileModel
-from stepflow.domain.definition import (
-    DEFAULT_MOST_BYTES,
-    DEFAULT_MOST_FILES,
-    LARGEST_MOST_BYTES,
-    LARGEST_MOST_FILES,
-    LARGEST_OUTPUT,
-)
-from stepflow.domain.effect import AllowedEffect
+from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel, GitHubSettings, Parameter, StepCommand
+from stepflow.domain.definition import LARGEST_OUTPUT
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import CloseBy, ClosureAction, Effort, FailureAction, PermissionMode, StepKind
+from stepflow.domain.words import Effort, FailureAction, PermissionMode, StepKind
 
 AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
@@ -25,26 +18,6 @@ AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Models = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 OutputTokens = Annotated[int, Field(ge=1, le=LARGEST_OUTPUT)]
-
-
-class ParameterRules(FileModel):
-    """`parameters.<name>.validation`."""
-
-    min: float | None = None
-    max: float | None = None
-    pattern: str | None = None
-    enum: Annotated[list[JsonValue], Field(min_length=1)] | None = None
-
-
-class ParameterEntry(FileModel):
-    """`parameters.<name>`."""
-
-    type: Annotated[Literal["string", "number", "boolean", "array"], Code("SF207", "SF207")]
-    cli: Annotated[str, Code("SF207", "SF207"), Field(pattern=r"^--[a-z][a-z0-9-]*$")]
-    description: str | None = None
-    required: bool = False
-    default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which has an error of its own
-    validation: ParameterRules | None = None
 
 
 class PromptSettings(FileModel):
@@ -113,58 +86,10 @@ class Boundaries(FileModel):
     permission_mode: Mode | None = None
 
 
-class CompletionLabels(FileModel):
-    """`runner.integrations.github.labels.completion`."""
-
-    add: list[str] = Field(default_factory=list)
-    remove: list[str] = Field(default_factory=list)
-
-
-class Labels(FileModel):
-    """`runner.integrations.github.labels`: only one role does anything."""
-
-    rest_has_no_effect = True
-    completion: CompletionLabels = CompletionLabels()
-
-
-class PullRequestKeys(FileModel):
-    """`runner.integrations.github.pullRequest`."""
-
-    enabled: bool = True
-    draft: bool = True
-    base: str | None = None
-    branch_prefix: str | None = None
-    title: str | None = None
-    max_files: Annotated[int, Field(ge=1, le=LARGEST_MOST_FILES)] = DEFAULT_MOST_FILES
-    max_bytes: Annotated[int, Field(ge=1, le=LARGEST_MOST_BYTES)] = DEFAULT_MOST_BYTES
-
-
-class CommentKeys(FileModel):
-    """`runner.integrations.github.comment`."""
-
-    enabled: bool = True
-
-
-class GitHubKeys(FileModel):
-    """`runner.integrations.github`."""
-
-    enabled: bool = True
-    default_closure_action: Annotated[ClosureAction, Strict(False)] | None = None
-    labels: Labels = Labels()
-    allowed_effects: list[Annotated[AllowedEffect, Strict(False)]] | None = None
-    allowed_labels: list[str] | None = None
-    allowed_link_hosts: list[str] = Field(default_factory=list)
-    pull_request: PullRequestKeys = PullRequestKeys()
-    comment: CommentKeys = CommentKeys()
-    protected_paths: list[str] | None = None
-    allowed_secret_paths: list[str] = Field(default_factory=list)
-    close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO
-
-
 class Integrations(FileModel):
     """`runner.integrations`."""
 
-    github: GitHubKeys = GitHubKeys()
+    github: GitHubSettings = GitHubSettings()
 
 
 class Logging(FileModel):
@@ -214,7 +139,7 @@ class AgentFile(FileModel):
     guidance: Guidance = None
     skills: list[str] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
-    parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
     runner: RunnerKeys | None
 
 
@@ -273,14 +198,6 @@ class InputEntry(FileModel):
     default: Annotated[JsonValue, NULL_ALLOWED] = None
 
 
-class CommandEntry(FileModel):
-    """`runner` of a closure step; `timeout` in milliseconds."""
-
-    command: Annotated[str, Code("SF311")]
-    args: list[str] = Field(default_factory=list)
-    timeout: Annotated[float, Field(gt=0)] = 30000
-
-
 class StepSettings(FileModel):
     """What a step of either dialect may say."""
 
@@ -314,7 +231,7 @@ class StepEntry(StepSettings):
     structured_gate: GateEntry | None = None
     transitions: dict[str, RuleEntry] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
-    runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
+    runner: Annotated[StepCommand | None, Code(wrong="SF311", inside=True)] = None
 
 
 class PatternEntry(FileModel):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic.alias_generators import to_snake
 
@@ -26,7 +25,7 @@ from stepflow.definition.check_dialect import (
     read_check_steps,
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
-from stepflow.definition.file_models import GateRegistry, GitHubKeys, Registry, StepEntry, StepSettings
+from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
 from stepflow.definition.graph import (
     add_edges,
@@ -43,19 +42,16 @@ from stepflow.definition.prompt_files import PromptFiles, open_prompts, read_sys
 from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.definition.shapes import FileModel, read_shape
+from stepflow.definition.shapes import read_shape
 from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
-    GitHubSettings,
     McpServer,
-    PullRequestSettings,
     Rung,
     SourceText,
     Step,
-    StepCommand,
     StepPrompt,
     ValidationEntry,
 )
@@ -272,7 +268,7 @@ class _AgentLoader:
         else:
             checked = nodes = read_check_steps(registry, problems)
             owners = name_handoffs(nodes, "key", problems)
-            taken = run_variable_names(verdict) | {parameter.name for parameter in agent.parameters}
+            taken = run_variable_names(verdict) | agent.parameters.keys()
             add_aliases(checked, owners, taken, problems)
         entries = check_entries(registry, nodes, sections, verdict, problems)
         check_approvals(nodes, entries, problems)
@@ -348,7 +344,7 @@ class _AgentLoader:
             fallback=own_fallback(runner.flow),
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
-            github=_github(runner.integrations.github),
+            github=runner.integrations.github,
             log_format=runner.logging.format,
             mcp_servers=self.locked.servers,
         )
@@ -439,10 +435,7 @@ def _step(
     guidance: tuple[SourceText, ...],
     tools: tuple[str, ...] | None,
 ) -> Step:
-    entry, command = node.entry, None
-    if isinstance(entry, StepEntry) and entry.runner is not None:
-        runner = entry.runner
-        command = StepCommand(command=runner.command, args=tuple(runner.args), timeout=runner.timeout / 1000)
+    entry = node.entry
     retries = (entry.format_retries, agent.runner.flow.format_retries, DEFAULT_FORMAT_RETRIES)
     return Step(
         id=node.id,
@@ -464,27 +457,9 @@ def _step(
         validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
         if node.kind is StepKind.CLOSURE
         else None,
-        command=command,
+        command=entry.runner if isinstance(entry, StepEntry) else None,
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
         guidance=guidance,
         tools=tools,
     )
-
-
-def _github(file: GitHubKeys) -> GitHubSettings:
-    return GitHubSettings(
-        closure_action=file.default_closure_action,
-        labels_add=tuple(file.labels.completion.add),
-        labels_remove=tuple(file.labels.completion.remove),
-        pull_request=PullRequestSettings(**_same_named(file.pull_request, PullRequestSettings)),
-        comment=file.comment.enabled,
-        **_same_named(file, GitHubSettings),
-    )
-
-
-def _same_named(file: FileModel, settings: type[GitHubSettings | PullRequestSettings]) -> dict[str, Any]:
-    """What the file says under the names of the settings' fields, but for objects, whose form differs."""
-    names = type(file).model_fields.keys() & {field.name for field in fields(settings)}
-    said = {name: value for name in names if not isinstance(value := getattr(file, name), FileModel | None)}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.alias_generators import to_camel
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean
 from stepflow.definition.file_models import McpServerEntry
@@ -106,22 +105,14 @@ def _check_credentials(entry: McpServerEntry, at: Pointer, problems: FileProblem
             problems.report("SF212", place, f"what stands here looks like a credential ({found[0]})", fix)
 
 
-class _LockPart(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
-
-
-class _LockedTool(_LockPart):
-    name: str
-    description: str
-    input_schema: JsonObject
-
-
-class _LockedServer(_LockPart):
+class _LockedServer(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     digest: str
-    tools: list[_LockedTool]
+    tools: list[McpTool]
 
 
-class _Lock(_LockPart):
+class _Lock(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     servers: dict[str, _LockedServer]
 
 
@@ -131,10 +122,7 @@ def lock_text(servers: Iterable[McpServer]) -> str:
     entries = {
         server.name: {
             "digest": digest_of(server.tools),
-            "tools": [
-                {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-                for tool in sorted(server.tools, key=lambda tool: tool.name)
-            ],
+            "tools": [tool.model_dump(by_alias=True) for tool in sorted(server.tools, key=lambda tool: tool.name)],
         }
         for server in servers
     }
@@ -146,15 +134,12 @@ def lock_text(servers: Iterable[McpServer]) -> str:
 def pinned_tools(text: str) -> Mapping[str, tuple[McpTool, ...]]:
     """What a lock file pins, by the names of the servers; nothing where it has another form."""
     try:
-        return {name: _tools(entry) for name, entry in _Lock.model_validate_json(text).servers.items()}
+        return {
+            name: tuple(entry.tools)
+            for name, entry in _Lock.model_validate_json(text, by_alias=True, by_name=False).servers.items()
+        }
     except ValidationError:
         return {}
-
-
-def _tools(entry: _LockedServer) -> tuple[McpTool, ...]:
-    return tuple(
-        McpTool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in entry.tools
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +179,7 @@ def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: Fil
 def _read_entries(folder: AgentFolder, lock: FileProblems, fix: str) -> Mapping[str, _LockedServer] | None:
     document = read_object(folder, lock, what="lock of the MCP servers")
     try:
-        return _Lock.model_validate(document).servers if document is not None else None
+        return _Lock.model_validate(document, by_alias=True, by_name=False).servers if document is not None else None
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
         at = Pointer()
@@ -213,12 +198,11 @@ def _pin(
         if not problems.at(at):
             problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
         return server
-    tools = _tools(entry)
-    if entry.digest != digest_of(tools):
+    if entry.digest != digest_of(entry.tools):
         at = Pointer("/servers") / server.name / "digest"
         lock.report("SF213", at, "the digest is not that of the tools, so somebody changed the file by hand", fix)
         return server
-    return replace(server, tools=tools, digest=entry.digest)
+    return replace(server, tools=tuple(entry.tools), digest=entry.digest)
 
 
 def _offered(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: str) -> Iterator[str]:

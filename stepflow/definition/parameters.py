@@ -6,45 +6,46 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
-from stepflow.definition.file_models import ParameterEntry, ParameterRules
 from stepflow.definition.parsing import JsonFault, Pointer, parse_json
-from stepflow.domain.definition import AgentDefinition, Parameter
+from stepflow.domain.agent_settings import Parameter, ParameterRules
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
 from stepflow.domain.words import VerdictType
 from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 
+_PARAMETERS = Pointer("/parameters")
+
 
 def check_parameters(
-    entries: Mapping[str, ParameterEntry], problems: FileProblems, *, reserved: frozenset[str]
-) -> tuple[Parameter, ...]:
+    parameters: Mapping[str, Parameter], problems: FileProblems, *, reserved: frozenset[str]
+) -> dict[str, Parameter]:
     """The declared parameters; `reserved` are the names of run variables, which would hide them."""
-    parameters: list[Parameter] = []
     flags: dict[str, str] = {}
-    for name, entry in entries.items():
-        at = Pointer("/parameters") / name
-        if not (entry.description or "").strip() and not problems.at(at / "description"):
+    for name, parameter in parameters.items():
+        at = _PARAMETERS / name
+        if not (parameter.description or "").strip() and not problems.at(at / "description"):
             message, fix = f'parameter "{name}" has no description', 'Say in "description" what the parameter is for.'
             problems.add("SF208", at, message, fix)
-        if entry.required and "default" in entry.model_fields_set:
-            state = f"is required and has the default {shown(entry.default)}, so it is never missing"
+        if parameter.required and "default" in parameter.model_fields_set:
+            state = f"is required and has the default {shown(parameter.default)}, so it is never missing"
             problems.add("SF208", at / "default", f'parameter "{name}" {state}', 'Remove "required" or "default".')
         if name in reserved:
             message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
             problems.add("SF208", at, message, "Give the parameter another name.")
-        if entry.cli in flags:
-            message = f'the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
+        if parameter.cli in flags:
+            message = f'the flag "{parameter.cli}" is already that of "{flags[parameter.cli]}"'
             problems.report("SF207", at / "cli", message, "Give each parameter a flag of its own.")
-        elif entry.cli:
-            flags[entry.cli] = name
-        parameter = _parameter(name, entry)
-        _check_rules(parameter, entry, at, problems)
-        # A faulty one counts as given, so that its fault is not told of each prompt that uses it.
-        parameters.append(replace(parameter, required=True) if problems.at(at) else parameter)
-    return tuple(parameters)
+        elif parameter.cli:
+            flags[parameter.cli] = name
+        _check_rules(parameter, at, problems)
+    # A faulty one counts as given, so that its fault is not reported for each prompt that uses it.
+    return {
+        name: parameter.model_copy(update={"required": True}) if problems.at(_PARAMETERS / name) else parameter
+        for name, parameter in parameters.items()
+    }
 
 
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "boolean": (bool,), "array": (list,)}
@@ -67,21 +68,22 @@ def misfit(parameter: Parameter, value: JsonValue) -> str | None:
 
 
 def _item_misfit(parameter: Parameter, value: JsonValue, search: Search) -> str | None:
+    rules = parameter.validation or ParameterRules()
     if parameter.type in ("number", "array"):
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if parameter.minimum is not None and not number >= parameter.minimum:
-            return f"at least {_as_written(parameter.minimum)}"
-        if parameter.maximum is not None and not number <= parameter.maximum:
-            return f"at most {_as_written(parameter.maximum)}"
-    if parameter.type in ("string", "array") and parameter.pattern is not None:
+        if rules.min is not None and not number >= rules.min:
+            return f"at least {_as_written(rules.min)}"
+        if rules.max is not None and not number <= rules.max:
+            return f"at most {_as_written(rules.max)}"
+    if parameter.type in ("string", "array") and rules.pattern is not None:
         try:
-            fits = isinstance(value, str) and search(parameter.pattern, value)
+            fits = isinstance(value, str) and search(rules.pattern, value)
         except PatternTooSlow as exc:
             return f"like its pattern, and whether it is cannot be told: {exc}"
         if not fits:
-            return f"like the pattern {parameter.pattern}"
-    if parameter.enum is not None and not _in(value, parameter.enum):
-        return f"one of {', '.join(shown(one) for one in parameter.enum)}"
+            return f"like the pattern {rules.pattern}"
+    if rules.enum is not None and not _in(value, rules.enum):
+        return f"one of {', '.join(shown(one) for one in rules.enum)}"
     return None
 
 
@@ -95,38 +97,23 @@ def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
-def _check_rules(parameter: Parameter, entry: ParameterEntry, at: Pointer, problems: FileProblems) -> None:
+def _check_rules(parameter: Parameter, at: Pointer, problems: FileProblems) -> None:
+    pattern = parameter.validation.pattern if parameter.validation else None
     try:
-        if parameter.pattern is not None:
-            check_pattern(parameter.pattern)
+        if pattern is not None:
+            check_pattern(pattern)
     except PatternFault as exc:
-        message = f"the pattern {shown(parameter.pattern)} is no regular expression ({exc})"
+        message = f"the pattern {shown(pattern)} is no regular expression ({exc})"
         problems.report("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
-    if "default" not in entry.model_fields_set or not entry.type:
+    if "default" not in parameter.model_fields_set or not parameter.type:
         return
-    if not type_fits(entry.default, entry.type):
-        message = f"the default {shown(entry.default)} is no {entry.type}"
-        problems.report("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
-    elif fault := misfit(parameter, entry.default):
-        message = f'the default is {shown(entry.default)}, but "validation" wants it {fault}'
+    if not type_fits(parameter.default, parameter.type):
+        message = f"the default {shown(parameter.default)} is no {parameter.type}"
+        problems.report("SF207", at / "default", message, f"Give it a default of the type {parameter.type}.")
+    elif fault := misfit(parameter, parameter.default):
+        message = f'the default is {shown(parameter.default)}, but "validation" wants it {fault}'
         problems.report("SF207", at / "default", message, 'Change "default" or "validation".')
-
-
-def _parameter(name: str, entry: ParameterEntry) -> Parameter:
-    rules = entry.validation or ParameterRules()
-    return Parameter(
-        name=name,
-        type=entry.type,
-        cli=entry.cli,
-        description=entry.description or "",
-        required=entry.required,
-        default=entry.default,
-        minimum=rules.min,
-        maximum=rules.max,
-        pattern=rules.pattern,
-        enum=None if rules.enum is None else tuple(rules.enum),
-    )
 
 
 def check_arguments(
@@ -138,17 +125,17 @@ def check_arguments(
     """
     diagnostics = Diagnostics()
     problems = diagnostics.of("agent.json")
-    declared = {parameter.name: parameter for parameter in agent.parameters}
+    declared = agent.parameters
     arguments: JsonObject = {}
     for name in given:
         if name not in declared and name != "issue":
             message = f'the argument "{name}" is not declared and is dropped{did_you_mean(name, declared)}'
             problems.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
-    for parameter in agent.parameters:
-        value = given.get(parameter.name)
-        if parameter.name == "issue" and value is None and issue is not None:
+    for name, parameter in declared.items():
+        value = given.get(name)
+        if name == "issue" and value is None and issue is not None:
             value = str(issue) if parameter.type == "string" else issue
-        _assign(parameter, value, arguments, problems)
+        _assign(name, parameter, value, arguments, problems)
     named = _convert(given.get("issue"), "number")
     if issue is not None and named is not None and named != issue:
         message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
@@ -163,19 +150,19 @@ def check_arguments(
     return arguments, diagnostics.inspection(prefix=agent.folder, texts={}).problems
 
 
-def _assign(parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:
-    at = Pointer("/parameters") / parameter.name
+def _assign(name: str, parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:
+    at = _PARAMETERS / name
     converted = _convert(value, parameter.type)
     if value is None and parameter.default is not None:
-        arguments[parameter.name] = parameter.default
+        arguments[name] = parameter.default
     elif value is None and parameter.required:
-        message = f'the required argument "{parameter.name}" ({parameter.cli}) is missing'
-        problems.add("SF209", at, message, f'Give a value for "{parameter.name}".')
+        message = f'the required argument "{name}" ({parameter.cli}) is missing'
+        problems.add("SF209", at, message, f'Give a value for "{name}".')
     elif value is not None and (fault := misfit(parameter, converted)):
-        message = f'the argument "{parameter.name}" is {shown(value)}, but it must be {fault}'
-        problems.add("SF209", at, message, f'Give "{parameter.name}" a value that fits.')
+        message = f'the argument "{name}" is {shown(value)}, but it must be {fault}'
+        problems.add("SF209", at, message, f'Give "{name}" a value that fits.')
     elif value is not None:
-        arguments[parameter.name] = converted
+        arguments[name] = converted
 
 
 def _convert(value: JsonValue, kind: str) -> JsonValue:

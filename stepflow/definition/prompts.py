@@ -18,7 +18,8 @@ from stepflow.definition.prompt_files import (
     shipped_prompt,
 )
 from stepflow.definition.steps import Node, Nodes
-from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPrompt
+from stepflow.domain.agent_settings import Parameter
+from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import INPUT_TEXT, TEMPLATE_KEYS
@@ -45,7 +46,7 @@ class Supply:
     @classmethod
     def of(
         cls,
-        parameters: Iterable[Parameter],
+        parameters: Mapping[str, Parameter],
         handed: Iterable[str],
         verdict: VerdictType | None,
         *,
@@ -58,8 +59,8 @@ class Supply:
         """
         sure = set(run_variable_names(verdict))
         perhaps = {"issue"}
-        for parameter in parameters:
-            (sure if parameter.required or parameter.default is not None else perhaps).add(parameter.name)
+        for name, parameter in parameters.items():
+            (sure if parameter.required or parameter.default is not None else perhaps).add(name)
         if verdict is VerdictType.POLL_STATE:
             sure.add("issue")
         return cls(

@@ -8,81 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    field_validator,
 )
-from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
 from stepflow.definition.parsing import Pointer, read_yaml
+from stepflow.domain.agent_settings import Accepted, Code, FileModel
 from stepflow.domain.json import JsonObject, compact
-
-#: Marks a key for which `null` means the same as leaving it out.
-NULL_ALLOWED = "null allowed"
-
-
-@dataclass(frozen=True)
-class Code:
-    """Marks a key whose faults have codes of their own: when it is missing, and when its value is wrong.
-
-    With `inside`, the latter is also the code of whatever is wrong inside the value.
-    """
-
-    missing: str = "SF107"
-    wrong: str | None = None
-    inside: bool = False
-
-
-@dataclass(frozen=True)
-class _Accepted:
-    """Stands in a document for a value that is not checked again: its fault is reported."""
-
-    value: object
-
-
-class FileModel(BaseModel):
-    """Base of the file models: keys as in the file, strict types. A required key must not be empty, and `null` is for
-    the keys that are marked so."""
-
-    model_config = ConfigDict(
-        # Built for the files that are there: an agent of one dialect has none of the other's.
-        defer_build=True,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        alias_generator=to_camel,
-    )
-
-    #: Keys that are known and do nothing here (SF111).
-    no_effect: ClassVar[frozenset[str]] = frozenset()
-    #: Keys that editors read, and nobody else: they have their effect there, so nothing is to be said of them.
-    for_editors: ClassVar[frozenset[str]] = frozenset()
-    #: True when every key that is no field is such a key.
-    rest_has_no_effect: ClassVar[bool] = False
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _check_presence(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        if isinstance(value, _Accepted):
-            return value.value
-        declared = cls.model_fields[info.field_name or ""]
-        if declared.is_required() and value is None:
-            raise PydanticCustomError("missing", "is null")
-        checked = check(value)
-        if checked is None and NULL_ALLOWED not in declared.metadata:
-            raise PydanticCustomError("null", "is null")
-        if declared.is_required() and (checked in ([], {}) or (isinstance(checked, str) and not checked.strip())):
-            raise PydanticCustomError("empty", "is empty")
-        return checked
 
 
 @dataclass(frozen=True)
@@ -150,7 +88,7 @@ class _ShapeReader(Generic[Shape]):
     def read(self) -> Shape:
         while True:
             try:
-                return self.model.model_validate(self.document)
+                return self.model.model_validate(self.document, by_alias=True, by_name=False)
             except ValidationError as exc:
                 # Keys first: a required one may only be misspelled. Items of a list are taken out from its end, so
                 # that the places of the others stay true.
@@ -199,15 +137,15 @@ class _ShapeReader(Generic[Shape]):
         if kind == "null" or (is_excused and kind == "missing" and key in node):
             message = f'"{key}" is null, which says nothing here'
             self.problems.report(declared.wrong, at / key, message, f'Leave "{key}" out.')
-            node[key] = _Accepted(None if kind == "null" else declared.blank())
+            node[key] = Accepted(None if kind == "null" else declared.blank())
         elif kind in ("missing", "empty"):
             if not is_excused:
                 self.report_missing(declared, at, str(key), is_empty=kind == "empty")
-            node[key] = _Accepted(error["input"] if kind == "empty" else declared.blank())
+            node[key] = Accepted(error["input"] if kind == "empty" else declared.blank())
         else:
             self.problems.report(declared.wrong, at / key, *_describe_wrong(error))
             if declared.info is not None and declared.info.is_required():
-                node[key] = _Accepted(declared.blank())
+                node[key] = Accepted(declared.blank())
             else:
                 del node[key]
 
@@ -263,14 +201,14 @@ def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
     for one in get_args(annotation):
         model, in_container = _model_in(one)
         if model is not None:
-            return model, in_container or get_origin(annotation) in (dict, list)
+            return model, in_container or get_origin(annotation) in (dict, list, tuple)
     return None, False
 
 
 def blank(model: type[Shape]) -> Shape:
     """The model of a file that cannot be read: it says nothing."""
     required = {key: info for key, info in fields_of(model).items() if info.is_required()}
-    return model.model_validate({key: _Accepted(_declared(model, (key,)).blank()) for key in required})
+    return model.model_validate({key: Accepted(_declared(model, (key,)).blank()) for key in required})
 
 
 def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
@@ -298,6 +236,7 @@ _DEMANDS = {
     "float_type": "be a number",
     "bool_type": "be true or false",
     "list_type": "be a list",
+    "tuple_type": "be a list",
     "dict_type": "be an object",
     "model_type": "be an object",
     "greater_than_equal": "be at least {ge}",
@@ -317,6 +256,7 @@ _FIXES = {
     "float_type": "Write a number without quotes{example}.",
     "bool_type": "Write true or false without quotes{example}.",
     "list_type": "Write a list in brackets{example}.",
+    "tuple_type": "Write a list in brackets{example}.",
     "dict_type": "Write an object in braces{example}.",
     "model_type": "Write an object in braces{example}.",
     "greater_than_equal": "Write {ge} or more{example}.",
@@ -337,7 +277,7 @@ def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any
             example = text.strip() if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else "600"
         case "bool_type":
             example = text.lower() if text.lower() in ("true", "false") else "true"
-        case "list_type":
+        case "list_type" | "tuple_type":
             example = compact([text]) if text else "[…]"
         case "greater_than_equal":
             example = str(context["ge"])

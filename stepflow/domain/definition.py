@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from stepflow.domain.agent_settings import GitHubSettings, Parameter, StepCommand
 from stepflow.domain.conversation import ToolSpec
-from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
-    CloseBy,
-    ClosureAction,
     Dialect,
     Effort,
     FailureAction,
@@ -220,15 +221,6 @@ class StepCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepCommand:
-    """A process that answers instead of the model (definition.md §5.5). `timeout` in seconds."""
-
-    command: str
-    args: tuple[str, ...] = ()
-    timeout: float = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class OutputEmpty:
     """Passes on exit code 0 and blank stdout."""
 
@@ -348,22 +340,6 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A run argument that the agent declares (definition.md §2.3). `cli` is its flag."""
-
-    name: str
-    type: str
-    cli: str
-    description: str = ""
-    required: bool = False
-    default: JsonValue = None
-    minimum: float | None = None
-    maximum: float | None = None
-    pattern: str | None = None
-    enum: tuple[JsonValue, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class AgentVerdict:
     """The agent's completion type (definition.md §2.4). `config` is as written, with old names made new.
 
@@ -379,54 +355,6 @@ class AgentVerdict:
 
 #: The most that agent.json may let one answer have; no model of the Messages API gives more.
 LARGEST_OUTPUT = 128_000
-#: How much the commits of a run may change, where agent.json does not say.
-DEFAULT_MOST_FILES = 300
-DEFAULT_MOST_BYTES = 8 * 1024 * 1024
-#: What agent.json may say at most. GitHub lists no more files of a pull request, and the bundle in which commits leave
-#: the sandbox holds little more.
-LARGEST_MOST_FILES = 3000
-LARGEST_MOST_BYTES = 24 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullRequestSettings:
-    """`runner.integrations.github.pullRequest` (boundary.md)."""
-
-    enabled: bool = True
-    draft: bool = True
-    base: str | None = None
-    branch_prefix: str = "stepflow/"
-    title: str | None = None
-    max_files: int = DEFAULT_MOST_FILES
-    max_bytes: int = DEFAULT_MOST_BYTES
-
-
-#: boundary.md: any other effect is refused when a definition does not list it.
-DEFAULT_EFFECTS = (AllowedEffect.COMMENT, AllowedEffect.LABELS, AllowedEffect.CLOSE, AllowedEffect.PULL_REQUEST)
-DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNERS")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GitHubSettings:
-    """`runner.integrations.github` (boundary.md). `allowed_labels` None means every label but the trigger labels."""
-
-    enabled: bool = True
-    closure_action: ClosureAction | None = None
-    labels_add: tuple[str, ...] = ()
-    labels_remove: tuple[str, ...] = ()
-    allowed_effects: tuple[AllowedEffect, ...] = DEFAULT_EFFECTS
-    allowed_labels: tuple[str, ...] | None = None
-    allowed_link_hosts: tuple[str, ...] = ()
-    pull_request: PullRequestSettings = field(default_factory=PullRequestSettings)
-    comment: bool = True
-    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
-    allowed_secret_paths: tuple[str, ...] = ()
-    close_by: CloseBy = CloseBy.AUTO
-
-    @property
-    def pushes(self) -> bool:
-        """Whether commits of a completed run are pushed."""
-        return self.enabled and self.pull_request.enabled and AllowedEffect.PULL_REQUEST in self.allowed_effects
 
 
 #: The check of every agent that the engine brings: what the boundary would refuse. It runs before the validators.
@@ -468,7 +396,7 @@ class AgentDefinition:
     verdict: AgentVerdict
     system_prompt: SourceText
     sections: Mapping[str, SourceText] = field(default_factory=dict)
-    parameters: tuple[Parameter, ...] = ()
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     models: tuple[Rung, ...] = (Rung(model=DEFAULT_MODEL),)
     fallback: Rung | None = None
     allowed_tools: frozenset[str] | None = None
@@ -520,9 +448,10 @@ MCP_PREFIX = "mcp__"
 SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class McpTool:
-    """A tool as its server lists it."""
+class McpTool(BaseModel):
+    """A tool as its server lists it, and as a lock file pins it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True)
 
     name: str
     description: str

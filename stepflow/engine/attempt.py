@@ -6,10 +6,11 @@ import json
 import re
 from dataclasses import dataclass, replace
 
+from stepflow.domain.agent_settings import StepCommand
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
-from stepflow.domain.definition import ClimbCause, Step, StepCommand
+from stepflow.domain.definition import ClimbCause, Step
 from stepflow.domain.event import CommandRan, IterationStarted, ModelChanged, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.run import MAX_STRIKES
@@ -275,7 +276,7 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
         raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
     args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
-    request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
+    request = CommandRequest(argv=(command.command, *args), timeout=command.timeout / 1000)
     result = context.ports.commands.run_command(request)
     context.record(
         CommandRan(

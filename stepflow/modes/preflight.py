@@ -420,7 +420,7 @@ def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitH
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
     agent_name = agent.name if agent else request.trigger.agent
     triggers = (label_of(agent_name, pattern) for pattern in request.inputs.trigger_labels)
-    wanted = dict.fromkeys((*triggers, *(agent.github.labels_add if agent else ())))
+    wanted = dict.fromkeys((*triggers, *(agent.github.labels.completion.add if agent else ())))
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
     return ok("labels", f"there: {', '.join(wanted)}")

@@ -20,10 +20,10 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
+from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, Closing, DiffStat
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import FlowResult, Violation
-from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.report import RunReport

@@ -155,7 +155,7 @@ def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Only people with write access can comment on a locked issue, and the job's token is not one of them."""
     github, number = agent.github, request.trigger.issue_number
-    comments = github.enabled and github.comment and AllowedEffect.COMMENT in github.allowed_effects
+    comments = github.enabled and github.comment.enabled and AllowedEffect.COMMENT in github.allowed_effects
     if request.inputs.boundary is not BoundaryMode.GITHUB or not comments or request.trigger.locked is None:
         return None
     if request.trigger.locked:

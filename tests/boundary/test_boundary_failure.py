@@ -9,6 +9,7 @@ from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.domain.agent_settings import CommentSettings
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import ISSUE, RecordingPusher, agent, facts, failed_run, result, settings
@@ -81,7 +82,7 @@ def test_some_outcomes_are_not_reported(github: GitHubServer, writer: GitHubWrit
     [
         {"given": {"on_failure": OnFailure.NOTHING}},
         {"issue": None},
-        {"comment": False},
+        {"comment": CommentSettings(enabled=False)},
         {"enabled": False},
         {"allowed_effects": ("labels", "close")},
         {"pusher": RecordingPusher(), "given": {"on_failure": OnFailure.NOTHING}},
@@ -143,7 +144,7 @@ def test_where_no_comment_is_wanted_comments_that_cannot_be_read_are_no_failure(
     github: GitHubServer, writer: GitHubWriter
 ) -> None:
     github.state.deleted.add(7)
-    failure = report(writer, pusher=RecordingPusher("c" * 40), given=PUSHES, comment=False)
+    failure = report(writer, pusher=RecordingPusher("c" * 40), given=PUSHES, comment=CommentSettings(enabled=False))
     assert failure is not None
     assert failure.detail == "The unfinished work is kept on the branch `stepflow/fixer/issue-7`."
     assert not [request for request in github.requests if request.path.endswith("/comments")]

@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.target_branch import branch_name, unfinished_branch
-from stepflow.domain.definition import PullRequestSettings
+from stepflow.domain.agent_settings import CommentSettings, CompletionLabels, Labels, PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,
     CloseIssue,
@@ -68,11 +68,11 @@ KINDS: dict[str, tuple[Plan, str]] = {
         "post_comment remove_labels close_issue",
     ),
     "agent.json may close": (
-        plan(verdict=COUNT, closure_action=ClosureAction.CLOSE),
+        plan(verdict=COUNT, default_closure_action=ClosureAction.CLOSE),
         "post_comment remove_labels close_issue",
     ),
     "the answer beats agent.json": (
-        plan({"closure_action": "label-only"}, closure_action=ClosureAction.CLOSE),
+        plan({"closure_action": "label-only"}, default_closure_action=ClosureAction.CLOSE),
         "post_comment remove_labels",
     ),
     "an action that does not exist is not taken": (
@@ -122,7 +122,7 @@ KINDS: dict[str, tuple[Plan, str]] = {
         "add_labels remove_labels",
     ),
     "an empty allowedEffects writes nothing": (plan(commits=COMMITS, allowed_effects=()), ""),
-    "comments can be switched off": (plan(comment=False), "remove_labels close_issue"),
+    "comments can be switched off": (plan(comment=CommentSettings(enabled=False)), "remove_labels close_issue"),
     "a disabled integration writes nothing": (plan(LABELS, commits=COMMITS, enabled=False), ""),
     "without an issue only code and releases": (
         plan(LABELS, commits=COMMITS, issue=None),
@@ -295,14 +295,20 @@ def label_plan(add: list[str], remove: list[str] = [], **github: object) -> Plan
 
 
 def test_labels_are_united_with_those_of_agent_json() -> None:
-    planned = label_plan(["done", "Done"], ["todo"], labels_add=("reviewed", "done"), labels_remove=("wip",))
+    planned = label_plan(
+        ["done", "Done"],
+        ["todo"],
+        labels=Labels(completion=CompletionLabels(add=("reviewed", "done"), remove=("wip",))),
+    )
     assert effect(planned, AddLabels).labels == ("reviewed", "done")
     assert effect(planned, RemoveLabels).labels == ("agent:fixer", "wip", "todo")
 
 
 @pytest.mark.parametrize("label", ["agent:fixer", "Agent:Other", "go", "GO", "x" * 51])
 def test_a_label_that_could_start_an_agent_is_never_added(label: str) -> None:
-    planned = label_plan([label], allowed_labels=("*",), labels_add=("fine", label))
+    planned = label_plan(
+        [label], allowed_labels=("*",), labels=Labels(completion=CompletionLabels(add=("fine", label)))
+    )
     assert effect(planned, AddLabels).labels == ("fine",)
     assert any(label[:50] in warning for warning in planned.warnings)
 

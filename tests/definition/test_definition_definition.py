@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from load_cases import DEFINITIONS, Case, cases
+from pydantic import BaseModel
 
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition, SourceText
@@ -48,6 +49,8 @@ def _plain(value: object) -> object:
     if is_dataclass(value):
         shown = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
         return {type(value).__name__: {field.name: _plain(getattr(value, field.name)) for field in shown}}
+    if isinstance(value, BaseModel):
+        return {type(value).__name__: {name: _plain(getattr(value, name)) for name in _said(value)}}
     if isinstance(value, Mapping):
         return {str(_plain(key)): _plain(each) for key, each in value.items()}
     if isinstance(value, frozenset):
@@ -55,6 +58,10 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value
+
+
+def _said(model: BaseModel) -> list[str]:
+    return [name for name, info in type(model).model_fields.items() if getattr(model, name) != info.default]
 
 
 def _default(field: Field) -> object:

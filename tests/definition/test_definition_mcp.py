@@ -88,7 +88,7 @@ def test_a_lock_is_the_same_in_whichever_order_a_server_lists_its_tools() -> Non
 
 
 def test_a_lock_shows_a_reviewer_what_nobody_would_see(root: Path) -> None:
-    hidden = replace(SEARCH, description="Durchsucht für alle.\u200b\U000e0041\n")
+    hidden = SEARCH.model_copy(update={"description": "Durchsucht für alle.\u200b\U000e0041\n"})
     text = lock_text([McpServer(name="docs", tools=(hidden,))])
     assert r'"Durchsucht für alle.\u200b\udb40\udc41\n"' in text
     assert lock(root, hidden).mcp_servers[0].tools == (hidden,)

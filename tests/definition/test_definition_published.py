@@ -14,7 +14,9 @@ from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
 from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_REGISTRY, DEFAULT_SCHEMAS_BASE
 from stepflow.definition.prompt_files import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
 from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema, registry_schema
-from stepflow.definition.shapes import FileModel, field_notes
+from stepflow.definition.shapes import field_notes
+from stepflow.domain import agent_settings
+from stepflow.domain.agent_settings import FileModel
 from stepflow.domain.definition import DEFAULT_MODEL
 from stepflow.model.models import DEFAULT_MAX_TOKENS
 
@@ -31,7 +33,7 @@ ABSTRACT = (FileModel, file_models.Registry, file_models.StepSettings)
 def models() -> dict[str, type[FileModel]]:
     return {
         name: model
-        for name, model in (vars(file_models) | vars(check_dialect)).items()
+        for name, model in (vars(agent_settings) | vars(file_models) | vars(check_dialect)).items()
         if isinstance(model, type) and issubclass(model, FileModel) and model not in ABSTRACT
     }
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent_settings import StepCommand
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.definition import StepCommand
 from stepflow.domain.event import StepAnswered
 from stepflow.domain.words import Outcome
 from tests.build import issue_agent, make_facts

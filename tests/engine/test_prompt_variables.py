@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from prompt_parts import make_agent, make_facts, make_gate, make_state, make_step, variables_of
 
-from stepflow.domain.definition import GitHubSettings, StepInput
+from stepflow.domain.agent_settings import CompletionLabels, GitHubSettings, Labels
+from stepflow.domain.definition import StepInput
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable, value_text
 from tests.golden import assert_golden
@@ -97,8 +98,13 @@ VERDICTS = [
 #: What becomes of a polled issue.
 POLLED = [
     GitHubSettings(),
-    GitHubSettings(closure_action=ClosureAction.LABEL_ONLY, labels_add=("done", "ok"), labels_remove=("todo",)),
-    GitHubSettings(closure_action=ClosureAction.LABEL_AND_CLOSE, labels_add=("done",)),
+    GitHubSettings(
+        default_closure_action=ClosureAction.LABEL_ONLY,
+        labels=Labels(completion=CompletionLabels(add=("done", "ok"), remove=("todo",))),
+    ),
+    GitHubSettings(
+        default_closure_action=ClosureAction.LABEL_AND_CLOSE, labels=Labels(completion=CompletionLabels(add=("done",)))
+    ),
     GitHubSettings(enabled=False),
 ]
 

@@ -18,10 +18,11 @@ import pytest
 import stepflow
 from stepflow import DefinitionError, Limits, ScriptedModel, StepFlowRunner, Toolbox, ToolboxOptions, load_agent
 from stepflow.boundary.settings import Refused
+from stepflow.domain.agent_settings import Parameter
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, Parameter
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Isolation, Outcome

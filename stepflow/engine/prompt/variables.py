@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Parameter, Step, StepInput
+from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.definition import AgentDefinition, Gate, Step, StepInput
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState
@@ -228,7 +229,7 @@ def _wanted_state(github: GitHubSettings) -> str:
     if not github.enabled:
         return "everything the issue asks for is in place (this agent itself changes nothing on the issue)"
     labels = _labels(github)
-    match github.closure_action or ClosureAction.CLOSE:
+    match github.default_closure_action or ClosureAction.CLOSE:
         case ClosureAction.CLOSE:
             return "the issue can be closed"
         case ClosureAction.LABEL_ONLY:
@@ -240,11 +241,8 @@ def _wanted_state(github: GitHubSettings) -> str:
 
 
 def _labels(github: GitHubSettings) -> str:
-    parts = [
-        f"{verb} {', '.join(names)}"
-        for verb, names in (("add", github.labels_add), ("remove", github.labels_remove))
-        if names
-    ]
+    labels = github.labels.completion
+    parts = [f"{verb} {', '.join(names)}" for verb, names in (("add", labels.add), ("remove", labels.remove)) if names]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -287,6 +285,6 @@ def _fields(config: JsonObject) -> str:
             return ""
 
 
-def system_names(parameters: Iterable[Parameter]) -> frozenset[str]:
+def system_names(parameters: Iterable[str]) -> frozenset[str]:
     """The variables that a system prompt may use: what is the same in every step of a run."""
-    return frozenset({*SYSTEM_VARIABLES, "issue", *(parameter.name for parameter in parameters)})
+    return frozenset({*SYSTEM_VARIABLES, "issue", *parameters})
