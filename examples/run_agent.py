@@ -9,15 +9,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from stepflow import LogEntry, ScriptedModel, StepFlowRunner, load_agent, load_scenario
+from stepflow import Entry, ScriptedModel, StepFlowRunner, load_agent, load_scenario
 
 HERE = Path(__file__).parent
 
 
-def show(entry: LogEntry) -> None:
-    """One line of the log."""
-    if entry.level != "debug":
-        print(f"  {entry.message}")
+def show(entry: Entry) -> None:
+    """One entry of the journal."""
+    print(f"  {entry.seq}. {entry.event.event}")
 
 
 def main() -> None:

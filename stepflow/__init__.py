@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepflow.definition.loading import load_agent, validate_agent
     from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.event import Entry
     from stepflow.domain.problem import Problem
     from stepflow.domain.report import AgentResult, HistoryEntry, RunReport
     from stepflow.domain.run import Limits
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from stepflow.errors import DefinitionError, StepflowError
     from stepflow.model.anthropic_model import AnthropicModel
     from stepflow.model.scenario import ScriptedModel
-    from stepflow.report.log import LogEntry
     from stepflow.run.runner import Boundary, StepFlowRunner
     from stepflow.run.scenarios import load_scenario
     from stepflow.sandbox.box import Toolbox
@@ -27,9 +27,9 @@ __all__ = [
     "AnthropicModel",
     "Boundary",
     "DefinitionError",
+    "Entry",
     "HistoryEntry",
     "Limits",
-    "LogEntry",
     "Outcome",
     "Problem",
     "RunReport",
@@ -45,6 +45,7 @@ __all__ = [
 
 _ROOMS = {
     "stepflow.domain.definition": ("AgentDefinition",),
+    "stepflow.domain.event": ("Entry",),
     "stepflow.domain.problem": ("Problem",),
     "stepflow.domain.report": ("AgentResult", "HistoryEntry", "RunReport"),
     "stepflow.domain.run": ("Limits",),
@@ -54,7 +55,6 @@ _ROOMS = {
     "stepflow.run.scenarios": ("load_scenario",),
     "stepflow.model.scenario": ("ScriptedModel",),
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
-    "stepflow.report.log": ("LogEntry",),
     "stepflow.run.runner": ("Boundary", "StepFlowRunner"),
     "stepflow.sandbox.box": ("Toolbox",),
     "stepflow.sandbox.options": ("ToolboxOptions",),

@@ -9,7 +9,7 @@ TESTS = Path(__file__).parent
 
 
 def assert_golden(name: str, text: str) -> None:
-    """The text is that of a golden file: `report/log.txt` is the file `log.txt` in `tests/report/golden`."""
+    """The text is that of a golden file: `report/terminal.txt` is the file `terminal.txt` in `tests/report/golden`."""
     folder, _, file_name = name.partition("/")
     file = TESTS / folder / "golden" / file_name
     if os.environ.get("STEPFLOW_ACCEPT"):

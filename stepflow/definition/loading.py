@@ -345,7 +345,6 @@ class _AgentLoader:
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
             github=runner.integrations.github,
-            log_format=runner.logging.format,
             mcp_servers=self.locked.servers,
         )
 

@@ -402,7 +402,6 @@ class AgentDefinition:
     allowed_tools: frozenset[str] | None = None
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
     github: GitHubSettings = field(default_factory=GitHubSettings)
-    log_format: str = "jsonl"
     problems: tuple[Problem, ...] = ()
     entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
     guidance: tuple[SourceText, ...] = ()

@@ -129,7 +129,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         if retries >= step.format_retries:
             conversation.give_up(errors)
             break
-        context.note("warning", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
+        context.note("debug", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
         conversation.correct(errors)
     if step.check:
         return ReadAnswer(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))

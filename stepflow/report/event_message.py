@@ -10,12 +10,10 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
-from stepflow.domain.text import count, count_kinds, cut, name_some
-from stepflow.domain.words import FailureAction
+from stepflow.domain.text import count, count_kinds, name_some
 from stepflow.report import step_message as step
 from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
 from stepflow.report.wording import (
-    REASON_LOGGED,
     REASON_SHOWN,
     EventMessage,
     Line,
@@ -27,7 +25,6 @@ from stepflow.report.wording import (
     describe_issue_cost,
     describe_outcome,
     describe_reason,
-    entry,
     line,
     mark_of,
     marked,
@@ -41,8 +38,6 @@ from stepflow.report.wording import (
 LAYERS_SHOWN = ("network",)
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
-#: Beginnings of log entries that an event of their own shows better, with its reason, prompt or detail.
-HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
@@ -128,7 +123,6 @@ def _run_started(event: events.RunStarted) -> EventMessage:
     where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
     follow_up = event.follow_up
     pull = f", follow-up {follow_up.round} on pull request #{follow_up.pull_request}" if follow_up else ""
-    guidance: JsonObject = {"guidance": [str(file) for file in event.guidance]} if event.guidance else {}
     return EventMessage(
         title=f"Agent {one_line(event.agent)}{where}{pull}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
@@ -140,19 +134,6 @@ def _run_started(event: events.RunStarted) -> EventMessage:
             Part("Sandbox", {**event.isolation}, is_open=False),
         ),
         below=(*_guidance(event.guidance), *_sandbox(event.isolation)),
-        logged=entry(
-            "info",
-            f"Starting agent: {event.agent}",
-            run=event.run_id,
-            dialect=event.dialect,
-            verdict=event.verdict_type,
-            entry_step=event.entry_step,
-            max_iterations=event.max_iterations,
-            issue=event.issue,
-            **({"pull_request": follow_up.pull_request} if follow_up else {}),
-            isolation=dict(event.isolation),
-            **guidance,
-        ),
     )
 
 
@@ -174,8 +155,7 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
 def _run_resumed(event: events.RunResumed) -> EventMessage:
     at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
     resumed = f"resumed after {count(event.events, 'event')}, {at}"
-    logged = entry("info", f"[Run] {resumed}", step=event.step_id, from_seq=event.from_seq)
-    return EventMessage(title=f"The run is {resumed}", tone=Tone.RUN, logged=logged)
+    return EventMessage(title=f"The run is {resumed}", tone=Tone.RUN)
 
 
 def _text_removed(event: events.TextRemoved) -> EventMessage:
@@ -183,7 +163,6 @@ def _text_removed(event: events.TextRemoved) -> EventMessage:
     return EventMessage(
         title=one_line(f"{what} of the issue's text did not reach the model: {one_line(kinds)}", REASON_SHOWN),
         tone=Tone.WARNING,
-        logged=entry("warning", f"[Intake] removed {what}", kinds=kinds),
     )
 
 
@@ -206,17 +185,15 @@ def _images_read(event: ImagesRead) -> EventMessage:
         title=title,
         tone=Tone.WARNING if unseen else Tone.PLAIN,
         parts=(Part("Images", "\n".join(map(str, event.images))),),
-        logged=entry("warning" if unseen else "info", f"[Intake] {title}"),
     )
 
 
 def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | None = None) -> EventMessage:
-    """A sentence that watchers and the log file share."""
+    """What a sentence says whole."""
     return EventMessage(
         title=one_line(sentence, REASON_SHOWN),
         tone=Tone.WARNING if is_warning else Tone.PLAIN,
         parts=(Part("Data", {**(data or {})}, is_open=False),),
-        logged=(("warning" if is_warning else "info", sentence, {**(data or {})}),),
     )
 
 
@@ -228,34 +205,19 @@ def _base_checked(event: events.BaseChecked) -> EventMessage:
         facts=("" if event.passed or not event.exit_code else f"exit {event.exit_code}", seconds_text(event.seconds)),
         parts=(Part("Command", event.command), Part("Output", event.output_tail)),
         below=() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN)),
-        logged=entry(
-            "info" if event.passed else "warning",
-            f"[Base] {event.name}: {state}",
-            exit_code=event.exit_code,
-            seconds=event.seconds,
-        ),
     )
 
 
 def _validator_ran(event: events.ValidatorRan) -> EventMessage:
     tone = Tone.GOOD if event.passed else Tone.BAD
-    guarded = [("warning", text) for text in event.warnings]
+    guarded = [(Tone.WARNING, text) for text in event.warnings]
     if event.restored:
-        guarded.insert(0, ("info", f"HOME and TMPDIR were put back as setup left them: {name_some(event.restored)}"))
-    state, word = "", "passed"
-    data: JsonObject = {"exit_code": event.exit_code, "seconds": event.seconds}
+        restored = f"HOME and TMPDIR were put back as setup left them: {name_some(event.restored)}"
+        guarded.insert(0, (Tone.PLAIN, restored))
+    state = ""
     if not event.passed:
-        data["pattern"] = event.pattern
-        if event.recoverable:
-            state = f" failed, attempt {event.attempt} of {event.max_attempts}"
-            word = f"failed (attempt {event.attempt}/{event.max_attempts})"
-        else:
-            state, word = " failed for good", "unrecoverable"
-        if event.action:
-            state += f" → {event.action}"
-        if event.action is FailureAction.SKIP:
-            word = "skipped"
-    level = "info" if event.passed else "warning"
+        tries = f", attempt {event.attempt} of {event.max_attempts}" if event.recoverable else " for good"
+        state = f" failed{tries}{f' → {event.action}' if event.action else ''}"
     return EventMessage(
         title=marked(tone, f"{one_line(event.name)}{state}"),
         tone=tone,
@@ -271,12 +233,8 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
             Part("Output", event.output_tail),
         ),
         below=(
-            *(line(TONE_OF_LEVEL[level], f"guard: {one_line(text, 300)}") for level, text in guarded),
+            *(line(tone, f"guard: {one_line(text, 300)}") for tone, text in guarded),
             *(() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN))),
-        ),
-        logged=(
-            *entry(level, f"[Validator] {event.name}: {word}", **data),
-            *((level, f"[Guard] {event.name}: {cut(text, REASON_LOGGED)}", {}) for level, text in guarded),
         ),
     )
 
@@ -349,7 +307,7 @@ def _noted(event: events.Noted) -> EventMessage:
     title, tone = one_line(event.message, REASON_SHOWN), TONE_OF_LEVEL.get(event.level)
     texts = {name: value for name, value in event.data.items() if isinstance(value, str) and "\n" in value}
     rest = {name: value for name, value in event.data.items() if name not in texts}
-    shown = tone is not None and not event.message.startswith(HAS_OWN_EVENT)
+    shown = tone is not None
     folded = "\n".join(str(event.data[name]) for name in FOLDED_DATA if event.data.get(name)) if shown else ""
     inside = [line(Tone.FOLDED, text) for text in last_lines(folded, FOLDED_SHOWN)]
     return EventMessage(
@@ -361,7 +319,6 @@ def _noted(event: events.Noted) -> EventMessage:
         ),
         in_log=shown and not inside,
         below=(line(Tone.FOLD, title), *inside) if inside else (),
-        logged=((event.level, event.message, event.data),),
     )
 
 
@@ -371,5 +328,4 @@ def _run_finished(event: events.RunFinished) -> EventMessage:
         title=f"{mark.text} {describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}",
         tone=mark.tone,
         parts=whole_part("Reason", reason, REASON_SHOWN),
-        logged=entry("info", f"Agent completed: {event.outcome}", reason=cut(event.reason, REASON_LOGGED)),
     )

@@ -6,17 +6,15 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from stepflow.domain import event as events
-from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.text import count, cut, minutes, usd
 from stepflow.domain.words import Intent
-from stepflow.report.event_message import describe_event, event_lines
-from stepflow.report.safe_text import clean, defuse, first_line, one_line, seconds_text
+from stepflow.report.event_message import event_lines
+from stepflow.report.safe_text import first_line, one_line, seconds_text
 from stepflow.report.step_message import call_text, describe_model, spoken
 from stepflow.report.wording import Line, Tone, line, whole_lines
 
@@ -34,35 +32,6 @@ OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
 INSIDE = (Tone.FOLDED, Tone.ASIDE)
 #: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
 LASTING = (events.IterationStarted, events.ModelTurned)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogEntry:
-    """One line of the log. `level` is debug, info, warning or error; `time` in seconds since the epoch."""
-
-    time: float
-    level: str
-    message: str
-    data: JsonObject = field(default_factory=dict)
-
-
-def log_entries(entry: events.Entry) -> tuple[LogEntry, ...]:
-    """The log entries of one event; most events have one or none."""
-    message = describe_event(entry.event)
-    logged = message.logged if message else ()
-    return tuple(LogEntry(time=entry.time, level=level, message=text, data=data) for level, text, data in logged)
-
-
-def log_line(entry: LogEntry, style: str = "jsonl") -> str:
-    """One line without its line break: `jsonl`, or `text` for people."""
-    at = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if style == "text":
-        data = f"  {compact(entry.data)}" if entry.data else ""
-        message = clean(f"{entry.message}{data}").replace("\n", "\\n")
-        return defuse(f"{at} {entry.level:<7} {message}")
-    line = {"time": at, "level": entry.level, "message": entry.message, "data": entry.data}
-    # ASCII keeps invisible characters visible; the runner that reads stderr looks for this one word anywhere.
-    return json.dumps(line, separators=(",", ":")).replace("##[", "#\\u0023[")
 
 
 class CurrentActivity:

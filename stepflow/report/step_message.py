@@ -10,18 +10,16 @@ from typing import assert_never
 from stepflow.domain import event as events
 from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
 from stepflow.domain.event import ModelChanged
-from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
-from stepflow.domain.text import count, cut, usd
+from stepflow.domain.text import count, usd
 from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
 from stepflow.report.wording import (
-    REASON_LOGGED,
     REASON_SHOWN,
     EventMessage,
     Part,
     Tone,
-    entry,
     line,
     marked,
     quoted,
@@ -114,26 +112,15 @@ def iteration_started(event: events.IterationStarted) -> EventMessage:
         title=f"Iteration {event.iteration} begins",
         facts=(describe_model(event) or event.model,),
         in_log=False,
-        logged=entry(
-            "info",
-            f"=== Iteration {event.iteration} ===",
-            step=event.step_id,
-            kind=event.kind,
-            model=event.model,
-            **({"effort": event.effort} if event.effort else {}),
-            **({"max_output_tokens": event.max_output_tokens} if event.max_output_tokens else {}),
-        ),
     )
 
 
 def schema_failed(event: events.SchemaFailed) -> EventMessage:
     """The schema of an answer that cannot be used."""
-    logged = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
     return EventMessage(
         title=marked(Tone.BAD, f"answer schema: {one_line(event.reason)}"),
         tone=Tone.BAD,
-        facts=(f"{event.strikes} of 2",),
-        logged=entry("warning", logged, reason=cut(event.reason, REASON_LOGGED)),
+        facts=(f"{event.strikes} of {MAX_STRIKES}",),
     )
 
 
@@ -162,69 +149,46 @@ def model_waited(event: events.ModelWaited) -> EventMessage:
     deadline = event.deadline_in
     left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
     tried = f"(try {event.attempt} of {event.tries} failed{left})"
-    return _hindrance(
-        f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}",
-        f"waiting {event.seconds:g}s",
-        event.reason,
-        attempt=event.attempt,
-        tries=event.tries,
-        deadline_in=deadline,
-    )
+    return _hindrance(f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}")
 
 
 def answer_lost(event: events.AnswerLost) -> EventMessage:
     """An answer that ended in the middle."""
     message = _hindrance(
-        f"an answer broke off; the {count(event.usage.total, 'token')} that it used until then count as spent",
-        "an answer broke off",
-        event.reason,
-        tokens=event.usage.total,
-        cost_usd=event.cost_usd,
+        f"an answer broke off; the {count(event.usage.total, 'token')} that it used until then count as spent"
     )
     return replace(message, parts=(Part("Reason", event.reason),))
 
 
 def cache_renewed(event: events.CacheRenewed) -> EventMessage:
     """What a long wait cost so that the next request does not cost more."""
-    problem = cut(event.problem, REASON_LOGGED)
-    title = f"the prompt cache was {'not ' if problem else ''}renewed during a long wait"
-    tokens = event.usage.total
-    data: JsonObject = {"step": event.step_id, "tokens": tokens, "cost_usd": event.cost_usd, "problem": problem}
-    facts = (one_line(problem, REASON_SHOWN) if problem else count(tokens, "token"),)
-    return EventMessage(title=title, facts=facts, logged=entry("info", f"[Cache] {title}", **data))
+    title = f"the prompt cache was {'not ' if event.problem else ''}renewed during a long wait"
+    fact = one_line(event.problem, REASON_SHOWN) if event.problem else count(event.usage.total, "token")
+    return EventMessage(title=title, facts=(fact,))
 
 
 def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
     """A conversation that must begin again."""
     overflowed = "the conversation stays too long for the model, the step begins again"
-    logged = f'too long: step "{event.step_id}" begins again'
-    return _hindrance(f"{overflowed}: {one_line(event.reason)}", logged, event.reason)
+    return _hindrance(f"{overflowed}: {one_line(event.reason)}")
 
 
 def model_changed(event: ModelChanged) -> EventMessage:
     """Another model goes on."""
-    return _hindrance(
-        f"{event}: {event.reason}",
-        str(event),
-        event.reason,
-        step=event.step_id,
-        cause=event.cause,
-    )
+    return _hindrance(f"{event}: {event.reason}")
 
 
 def request_adapted(event: RequestAdapted) -> EventMessage:
     """What the service does not take, and what is sent instead."""
     change = CHANGES[event.remedy]
-    sentence = f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}"
-    return _hindrance(sentence, f'"{event.model}": from here on {change}', event.reason)
+    return _hindrance(f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}")
 
 
-def _hindrance(sentence: str, logged: str, reason: str, **data: JsonValue) -> EventMessage:
+def _hindrance(sentence: str) -> EventMessage:
     """What was in the way between a prompt and its answer."""
     return EventMessage(
         title=one_line(sentence, REASON_SHOWN),
         tone=Tone.WARNING,
-        logged=entry("warning", f"[Model] {logged}", reason=cut(reason, REASON_LOGGED), **data),
     )
 
 
@@ -291,7 +255,6 @@ def tool_called(event: events.ToolCalled) -> EventMessage:
         tone=tone,
         facts=(ended, seconds_text(event.seconds)),
         parts=(*_inputs(event.input), Part("Output", event.output)),
-        logged=entry("warning", f'[Tools] denied "{event.name}"') if event.denied else (),
     )
 
 
@@ -342,7 +305,6 @@ def check_judged(event: events.CheckJudged) -> EventMessage:
         title=marked(tone, f"check {event.result}{said}"),
         tone=tone,
         parts=whole_part("Message", event.message, 240),
-        logged=entry("info", f"[Check] {event.step_id}: {event.result}", message=event.message),
     )
 
 
@@ -350,14 +312,6 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
     """What the gate read in an answer."""
     reason = f": {one_line(event.reason, 240)}" if event.reason else ""
     target = f" to {one_line(event.target)}" if event.target else ""
-    logged = entry(
-        "info",
-        f"[StepFlow] Interpreted intent: {event.intent}",
-        step=event.step_id,
-        reason=cut(event.reason, REASON_LOGGED),
-        target=event.target,
-        fallback=event.violation is not None,
-    )
     return EventMessage(
         title=f"intent {event.intent}{target}{reason}" if event.intent else marked(Tone.BAD, f"no intent{reason}"),
         tone=Tone.ROUTE if event.intent else Tone.BAD,
@@ -367,7 +321,6 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
             Part("Answer", event.answer),
             Part("Handed off", event.handoff, is_open=False),
         ),
-        logged=logged if event.intent else (),
     )
 
 
@@ -376,12 +329,8 @@ def routed(event: events.Routed) -> EventMessage:
     if event.to is None:
         title = "→ completion" if event.transition in CLOSES else "no way on"
         return EventMessage(title=title, tone=Tone.ROUTE, more_facts=(event.transition,), in_log=False)
-    steps = f"{event.source} -> {event.to}"
-    decision = entry("info", f"[StepFlow] Routing decision: {steps}", transition=event.transition)
-    substitution = entry("info", f"[StepFlow] Prefix substitution: {steps}")
     return EventMessage(
         title=f"→ {one_line(event.to)}",
         tone=Tone.ROUTE,
         more_facts=(event.transition, *(("by the default for next",) if event.by_prefix else ())),
-        logged=(*substitution, *decision) if event.by_prefix else decision,
     )

@@ -13,7 +13,7 @@ from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import IssueCostSummed
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonValue
 from stepflow.domain.report import CheckState, HistoryEntry, RunReport
 from stepflow.domain.text import Spent, changed_lines, count, cut, usd
 from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
@@ -257,7 +257,6 @@ WIDTH = 400
 FULL_WIDTH = WIDTH - 2
 #: Characters of a reason, for watchers and in the log file.
 REASON_SHOWN = 300
-REASON_LOGGED = 500
 
 
 class Tone(StrEnum):
@@ -359,15 +358,10 @@ class Part:
         return self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False, indent=2)
 
 
-#: Level, message and data.
-Logged = tuple[str, str, "JsonObject"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class EventMessage:
     """What people read of one event, wherever they read it. Watchers see `title` with its `facts` in parentheses,
-    unless `in_log` is false, and `below` under it; a page has everything but `below`, and nothing that is empty;
-    `logged` are the entries of the log file (flow.md §15)."""
+    unless `in_log` is false, and `below` under it; a page has everything but `below`, and nothing that is empty."""
 
     title: str
     tone: Tone = Tone.PLAIN
@@ -377,12 +371,6 @@ class EventMessage:
     url: str = ""
     in_log: bool = True
     below: tuple[Line, ...] = ()
-    logged: tuple[Logged, ...] = ()
-
-
-def entry(level: str, message: str, /, **data: JsonValue) -> tuple[Logged, ...]:
-    """One entry of the log file."""
-    return ((level, message, data),)
 
 
 def marked(tone: Tone, title: str) -> str:

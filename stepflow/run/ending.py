@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from stepflow.boundary.settings import Refused
 from stepflow.domain.definition import AgentDefinition
@@ -39,7 +37,6 @@ from stepflow.journal.file import JournalFile, iter_journal
 from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
-from stepflow.report.log import log_entries, log_line
 from stepflow.report.summary import comment_summary, failure_summary
 from stepflow.report.wording import BUG
 from stepflow.run.prepare import Prepared
@@ -228,45 +225,6 @@ def _with_ending(report: RunReport, ending: Ending) -> RunReport:
     )
 
 
-class LogFile:
-    """A listener of the journal that writes log entries, as JSON lines or as text. Close it when the run is over.
-
-    The journal holds all that the log says: a log that cannot be written ends, with one of the `problems`, and the run
-    goes on.
-    """
-
-    def __init__(self, path: Path, form: str) -> None:
-        self._path, self._form = path, form
-        self.problems: tuple[str, ...] = ()
-        try:
-            # Without a buffer, what a full disk did not take is not tried again on closing.
-            self._file = path.open("ab", buffering=0)
-        except OSError as exc:
-            raise InputError(
-                f"The log {path} cannot be opened: {exc.strerror}.", hint="Choose another run folder."
-            ) from exc
-
-    def __call__(self, entry: Entry) -> None:
-        """Write what this entry has to say to people, if anything."""
-        lines = "".join(log_line(logged, self._form) + "\n" for logged in log_entries(entry))
-        if not lines or self.problems:
-            return
-        try:
-            self._file.write(lines.encode("utf-8", "backslashreplace"))
-        except OSError as exc:
-            self.problems = (f"[Run] {self._path} could not be written any more: {exc.strerror}",)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not os.fstat(self._file.fileno()).st_nlink:
-            self.problems = (f"[Run] {self._path} was removed during the run; the journal has all that it said",)
-        self._file.close()
-
-
 PAGE = "report.html"
 #: A cancelled run has seconds until it is killed, and its outputs come after the page.
 EVENTS_WHEN_CANCELLED = 5_000
@@ -320,13 +278,11 @@ def remove_reports(folder: Path) -> None:
             (folder / name).unlink()
 
 
-def write_reports(
-    prepared: Prepared, ending: Ending, *, unwritten: Iterable[str], say: Callable[[Event], None]
-) -> AgentResult:
-    """Collect the report and write it down in every form. `unwritten` tells what the log could not take."""
+def write_reports(prepared: Prepared, ending: Ending, *, say: Callable[[Event], None]) -> AgentResult:
+    """Collect the report and write it down in every form."""
     request = prepared.request
     report = _without_unconfirmed(collect_run(prepared, ending), prepared, ending)
-    for problem in (*unwritten, *write_files(request.folder, report, _recorded(prepared, report))):
+    for problem in write_files(request.folder, report, _recorded(prepared, report)):
         say(Noted(level="error", message=request.redactor(problem)))
     for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))

@@ -44,7 +44,7 @@ from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing_rules import ClosingRules
-from stepflow.run.ending import Ending, LogFile, code_of, make_folder, outcome_of, remove_reports, write_reports
+from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
@@ -337,15 +337,11 @@ def drive_run(
     cancellation.hold()
     request = prepared.request
     notice = _make_room(prepared)
-    with (
-        prepared.resources,
-        JournalFile(request.folder / JOURNAL, clock, redact=request.redactor) as file,
-        LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
-    ):
+    with prepared.resources, JournalFile(request.folder / JOURNAL, clock, redact=request.redactor) as file:
         _demand_unchanged(prepared, file)
         remove_reports(request.folder)
         phase = PhaseTracker()
-        journal = Fanout(file, phase, log, *listeners)
+        journal = Fanout(file, phase, *listeners)
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
@@ -365,7 +361,7 @@ def drive_run(
 
     if not is_written:
         say(finished)
-    return write_reports(prepared, ending, unwritten=log.problems, say=say)
+    return write_reports(prepared, ending, say=say)
 
 
 class PhaseTracker:

@@ -341,7 +341,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
     for effect in plan.effects:
         text = text_of(effect) if shows else ""
         run.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
-    _note(run, "info", f"planned {count(len(plan.effects), 'effect')}")
+    _note(run, "debug", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
         _note(run, "warning", warning)
     return plan

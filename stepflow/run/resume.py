@@ -50,7 +50,6 @@ AUTO, NEVER = "auto", "never"
 OWN_FILES = frozenset(
     {
         "journal.jsonl",
-        "log.jsonl",
         *("report.json", "report.json.part"),
         *("report.html", "report.html.part"),
         *("effects.json", "effects.json.part"),

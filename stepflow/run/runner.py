@@ -27,7 +27,6 @@ from stepflow.journal.file import Fanout, MemoryJournal
 from stepflow.model.scenario import ScriptedModel
 from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.log import LogEntry, log_entries
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, facts_of, guarded, run_stages
@@ -69,7 +68,7 @@ class StepFlowRunner:
     process that sees no secret of this one's, with all the isolation that this machine offers, in a copy of the folder.
     Where only one of them is given, the sandbox does the other's work in the folder itself, so that both meet the same
     files. Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own
-    limit of iterations. `log` is called with every log entry as it happens.
+    limit of iterations. `log` is called with every entry of the journal as it happens.
     """
 
     definition: AgentDefinition
@@ -79,7 +78,7 @@ class StepFlowRunner:
     boundary: Boundary | None = None
     commands: Commands | None = None
     limits: Limits | None = None
-    log: Callable[[LogEntry], None] | None = None
+    log: Callable[[Entry], None] | None = None
     schemas: Schemas | None = None
     clock: Clock | None = None
 
@@ -108,7 +107,7 @@ class StepFlowRunner:
         # Nobody waits for a scripted model to be less busy.
         clock = self.clock or (RehearsalClock() if isinstance(self.model, ScriptedModel) else SystemClock())
         memory, phase = MemoryJournal(clock), PhaseTracker()
-        journal = Fanout(memory, phase, self._log_entry)
+        journal = Fanout(memory, phase, *((self.log,) if self.log else ()))
         issue, root = _number(given.get("issue")), Path(cwd or ".").resolve()
         request = _request(agent.name, issue, root)
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
@@ -141,11 +140,6 @@ class StepFlowRunner:
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
-
-    def _log_entry(self, entry: Entry) -> None:
-        if self.log:
-            for logged in log_entries(entry):
-                self.log(logged)
 
     def _prepare(self, request: RunRequest, given: Mapping[str, JsonValue], context_text: str) -> Prepared:
         agent, limits = self.definition, self.limits or self.definition.verdict.limits
@@ -193,7 +187,7 @@ class StepFlowRunner:
         effects = tuple(boundary.plan(self.definition, facts, result)) if boundary else ()
         for effect in effects:
             journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
-        _note(journal, "info", f"[Boundary] planned {count(len(effects), 'effect')}")
+        _note(journal, "debug", f"[Boundary] planned {count(len(effects), 'effect')}")
         for receipt in boundary.apply(effects) if boundary else ():
             journal.append(EffectApplied(**vars(receipt)))
             if receipt.status is EffectStatus.FAILED:

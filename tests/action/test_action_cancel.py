@@ -123,7 +123,7 @@ def assert_cancelled(
     assert (len(world.github.requests), world.wrote_nothing()) == (1, True), "asked only whether the actor may write"
     assert sleepers() == []
     folder = Path(done.outputs["run-folder"])
-    assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))
+    assert all((folder / name).is_file() for name in ("report.json", "effects.json", "journal.jsonl"))
 
 
 def signaled(

@@ -157,10 +157,8 @@ def test_the_run_folder_holds_journal_log_report_and_effects(solved: Solved) -> 
         ("add_labels", "applied"),
         ("remove_labels", "applied"),
     ]
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert log[0]["message"] == "Starting agent: fixer"
-    assert log[-1]["message"] == "Agent completed: completed"
-    assert [line["event"] for line in solved.world.events(solved.done)][-1] == "run_finished"
+    events = [line["event"] for line in solved.world.events(solved.done)]
+    assert (events[0], events[-1]) == ("run_started", "run_finished")
     assert solved.done.outputs["report"] == str(folder / "report.json")
 
 

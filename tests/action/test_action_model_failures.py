@@ -39,7 +39,7 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
     assert [fault for line in done.log.splitlines() for fault in stumbles(line) if "│" not in line] == []
     assert done.outputs["comment-url"].startswith(world.git_server.url)
     assert done.outputs["comment-url"] in done.summary
-    for name in ("report.json", "effects.json", "log.jsonl"):
+    for name in ("report.json", "effects.json", "journal.jsonl"):
         assert (Path(done.outputs["run-folder"]) / name).stat().st_size > 0
 
 

@@ -59,9 +59,7 @@ def test_the_run_folder_is_named_as_the_host_knows_it(fixed: tuple[World, Hosted
     _, runner, ended = fixed
     folder = Path(ended.outputs["run-folder"])
     assert folder.is_relative_to(runner.root / "temp")
-    assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json"} <= {
-        path.name for path in folder.iterdir()
-    }
+    assert {"journal.jsonl", "report.json", "report.html", "effects.json"} <= {path.name for path in folder.iterdir()}
     assert json.loads((folder / "report.json").read_text())["outcome"] == "completed"
 
 

@@ -1,26 +1,21 @@
-"""How each event reads on a terminal, in the log file and in the page."""
+"""How each event reads on a terminal and in the page."""
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 
 from every_event import EVENTS
 from page_of import PageReader, events_of, page_of
 
 from stepflow.domain.event import Event
-from stepflow.report.log import TerminalLog, log_entries
+from stepflow.report.log import TerminalLog
 from tests.golden import assert_golden
 
 
 def described(name: str, event: Event) -> str:
-    """The event as people read it: `|` begins a line of a terminal, `tone)` a card of the page, and a level one of the
-    log."""
+    """The event as people read it: `|` begins a line of a terminal, `tone)` a card of the page."""
     (_, entry) = events_of(event)
     lines = [f"| {line}" for line in TerminalLog().render(entry)]
-    lines += [
-        f"{line.level}: {line.message} {json.dumps(line.data, ensure_ascii=False)}" for line in log_entries(entry)
-    ]
     for card in PageReader(page_of([entry])).cards():
         title = f"{card.title} · {card.facts}" if card.facts else card.title
         lines.append(f"{card.tone}) {title} {list(card.parts)}")

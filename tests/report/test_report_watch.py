@@ -20,7 +20,7 @@ from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
-from stepflow.report.log import ActionLog, LogEntry, RunLog, TerminalLog, folded_traceback, log_entries, log_line
+from stepflow.report.log import ActionLog, RunLog, TerminalLog, folded_traceback
 from stepflow.report.safe_text import clean, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.summary import outcome_annotation
 from stepflow.report.wording import Tone
@@ -45,7 +45,6 @@ def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where
     spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, events.ModelTurned))
     assert spent > 0
     assert usd(spent) in log.run_log.progress()
-    assert [line.message for line in log_entries(events.Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +94,6 @@ def test_a_terminal_shows_the_same_without_groups():
     assert_golden("report/terminal.txt", "\n".join(shown) + "\n")
 
 
-def test_the_text_log_of_a_plausible_run_is_the_golden_one():
-    lines = [log_line(entry, "text") for line in ENTRIES for entry in log_entries(line)]
-    assert_golden("report/log.txt", "\n".join(lines) + "\n")
-
-
 def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only():
     held = {"uid": "1000", "network": "closed: no sockets", "git": "no lock"}
     (started,) = entries_of([(0, replace(STARTED, isolation=held))])
@@ -116,10 +110,10 @@ def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
     )
 
 
-def test_what_an_event_tells_is_not_told_again_by_its_entry_of_the_log():
+def test_what_an_event_tells_is_not_told_again_by_a_note():
     correction = events.UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
-    again = events.Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
-    planned = events.Noted(level="info", message="[Boundary] planned 4 effects")
+    again = events.Noted(level="debug", message='[Format] retry 1/2 on step "initial.issue"')
+    planned = events.Noted(level="debug", message="[Boundary] planned 4 effects")
     log = TerminalLog()
     lines = [line for entry in entries_of([(0, again), (0, correction), (0, planned)]) for line in log.render(entry)]
     assert lines == ["  format retry: no JSON object"]
@@ -163,23 +157,6 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
     lines = action_log(entries_of([(0, started), (1, ended)]), None)
     assert lines[0] == "::group::Iteration 1 · (no id)"
     assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "■ canceled (cancelled): r"]
-
-
-def test_a_log_line_is_json_with_time_level_message_and_data():
-    line = log_line(LogEntry(time=BEGAN + 0.5, level="info", message="é ##[x]\n", data={"a": [1]}))
-    assert json.loads(line) == {
-        "time": "2026-07-15T10:15:00.500Z",
-        "level": "info",
-        "message": "é ##[x]\n",
-        "data": {"a": [1]},
-    }
-    assert obeyed(line) == []
-
-
-def test_a_text_log_line_stays_one_line():
-    assert log_line(LogEntry(time=BEGAN, level="warning", message="a\r\n::error::b"), "text") == (
-        "2026-07-15T10:15:00.000Z warning a\\n::error::b"
-    )
 
 
 @settings(max_examples=150)
@@ -281,10 +258,6 @@ def test_nothing_that_a_model_or_tool_says_is_obeyed(text: str) -> None:
     assert set(obeyed(job_log(entries, debug=True))) == {"group", "endgroup"}
     terminal = TerminalLog()
     assert obeyed("\n".join(line for entry in entries for line in terminal.render(entry))) == []
-    for style in ("text", "jsonl"):
-        lines = [log_line(line, style) for entry in entries for line in log_entries(entry)]
-        assert obeyed("\n".join(lines)) == []
-        assert all(len(line.splitlines()) == 1 for line in lines)
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -83,16 +83,6 @@ def test_a_page_that_cannot_be_written_is_a_note_and_changes_nothing_else(run: R
     assert "[Report]" not in run.journal.read_text()
 
 
-def test_a_log_that_cannot_be_written_ends_only_the_log(run: Run) -> None:
-    run.folder.mkdir()
-    with (run.folder / "log.jsonl").open("wb") as log:
-        log.truncate(64 * 1024 * 1024)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024 * 1024, resource.RLIM_INFINITY))
-    result = run.play()
-    assert result.report.outcome is Outcome.COMPLETED
-    assert f"[Run] {run.folder}/log.jsonl could not be written any more: File too large" in run.log
-
-
 def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(run: Run) -> None:
     entries: list[Entry] = []
 
@@ -104,7 +94,6 @@ def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(run: 
     assert result.report.outcome is Outcome.COMPLETED
     assert read_journal(run.journal) == tuple(entry for entry in entries if entry.seq)
     assert json.loads((run.folder / "report.json").read_text())["outcome"] == "completed"
-    assert any("log.jsonl was removed during the run" in line for line in run.log)
 
 
 class JumpingClock(RehearsalClock):

@@ -150,12 +150,11 @@ def test_limits_replace_the_agents_and_never_exceed_a_hundred_steps_of_the_check
     assert runner.run().iterations == 100
 
 
-def test_each_log_line_comes_as_it_happens_and_the_schemas_may_be_the_callers() -> None:
-    messages: list[str] = []
-    runner, _ = play(schemas=LoadedSchemas(failures=[True, True]), log=lambda entry: messages.append(entry.message))
+def test_each_event_comes_as_it_happens_and_the_schemas_may_be_the_callers() -> None:
+    events: list[str] = []
+    runner, _ = play(schemas=LoadedSchemas(failures=[True, True]), log=lambda entry: events.append(entry.event.event))
     assert runner.run().report.code == "FAILED_SCHEMA_RESOLUTION"
-    assert messages[0] == "Starting agent: demo"
-    assert messages[-1] == "Agent completed: schema_failed"
+    assert (events[0], events[-1]) == ("run_started", "run_finished")
 
 
 @pytest.mark.parametrize(

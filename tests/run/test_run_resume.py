@@ -282,7 +282,7 @@ FORGED = {
     "nothing": (lambda run: run.journal.write_text(""), "before its run began"),
     "an event that is none": (change(4, event="whatever"), "no event of a journal"),
     "a link": (replaced("journal.jsonl", link), "a link or no file"),
-    "a link beside it": (replaced("log.jsonl", link), "a link or no file"),
+    "a link beside it": (lambda run: (run.folder / "report.json").symlink_to("elsewhere"), "a link or no file"),
     "a link among the snapshots": (
         lambda run: (run.folder / "snapshots" / "incoming").symlink_to("elsewhere"),
         "a link or no file",
@@ -337,7 +337,7 @@ def test_a_receipt_of_ours_is_no_reason_to_begin_anew(stopped: Run) -> None:
     assert stopped.prepare().resumed_run
 
 
-@pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
+@pytest.mark.parametrize("name", ["report.json", "work.bundle", "snapshots"])
 def test_a_folder_without_a_journal_leads_nothing_elsewhere(stopped: Run, tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     stopped.folder = tmp_path / "forged"

@@ -100,7 +100,7 @@ def test_nothing_that_got_out_over_the_network_holds_a_secret(tried: Tried) -> N
 def test_no_file_of_the_run_folder_holds_a_secret_in_any_form(tried: Tried) -> None:
     folder = Path(tried.ended.outputs["run-folder"])
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json"} <= {path.name for path in files}
+    assert {"journal.jsonl", "report.json", "report.html", "effects.json"} <= {path.name for path in files}
     leaked = {str(path.relative_to(folder)): leaks(path.read_bytes(), SECRETS) for path in files}
     assert {name: what for name, what in leaked.items() if what} == {}
 
