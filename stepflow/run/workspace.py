@@ -34,8 +34,14 @@ from stepflow.sandbox.host_git import CheckedOut, ask_git, bring_branch, checked
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.selftest import Outside, try_canaries
-from stepflow.sandbox.workspace import GIT, make_workspace, temporary_folder, write_repository
-from stepflow.sandbox.workspace_git import commit_everything, start_branch
+from stepflow.sandbox.workspace import (
+    GIT,
+    commit_everything,
+    make_workspace,
+    start_branch,
+    temporary_folder,
+    write_repository,
+)
 
 if TYPE_CHECKING:
     from stepflow.mcp.transports import RemoteAccess

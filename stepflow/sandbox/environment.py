@@ -17,7 +17,6 @@ from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
-from stepflow.sandbox.child.paths import vanishing_suppressed
 from stepflow.sandbox.isolation import Identity, closed_folder, closed_interpreter
 from stepflow.sandbox.options import ToolboxOptions
 
@@ -233,8 +232,12 @@ def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> N
 
 
 def _copy_file(source: str, target: str) -> None:
-    with vanishing_suppressed(Path(source)):
+    """What is gone by then, as editors and git remove files at any moment, counts as never there."""
+    try:
         shutil.copy2(source, target)
+    except FileNotFoundError:
+        if os.path.lexists(source):
+            raise
 
 
 def _of_checkout(programs: tuple[Path, ...], source: Path) -> tuple[Path, ...]:

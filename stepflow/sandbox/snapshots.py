@@ -1,7 +1,8 @@
 """Snapshots of the workspace as commits of a private git repository in the sandbox.
 
 A snapshot's tree has the files, its message says where HEAD stood and what was left out, and its parents are HEAD's
-commit, what is staged, and the snapshot before. Every step is a git command in the sandbox.
+commit, what is staged, and the snapshot before. Every step is a git command in the sandbox; what is asked at every
+snapshot is asked by one shell.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ import io
 import json
 import os
 import re
+import secrets
+import shlex
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
 
 from pydantic import TypeAdapter, ValidationError
 
+from stepflow.domain.checkout import CommandResult
 from stepflow.errors import StepflowError
 from stepflow.sandbox.box import OutputTooLarge, Toolbox
 from stepflow.sandbox.child.enter_sandbox import config_variables
 from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
-from stepflow.sandbox.workspace_git import ProgramRunner, WorkspaceGit, WorkspaceGitFailed
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
 FILE_LIMIT = 100 * _MIB
 #: What one snapshot may have: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
 SNAPSHOT_LIMIT = 1024 * _MIB
+#: Bytes of a program's output that are read by default.
+_OUTPUT_LIMIT = 64 * _MIB
 _TAKE_SECONDS, _RESTORE_SECONDS = 120.0, 600.0
 #: Bytes of a difference that are read; far fewer are shown.
 _DIFF_LIMIT = 8 * _MIB
@@ -47,8 +54,22 @@ _RENEW = """
 rm -rf "$1" && git init --quiet --bare --template= --object-format="$2" "$1" &&
 mkdir "$1/info" && cat > "$1/info/attributes"
 """
-#: What git would wait at, as if it were a file of its own.
-_NO_FILES = ("find", "-L", ".git", "-maxdepth", "3", "(", "-type", "p", "-o", "-type", "s", "-o", "-type", "c", ")")
+#: Ends where git would wait at a pipe, a socket or a device as if it were a file of its own.
+_REFUSE_TO_WAIT = """
+found=$(find -L .git -maxdepth 3 '(' -type p -o -type s -o -type c ')' -print -quit) || :
+[ -z "$found" ] || { printf %s "$found"; exit 3; }
+"""
+_WOULD_WAIT = 3
+#: HEAD's commit and branch, or without a commit its branch alone.
+_ASK_HEAD = """
+if head=$(git rev-parse HEAD --symbolic-full-name HEAD); then commit=${head%%[!0-9a-f]*}
+else head=$(git symbolic-ref HEAD) commit=$empty_tree; fi
+printf %s "$head"
+"""
+#: What is staged; of a damaged index nothing is kept.
+_ASK_STAGED = """
+git diff-index --cached --raw -z --no-renames --ita-invisible-in-index "$commit" || printf damaged
+"""
 #: Folders without these rights keep git from putting files back.
 _OPEN_FOLDERS = ("find", ".", "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
 _ENVIRONMENT = {
@@ -113,12 +134,13 @@ _STATE = TypeAdapter(_State)
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What is there now, and how many files are not as in the snapshot before, None where git is to count them."""
+    """What is there now; whether the files may differ from the snapshot before, and how many do, None where git is to
+    count them."""
 
-    tree: str
     state: _State
     left_out: Mapping[bytes, str]
-    changed: int | None
+    is_changed: bool
+    count: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +151,94 @@ class TakenSnapshot:
     files: int
     left_out: Mapping[bytes, str]
     texts: bytes
+
+
+class WorkspaceGitFailed(StepflowError):
+    """git did not do what it was asked for."""
+
+
+class ProgramRunner:
+    """Runs programs in the sandbox with these variables, all of them together within so many seconds from `begin`."""
+
+    def __init__(self, toolbox: Toolbox, environment: Mapping[str, str]) -> None:
+        self._toolbox, self._environment = toolbox, environment
+        self._seconds = self._deadline = 0.0
+
+    def begin(self, seconds: float) -> None:
+        """Count from now."""
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+
+    def run(
+        self,
+        argv: tuple[str, ...],
+        environment: Mapping[str, str],
+        stdin: bytes | IO[bytes],
+        *,
+        feed: Callable[[bytes], object],
+        limit: int = _OUTPUT_LIMIT,
+    ) -> CommandResult:
+        """How it ended. Raises `StepflowError` when there is no time left."""
+        result = self._toolbox.run_program(
+            argv,
+            environment={**self._environment, **environment},
+            timeout=max(self._deadline - time.monotonic(), 0.0),
+            stdin=io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin,
+            sink=feed,
+            limit=limit,
+        )
+        if result.timed_out:
+            raise StepflowError(f"It took longer than {self._seconds:g} s.")
+        return result
+
+
+class WorkspaceGit:
+    """git in one repository."""
+
+    def __init__(self, programs: ProgramRunner, environment: Mapping[str, str]) -> None:
+        self._programs, self._environment = programs, environment
+
+    def __call__(
+        self,
+        *words: str,
+        stdin: bytes | IO[bytes] = b"",
+        env: Mapping[str, str] | None = None,
+        fine: tuple[int, ...] = (0,),
+        feed: Callable[[bytes], object] | None = None,
+        limit: int = _OUTPUT_LIMIT,
+        complaints: list[str] | None = None,
+    ) -> bytes:
+        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises
+        `WorkspaceGitFailed` for an exit code that is not `fine`."""
+        output = bytearray()
+        environment = {**self._environment, **(env or {})}
+        result = self._programs.run(("git", *words), environment, stdin, feed=feed or output.extend, limit=limit)
+        _demand(result, fine, f"git {words[0]}")
+        if complaints is not None:
+            complaints.append(result.stderr)
+        return bytes(output)
+
+    def run_script(self, script: str, *, stdin: bytes = b"") -> tuple[bytes, str]:
+        """What a shell script prints that ends at the first program that fails, and what it complains of. Raises
+        `WorkspaceGitFailed`, and `StepflowError` for what `_REFUSE_TO_WAIT` finds."""
+        output = bytearray()
+        result = self._programs.run(("sh", "-e", "-c", script), self._environment, stdin, feed=output.extend)
+        if result.exit_code == _WOULD_WAIT:
+            raise StepflowError(
+                f"{os.fsdecode(bytes(output)).strip()!r} is not a regular file, so git would wait there."
+            )
+        _demand(result, (0,), "git")
+        return bytes(output), result.stderr
+
+    def as_shell(self, *words: str) -> str:
+        """A command of this git for a script of another one."""
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._environment.items())
+        return f"{variables} git {shlex.join(words)}"
+
+
+def _demand(result: CommandResult, fine: tuple[int, ...], name: str) -> None:
+    if result.exit_code not in fine:
+        why = (result.stderr or result.error).strip()[-500:] or f"exit code {result.exit_code}"
+        raise WorkspaceGitFailed(f"{name} failed: {why}")
 
 
 class SnapshotRepository:
@@ -149,30 +259,31 @@ class SnapshotRepository:
         )
         #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
         self._staged: tuple[str, bytes, str] | None = None
-        #: The last snapshot's name, and its tree and state.
+        #: The last snapshot's name and state.
         self._name = ""
-        self._taken: tuple[str, _State] | None = None
+        self._taken: _State | None = None
 
     def take(self, last: str, *, anew: bool, limit: int) -> TakenSnapshot | None:
         """Commit what is there, on top of the `last` snapshot; None where nothing has changed since, unless it shall be
         made `anew`. At most `limit` bytes of files are taken in. Raises `StepflowError`."""
         self._programs.begin(_TAKE_SECONDS)
-        self._refuse_to_wait()
         if not self._is_open:
             self._open(last)
         self._is_open = False
         seen = self._look(limit)
-        is_same = (seen.tree, seen.state) == self._taken
-        self._is_open, self._taken = True, (seen.tree, seen.state)
+        is_same = not seen.is_changed and seen.state == self._taken
+        self._is_open, self._taken = True, seen.state
         if last and is_same and not anew:
             return None
         commit, staged = seen.state.commit, seen.state.staged
         parents = [commit] if commit else []
         parents += [self._line("commit-tree", staged, stdin=b"What was staged\n")] if staged else []
         parents += [last] if last else []
-        words = [word for parent in parents for word in ("-p", parent)]
-        name = self._name = self._line("commit-tree", seen.tree, *words, stdin=json.dumps(asdict(seen.state)).encode())
-        files = seen.changed
+        words = shlex.join(word for parent in parents for word in ("-p", parent))
+        script = f'tree=$(git write-tree --missing-ok)\ngit commit-tree "$tree" {words}'
+        message = json.dumps(asdict(seen.state)).encode()
+        name = self._name = self._own.run_script(script, stdin=message)[0].decode().strip()
+        files = seen.count
         if anew or files is None:
             before = last or self._base or _EMPTY_TREES[self._format]
             files = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, name).count(b"\0")
@@ -208,15 +319,16 @@ class SnapshotRepository:
         left out. What can be refused is refused before anything is changed. Raises `StepflowError`."""
         self._toolbox.end_step()
         self._programs.begin(_RESTORE_SECONDS)
-        self._refuse_to_wait()
         was_open, self._is_open = self._is_open, False
         if not was_open:
             self._open("")
         elif self._name == name:
             seen = self._look(SNAPSHOT_LIMIT)
-            if (seen.tree, seen.state) == self._taken:
+            if not seen.is_changed and seen.state == self._taken:
                 self._is_open = True
                 return seen.left_out
+        else:
+            self._refuse_to_wait()
         state = self._read(name)
         # Paths that lead elsewhere are refused by this.
         self._own("read-tree", name, env={"GIT_INDEX_FILE": f"{self._folder}/index.checked"})
@@ -228,26 +340,33 @@ class SnapshotRepository:
         if self._has_repository:
             self._restore_index(state)
         self._is_open, self._name = True, name
-        self._taken = self._line("rev-parse", f"{name}^{{tree}}"), state
+        self._taken = state
         return left_out
 
     def _look(self, limit: int) -> _Seen:
         """Let the private index know what is there, at most so many bytes."""
-        branch, commit = self._head() if self._has_repository else ("", "")
-        staged, forced = self._look_at_index(commit) if self._has_repository else ("", [])
-        left_out, files = self._take_in(forced, limit)
-        tree = self._taken[0] if self._taken and not files else self._line("write-tree", "--missing-ok")
+        branch = commit = staged = ""
+        forced = list[bytes]()
+        if self._has_repository:
+            repository = (_REFUSE_TO_WAIT, f"empty_tree={_EMPTY_TREES[self._format]}{_ASK_HEAD}", _ASK_STAGED)
+            (_, head, changes), paths, left_out = self._ask_changed(*repository)
+            branch, commit = _read_head(os.fsdecode(head).split())
+            staged, forced = self._look_at_staged(commit, changes)
+        else:
+            _, paths, left_out = self._ask_changed()
+        left_out, count = self._take_in([*paths, *forced], left_out, limit)
         named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
         return _Seen(
-            tree=tree,
             state=_State(branch=branch, commit=commit, staged=staged, left_out=named),
             left_out=left_out,
-            changed=None if forced or left_out else files,
+            is_changed=count > 0,
+            count=None if forced or left_out else count,
         )
 
     def _open(self, last: str) -> None:
         """Make the repository anew, with everything that was kept so far and an index of the last snapshot, or of the
         base."""
+        self._refuse_to_wait()
         places = ("--path-format=absolute", "--git-path", "objects", "--git-path", "shallow")
         complaints = list[str]()
         answer = self._theirs("rev-parse", "--show-object-format", *places, fine=(0, 128), complaints=complaints)
@@ -255,7 +374,9 @@ class SnapshotRepository:
         self._has_repository, self._staged, self._taken = bool(said), None, None
         if said:
             self._format, self._objects, self._shallow = said
-            self._base = self._base or self._head()[1]
+            self._base = (
+                self._base or self._theirs("rev-parse", "--quiet", "--verify", "HEAD", fine=(0, 1)).decode().strip()
+            )
         elif self._base or "not a git repository" not in complaints[0]:
             raise WorkspaceGitFailed(
                 f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}"
@@ -265,40 +386,21 @@ class SnapshotRepository:
         for path in self._packs():
             with path.open("rb") as pack:
                 self._own("index-pack", "--stdin", stdin=pack)
-        start = last or self._base
-        self._own("read-tree", start or "--empty")
         # From now on git knows files that did not change by their times.
-        self._own("update-index", "-q", "--refresh", fine=(0, 1))
+        self._own.run_script(f"git read-tree {last or self._base or '--empty'}\ngit update-index -q --refresh || :")
 
     def _refuse_to_wait(self) -> None:
         """Raises `StepflowError` where git's own folder holds pipes, sockets or devices."""
-        found = bytearray()
-        self._programs.run((*_NO_FILES, "-print", "-quit"), {}, b"", feed=found.extend)
-        if found:
-            raise StepflowError(
-                f"{os.fsdecode(bytes(found)).strip()!r} is not a regular file, so git would wait there."
-            )
+        self._theirs.run_script(_REFUSE_TO_WAIT)
 
-    def _head(self) -> tuple[str, str]:
-        """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""
-        said = os.fsdecode(self._theirs("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))).split()
-        commit, branch = said if len(said) == 2 else ("", os.fsdecode(self._theirs("symbolic-ref", "HEAD")).strip())
-        if branch != "HEAD" and not branch.startswith(_BRANCHES):
-            raise StepflowError(f"HEAD stands on {branch!r}, which is no branch.")
-        return branch.removeprefix("HEAD"), commit
-
-    def _look_at_index(self, commit: str) -> tuple[str, list[bytes]]:
+    def _look_at_staged(self, commit: str, changes: bytes) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
         where HEAD or what is staged has moved."""
-        against = commit or _EMPTY_TREES[self._format]
-        words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
-        try:
-            changes = self._theirs(*words)
-        except WorkspaceGitFailed:
-            # It is damaged: what was staged is not kept then.
+        if changes[-1:] not in (b"", b"\0"):
             return "", []
         if self._staged and self._staged[:2] == (commit, changes):
             return self._staged[2], []
+        against = commit or _EMPTY_TREES[self._format]
         self._staged = commit, changes, self._tree_of_index(against, changes)
         forced = self._theirs("ls-files", "-z", "--ignored", "--cached", "--exclude-standard")
         return self._staged[2], [path for path in forced.split(b"\0") if path]
@@ -320,32 +422,29 @@ class SnapshotRepository:
         self._own("update-index", "-z", "--index-info", stdin=b"".join((*gone, *new)), env=env)
         return self._line("write-tree", "--missing-ok", env=env)
 
-    def _take_in(self, forced: list[bytes], limit: int) -> tuple[dict[bytes, str], int]:
+    def _take_in(self, paths: list[bytes], left: dict[bytes, str], limit: int) -> tuple[dict[bytes, str], int]:
         """Let the private index know what is there. Gives why which paths are left out: those that are too large or
         cannot be read, or for which there is no room in so many bytes; and how many others have changed."""
-        paths, left = self._changed()
-        left |= self._add([*paths, *forced], FILE_LIMIT, limit)
-        known = self._taken[1].left_out if self._taken else {}
+        left = left | self._add(paths, FILE_LIMIT, limit)
+        known = self._taken.left_out if self._taken else {}
         if dropped := [path for path in left if path.decode("latin-1") not in known]:
             self._drop(dropped)
-        return left, len(dropped) + len({*paths, *forced} - left.keys())
+        return left, len(dropped) + len(set(paths) - left.keys())
 
-    def _changed(self) -> tuple[list[bytes], dict[bytes, str]]:
-        """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
-        be looked into, and repositories in the repository, are left out."""
-        complaints = list[str]()
-        words = ("ls-files", "-z", "--others", "--exclude-standard")
-        if self._has_repository:
-            others = self._theirs(*words, env={"GIT_INDEX_FILE": f"{self._folder}/index"}, complaints=complaints)
-        else:
-            others = self._own(*words, complaints=complaints)
-        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall("".join(complaints))}
-        changed = self._own("ls-files", "-z", "--modified", "--deleted")
+    def _ask_changed(self, *before: str) -> tuple[list[bytes], list[bytes], dict[bytes, str]]:
+        """What scripts print; then the paths that are not as the private index says, without those that git ignores;
+        and why folders that cannot be looked into, and repositories in the repository, are left out."""
+        lists = f"GIT_INDEX_FILE={shlex.quote(self._folder)}/index git ls-files -z --others --exclude-standard"
+        modified = self._own.as_shell("ls-files", "-z", "--modified", "--deleted")
+        git, mark = self._theirs if self._has_repository else self._own, secrets.token_hex()
+        answer, complaints = git.run_script(f"\nprintf {mark}\n".join((*before, lists, modified)))
+        *said, others, changed = answer.split(mark.encode())
+        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall(complaints)}
         paths = {*others.split(b"\0"), *changed.split(b"\0")} - {b""}
         if len(paths) > MOST_CHANGED:
             raise StepflowError(f"There are more than {MOST_CHANGED} changed files that git does not ignore.")
         nested = {path for path in paths if path.endswith(b"/")}
-        return sorted(paths - nested), {**left, **{path.rstrip(b"/"): _NESTED for path in nested}}
+        return said, sorted(paths - nested), {**left, **{path.rstrip(b"/"): _NESTED for path in nested}}
 
     def _add(self, paths: list[bytes], file_limit: int, limit: int) -> dict[bytes, str]:
         """Let the private index say of these paths what is there. Gives why others are left out."""
@@ -423,7 +522,7 @@ class SnapshotRepository:
             self._drop(left_out)
         self._run(_OPEN_FOLDERS)
         for number in range(_ROUNDS):
-            paths, left = self._changed()
+            _, paths, left = self._ask_changed()
             paths = [path for path in paths if not _is_in(path, left_out)]
             left |= self._add(paths, SNAPSHOT_LIMIT, SNAPSHOT_LIMIT)
             waiting = [path for path in paths if path not in left]
@@ -459,6 +558,14 @@ class SnapshotRepository:
         if self._objects:
             own |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self._objects), "GIT_SHALLOW_FILE": self._shallow}
         return WorkspaceGit(self._programs, own)
+
+
+def _read_head(said: list[str]) -> tuple[str, str]:
+    """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""
+    branch = said[-1]
+    if branch != "HEAD" and not branch.startswith(_BRANCHES):
+        raise StepflowError(f"HEAD stands on {branch!r}, which is no branch.")
+    return branch.removeprefix("HEAD"), "".join(said[:-1])
 
 
 def _is_in(path: bytes, places: Collection[bytes]) -> bool:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.errors import BoundaryError, InputError
+from stepflow.ports import Commands
 from stepflow.sandbox.host_git import ask_git, read_settings, settings_of_copy
 from stepflow.sandbox.isolation import closed_folder
 
@@ -30,6 +32,31 @@ _COPY = ("cp", "-a", "--no-preserve=ownership") if os.geteuid() == 0 else ("cp",
 #: So many names are given to one program.
 _MOST_NAMES = 1000
 _VANISHED = "No such file or directory"
+_COMMIT = """
+[ -e .git ] || git init --quiet --initial-branch=main
+git add --all
+if ! git rev-parse --quiet --verify HEAD > /dev/null || ! git diff --cached --quiet; then
+  git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit --quiet --allow-empty --no-verify \\
+    --message 'Take in what was not committed before the rehearsal'
+fi
+"""
+#: A branch at a commit, without what the checkout had not committed, which is listed. Files that git ignores stay, and
+#: so do the packages of an environment that nobody told git to ignore.
+_BRANCH = """
+git rev-parse --quiet --verify HEAD > /dev/null || { echo 'it has no commit to begin at' >&2; exit 3; }
+git reset --quiet
+git diff --name-only
+git ls-files --others --exclude-standard --directory | while read -r path; do
+  if [ -e "$path/pyvenv.cfg" ] || [ "$(basename "$path")" = node_modules ]; then
+    echo '*' > "$path/.gitignore"
+  else
+    echo "$path"
+  fi
+done
+git clean --quiet -d --force --force
+git -c core.hooksPath=/dev/null checkout --quiet --force -B "$1" "$2"
+"""
+_COMMIT_TIMEOUT = 300.0
 _PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - only where the usual place lies in the checkout
 
 
@@ -323,3 +350,30 @@ def _output_of(process: subprocess.Popen[str], when_slow: Callable[[], None]) ->
     except subprocess.TimeoutExpired:
         when_slow()
         return process.communicate()
+
+
+def commit_everything(commands: Commands) -> None:
+    """Commit, in the workspace, what the checkout had not committed: a validator may ask for a clean tree."""
+    result = commands.run_command(CommandRequest(argv=("sh", "-e", "-c", _COMMIT), timeout=_COMMIT_TIMEOUT))
+    if result.exit_code != 0:
+        raise InputError(
+            f"git cannot commit the copy for the rehearsal: {_last_words(result)}.",
+            hint="See what `git status` and `git add --all --dry-run` say in the checkout.",
+        )
+
+
+def start_branch(commands: Commands, branch: str, commit: str) -> tuple[str, ...]:
+    """Begin a branch at the commit, in the workspace; the files of the checkout whose uncommitted changes it does not
+    have."""
+    script = ("sh", "-e", "-c", _BRANCH, "sh", branch, commit)
+    result = commands.run_command(CommandRequest(argv=script, timeout=_COMMIT_TIMEOUT))
+    if result.exit_code != 0:
+        raise InputError(
+            f"git cannot start the branch {branch} in the copy of the checkout: {_last_words(result)}.",
+            hint="See what `git status` says in the checkout, or let the run work on your branch with --in-place.",
+        )
+    return tuple(result.stdout.splitlines())
+
+
+def _last_words(result: CommandResult) -> str:
+    return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]

@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from functools import cached_property
 from typing import IO
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, Repository, engine_git, git, said
+from .git import ALTERNATES, Repository, engine_git, git, run_program, said
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
@@ -98,11 +96,11 @@ class Baseline:
                     ("/bin/chmod", "-R", "u+rwx", folder),
                     ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
                 ):
-                    subprocess.run(program, env={}, check=False, capture_output=True, timeout=_WIPE_SECONDS)  # noqa: S603
+                    run_program(program, {}, _WIPE_SECONDS)
             for name in copy.members:
                 copy.put(name)
             self._facts = dict(self._scan())
-        except (OSError, RecursionError, tarfile.TarError, subprocess.TimeoutExpired) as exc:
+        except (OSError, RecursionError, tarfile.TarError) as exc:
             raise OperationRefused(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
         return ["everything in HOME and TMPDIR (made anew)"]
 
@@ -290,7 +288,8 @@ class JudgedRepository:
             return
         names = [name for name in (self._commit, self._start and f"^{self._start}") if name]
         wanted = "".join(f"{name}\n" for name in names)
-        with tempfile.TemporaryFile() as pack:
+        with open(os.path.join(self._folder, "work.pack"), "w+b") as pack:
+            os.unlink(pack.name)
 
             def take(data: bytes) -> None:
                 pack.write(data)
@@ -322,7 +321,7 @@ class JudgedRepository:
             **config_variables(_OWN_SETTINGS),
         }
 
-    def _ask(self, *words: str, stdin: int = subprocess.DEVNULL) -> None:
+    def _ask(self, *words: str, stdin: int | None = None) -> None:
         said(git(*words, stdin=stdin, extra_env=self._environment))
 
     def _write(self, name: str, data: bytes) -> None:

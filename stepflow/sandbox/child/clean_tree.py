@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -358,7 +357,7 @@ class _Ignores:
     that are added."""
 
     def __init__(self, own: EngineGit, excludes: bytes, known: Known) -> None:
-        self._own, self._name = own, f".{secrets.token_hex(16)}"
+        self._own, self._name = own, f".{os.urandom(16).hex()}"
         excluded = f"--exclude-from={own.write('excludes', excludes)}"
         self._words = ("ls-files", "--others", "-z", f"--exclude-per-directory={self._name}", excluded)
         self._put(known.ignores)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import select
 import shutil
+import signal
 import stat
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +25,8 @@ GIT_TIMEOUT = 120.0
 _PIECE = 65536
 #: Seconds without output after which it is asked whether git has ended.
 _BEAT = 0.1
+#: Until a program that has closed its output has ended.
+_MOMENT = 0.001
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
@@ -67,48 +67,76 @@ class Ended:
 
 def git(
     *arguments: str,
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | None = None,
     stdout: Sink | None = None,
     extra_env: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run git. What the sink raises ends it."""
     environment = {**os.environ, **PLAIN_ENVIRONMENT, **(extra_env or {})}
-    words = ("git", *NO_GRAFT_ADVICE, *arguments)
-    output = HeadTail(STREAM_LIMIT)
-    with tempfile.TemporaryFile() as errors:
+    return run_program(("git", *NO_GRAFT_ADVICE, *arguments), environment, GIT_TIMEOUT, stdin=stdin, stdout=stdout)
+
+
+def run_program(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    *,
+    stdin: int | None = None,
+    stdout: Sink | None = None,
+) -> Ended:
+    """Run a program, by default without input. What the sink raises ends it. Not by `subprocess`: that imports
+    `threading`, and then every fork of the launcher costs half as much again."""
+    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    null = os.open(os.devnull, os.O_RDONLY)
+    ends = (null if stdin is None else stdin, out_end, err_end)
+    try:
         try:
-            process = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, env=environment)  # noqa: S603
+            places = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(ends)]
+            # Python itself ignores these signals.
+            defaults = (signal.SIGPIPE, signal.SIGXFSZ)
+            pid = os.posix_spawnp(words[0], list(words), environment, file_actions=places, setsigdef=defaults)
         except OSError as exc:
-            return Ended(error=f"`git` could not be started: {exc.strerror}")
-        try:
-            in_time = _read(process, stdout or output.feed)
+            return Ended(error=f"`{words[0]}` could not be started: {exc.strerror}")
         finally:
-            process.kill()
-            code = process.wait()
-        errors.seek(0)
-        complaints = errors.read(STREAM_LIMIT).decode("utf-8", "replace")
+            for end in (null, out_end, err_end):
+                os.close(end)
+        code = _read(pid, {out: stdout or output.feed, err: errors.feed}, time.monotonic() + timeout)
+    finally:
+        os.close(out)
+        os.close(err)
     return Ended(
-        exit_code=code if in_time else -1,
+        exit_code=-1 if code is None else code,
         stdout=output.text(),
-        stderr=complaints,
-        error="" if in_time else f"timed out after {GIT_TIMEOUT:g} s; it was killed",
+        stderr=errors.text(),
+        error=f"timed out after {timeout:g} s; it was killed" if code is None else "",
     )
 
 
-def _read(process: subprocess.Popen[bytes], sink: Sink) -> bool:
-    """Read until git ends; false when that takes too long. What git has started may keep its output open."""
-    assert process.stdout  # noqa: S101 - a pipe
-    deadline = time.monotonic() + GIT_TIMEOUT
-    while (left := deadline - time.monotonic()) > 0:
-        if select.select([process.stdout], [], [], min(left, _BEAT))[0]:
-            if not (data := os.read(process.stdout.fileno(), _PIECE)):
-                break
-            sink(data)
-        elif process.poll() is not None:
-            break
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(max(deadline - time.monotonic(), 0))
-    return process.returncode is not None
+def _read(pid: int, sinks: dict[int, Sink], deadline: float) -> int | None:
+    """Read until the program ends; gives its exit code, None when that takes too long. What it has started may keep
+    its output open."""
+    code = None
+    try:
+        while code is None and (left := deadline - time.monotonic()) > 0:
+            ready = select.select(list(sinks), [], [], min(left, _BEAT if sinks else _MOMENT))[0]
+            for descriptor in ready:
+                if data := os.read(descriptor, _PIECE):
+                    sinks[descriptor](data)
+                else:
+                    del sinks[descriptor]
+            if not (ready and sinks):
+                code = _exit_code(pid, os.WNOHANG)
+    finally:
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+            _exit_code(pid, 0)
+    return code
+
+
+def _exit_code(pid: int, options: int) -> int | None:
+    reaped, status = os.waitpid(pid, options)
+    return os.waitstatus_to_exitcode(status) if reaped else None
 
 
 def said(ended: Ended) -> str:
@@ -272,7 +300,7 @@ class EngineGit:
         with open(self.write("stdin", stdin), "rb") as file:
             said(self.run(*arguments, stdin=file.fileno(), stdout=sink))
 
-    def run(self, *arguments: str, stdin: int = subprocess.DEVNULL, stdout: Sink | None = None) -> Ended:
+    def run(self, *arguments: str, stdin: int | None = None, stdout: Sink | None = None) -> Ended:
         """Run git to its end."""
         return git("-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
 
@@ -308,7 +336,8 @@ def engine_git(
     attributes: bytes = b"",
 ) -> Iterator[EngineGit]:
     """Open it for the block. `settings` and `attributes` decide how files of the work tree are compared."""
-    folder = tempfile.mkdtemp(prefix="engine-git-")
+    folder = os.path.join(os.environ["TMPDIR"], f"engine-git-{os.urandom(8).hex()}")
+    os.mkdir(folder, 0o700)
     try:
         for name in ("refs", "info", "objects/info"):
             os.makedirs(os.path.join(folder, name))

@@ -156,7 +156,8 @@ class _Launcher:
         os.setsid()
         self._oom_score.let_go()
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
-        _put_in_place(descriptors, keep=report)
+        # What an operation has beyond the standard three is not for the programs that it starts.
+        _put_in_place(descriptors, inherited=len(descriptors) if "argv" in request else 3, keep=report)
         self._limit()
         with os.fdopen(report, "wb") as problems:
             if "argv" in request:
@@ -240,11 +241,12 @@ def _send(channel: socket.socket, answer: dict[str, object]) -> None:
     channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _put_in_place(descriptors: Sequence[int], *, keep: int) -> None:
-    """Let these be the descriptors from 0 on, and close all others but the one to keep."""
+def _put_in_place(descriptors: Sequence[int], *, inherited: int, keep: int) -> None:
+    """Let these be the descriptors from 0 on, so many of them for other programs too, and close all others but the one
+    to keep."""
     waiting = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for descriptor in descriptors]
     for number, descriptor in enumerate(waiting):
-        os.dup2(descriptor, number)
+        os.dup2(descriptor, number, inheritable=number < inherited)
     os.closerange(len(descriptors), keep)
     os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 

@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import resource
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,8 +46,6 @@ _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
 
 def answer_request(config: SandboxConfig, request: dict[str, Any]) -> None:
     """Write the answer, one JSON object; `problem` says why there is none."""
-    # Nowhere else: where tools have closed it, Python would look for another place, such as the workspace.
-    tempfile.tempdir = os.environ["TMPDIR"]
     try:
         answer = _OPERATIONS[request["ask"]](config, request)
     except OperationRefused as exc:

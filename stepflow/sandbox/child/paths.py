@@ -8,11 +8,9 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -122,7 +120,7 @@ def _mode_there(folder: int, name: str, shown: str) -> int | None:
 
 
 def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    draft = f".stepflow-{secrets.token_hex(8)}"
+    draft = f".stepflow-{os.urandom(8).hex()}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -298,16 +296,6 @@ def _sorted_entries(folder: str) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
-
-
-@contextlib.contextmanager
-def vanishing_suppressed(path: Path) -> Iterator[None]:
-    """What is gone while the block reads it, as editors and git remove files at any moment, counts as never there."""
-    try:
-        yield
-    except FileNotFoundError:
-        if path.is_symlink() or path.exists():
-            raise
 
 
 def remove(path: str) -> None:
