@@ -187,6 +187,10 @@ class FileProblems:
         """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
         self.add(code, path, f"{owner(path)}{message}", fix, severity=severity)
 
+    def note_idle(self, path: str, message: str, what: str = "key") -> None:
+        """Note something that is known and has no effect where it stands (SF111)."""
+        self.report("SF111", path, message, f"Remove the {what}, or leave it.")
+
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
         return (self.file, self.origin(pointer)) in self.diagnostics.faulty

@@ -64,8 +64,7 @@ class _Rules:
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:
-            message = 'the rule for "abort" has no effect, "abort" always ends the run'
-            self.problems.report("SF111", at, message, "Remove the rule, or leave it.")
+            self.problems.note_idle(at, 'the rule for "abort" has no effect, "abort" always ends the run', "rule")
             return True
         if self.gate is None or not self.gate.allowed or intent in (*self.gate.allowed, Intent.REPEAT):
             return False

@@ -38,12 +38,12 @@ from stepflow.definition.graph import (
 from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.parsing import Pointer
-from stepflow.definition.prompt_files import PromptFiles, open_prompts, read_system_prompt
+from stepflow.definition.prompt_files import open_prompts, read_system_prompt
 from stepflow.definition.prompts import GatePrompts, Supply
 from stepflow.definition.repository import GuidanceFiles, read_skills
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import read_shape
-from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs, read_gate_steps
+from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,
@@ -61,7 +61,6 @@ from stepflow.domain.text import count
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
-    ClosureAction,
     Dialect,
     FollowUpKind,
     Permission,
@@ -126,26 +125,32 @@ def validate_agent(
     allow_custom_verdict: bool = False,
 ) -> tuple[Problem, ...]:
     """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
-    options = LoadOptions(
+    return inspect_agent(
+        path,
+        root=root,
+        bare_registry=bare_registry,
         allow_spec_violations=allow_spec_violations,
         allow_custom_verdict=allow_custom_verdict,
-        bare_registry=bare_registry,
-    )
-    return _load(path, root, options)[1].problems
+    ).problems
 
 
 def inspect_agent(
     path: str | Path,
     *,
     root: Path | None = None,
+    bare_registry: bool = False,
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     programs: Collection[str] | None = None,
 ) -> Inspection:
-    """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else. `programs` are
-    those that validators find on this machine, None where that says nothing of the place where they will run."""
+    """The problems as `validate_agent` gives them, with the texts of the files that they are in.
+
+    `programs` are those that validators find on this machine; None when it is not the machine where they will run."""
     options = LoadOptions(
-        allow_spec_violations=allow_spec_violations, allow_custom_verdict=allow_custom_verdict, programs=programs
+        allow_spec_violations=allow_spec_violations,
+        allow_custom_verdict=allow_custom_verdict,
+        bare_registry=bare_registry,
+        programs=programs,
     )
     return _load(path, root, options)[1]
 
@@ -255,7 +260,7 @@ class _AgentLoader:
         _check_names(registry, agent, problems)
         verdict = agent.verdict.type if agent.verdict else None
         schemas = _open_schemas(registry, agent, self.folder, problems)
-        files = open_prompts(registry, self.folder, problems, closure_action=_closure_action(agent))
+        files = open_prompts(registry, self.folder, problems, agent.runner.integrations.github)
 
         nodes: Mapping[str, Node[StepSettings]]
         sections: Collection[str] = ()
@@ -284,7 +289,7 @@ class _AgentLoader:
         supply = Supply.of(agent.parameters, owners, verdict, lost=lost, known=agent.known)
         if isinstance(registry, GateRegistry):
             check_verdict_fits(gated, entries, verdict, problems)
-            prompts, texts = _find_gate_prompts(files, gated, supply, problems)
+            prompts, texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
         else:
             finder = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems) if files else None
             prompts, texts = finder.prompts() if finder else {}, {}
@@ -386,8 +391,7 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
             continue
         for key in MODEL_KEYS:
             if to_snake(key) in entry.model_fields_set:
-                message = f'"{key}" has no effect where a command answers instead of the model'
-                problems.report("SF111", at / key, message, "Remove the key, or leave it.")
+                problems.note_idle(at / key, f'"{key}" has no effect where a command answers instead of the model')
 
 
 def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder | None:
@@ -409,20 +413,6 @@ def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problem
         agent_id=registry.agent_id or agent.file.name or folder.name,
         registry=problems,
     )
-
-
-def _find_gate_prompts(
-    files: PromptFiles | None, nodes: Nodes, supply: Supply, problems: FileProblems
-) -> tuple[Mapping[str, StepPrompt], Mapping[str, SourceText]]:
-    """The prompts of the steps, and the sections that these take in."""
-    finder = GatePrompts(files=files, nodes=nodes, supply=supply, problems=problems)
-    return finder.prompts(), {name: prompt.source for name, prompt in finder.sections.items()}
-
-
-def _closure_action(agent: Agent) -> ClosureAction | None:
-    """What closing means where the closing answer does not say; None where nothing is done on GitHub."""
-    github = agent.runner.integrations.github
-    return github.default_closure_action if github.enabled else None
 
 
 def _step(

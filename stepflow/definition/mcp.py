@@ -67,9 +67,7 @@ def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileP
         problems.report("SF211", at / "type", message, f'Write "type": "{kind}", or leave it out.')
     for idle in ("args", "env") if entry.url else ("headers",):
         if idle in entry.model_fields_set:
-            problems.report(
-                "SF111", at / idle, f'"{idle}" has no effect beside "{key}"', "Remove the key, or leave it."
-            )
+            problems.note_idle(at / idle, f'"{idle}" has no effect beside "{key}"')
     if entry.url and (why := address_problem(entry.url, secret=_TRAVELS)):
         fix = "Give an https address without user, query and fragment. Only this machine may be asked over http."
         problems.report("SF211", at / "url", f"the address cannot be used: {why}", fix)

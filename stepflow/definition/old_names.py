@@ -79,7 +79,7 @@ def to_runner_layout(document: JsonObject, problems: FileProblems) -> Renamed:
         if holder := _holder(layout.document, name):
             del holder[_last(name)]
             layout.old_names.append(name)
-            problems.add("SF111", _pointer(name), f'"{name}" has no effect here', "Remove the key, or leave it.")
+            problems.note_idle(_pointer(name), f'"{name}" has no effect here')
     for old, new in MOVES:
         _move(layout, old, new)
     _drop_rest(layout, problems)

@@ -13,6 +13,7 @@ from stepflow.definition.file_models import GateRegistry, Registry
 from stepflow.definition.folder import AgentFolder, FileRefused, Why, file_code, unsafe_reason
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
 from stepflow.definition.steps import check_part
+from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
@@ -145,9 +146,10 @@ def shipped_prompt(key: str) -> Prompt:
 
 
 def open_prompts(
-    registry: Registry, folder: AgentFolder, problems: FileProblems, *, closure_action: ClosureAction | None
+    registry: Registry, folder: AgentFolder, problems: FileProblems, github: GitHubSettings
 ) -> PromptFiles | None:
-    """The prompt files of a registry; None when its base or its templates cannot be used."""
+    """The prompt files of a registry; None when its base or its templates cannot be used. A closure step's prompt is
+    adapted to the closure action that agent.json sets under `github`."""
     base, c1 = registry.prompts_base, registry.c1 or registry.default_c1
     template, plain = DEFAULT_TEMPLATE, DEFAULT_PLAIN_TEMPLATE
     if isinstance(registry, GateRegistry):
@@ -166,13 +168,14 @@ def open_prompts(
     ]
     if not all(sound):
         return None
+    closure_action = github.default_closure_action
     return PromptFiles(
         folder=folder,
         base=folder.base(base),
         c1=c1,
         template=template,
         plain_template=plain,
-        adaptation=closure_action if closure_action in _CLOSURE_ADAPTATIONS else None,
+        adaptation=closure_action if github.enabled and closure_action in _CLOSURE_ADAPTATIONS else None,
         problems=problems,
     )
 

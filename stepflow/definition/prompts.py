@@ -141,8 +141,8 @@ class GatePrompts:
     problems: FileProblems
     sections: dict[str, Prompt] = field(default_factory=dict)
 
-    def prompts(self) -> dict[str, StepPrompt]:
-        """The prompt of every flow step that asks the model."""
+    def read(self) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
+        """The prompt of every flow step that asks the model, and the sections that these prompts take in."""
         prompts: dict[str, StepPrompt] = {}
         for node in self.nodes.flow.values():
             check_stdin(node, self.problems)
@@ -163,7 +163,7 @@ class GatePrompts:
                 names=self._names(declared, inputs),
             )
             self._check_variables(parts, prompts[node.id])
-        return prompts
+        return prompts, {name: section.source for name, section in self.sections.items()}
 
     def _names(self, declared: Iterable[str], inputs: Iterable[StepInput]) -> frozenset[str]:
         """The names that placeholders of a step may have."""

@@ -118,7 +118,7 @@ class _ShapeReader(Generic[Shape]):
         if key in model.for_editors:
             return
         if model.rest_has_no_effect or key in model.no_effect:
-            self.problems.report("SF111", at / key, f'"{key}" has no effect here', "Remove the key, or leave it.")
+            self.problems.note_idle(at / key, f'"{key}" has no effect here')
         elif near:
             self.problems.report("SF112", at / key, f'the key "{key}" is not known{hint(near)}', f'Write "{near}".')
             node[near] = value

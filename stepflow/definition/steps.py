@@ -410,8 +410,7 @@ class StepTools:
         if node.entry.tools is None:
             return None
         if _is_command(node):
-            message = '"tools" has no effect where a command answers instead of the model'
-            self.problems.report("SF111", at, message, "Remove the key, or leave it.")
+            self.problems.note_idle(at, '"tools" has no effect where a command answers instead of the model')
             return None
         mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
         plan = mode is PermissionMode.PLAN

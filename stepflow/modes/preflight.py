@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.target_branch import branch_of
-from stepflow.definition.parameters import check_arguments
+from stepflow.definition.agent import check_arguments
 from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Rung, guidance_files
 from stepflow.domain.event import BaseChecked
 from stepflow.domain.problem import Problem, Severity, count_problems

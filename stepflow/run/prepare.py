@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Protocol, cast
 
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.loading import load_agent
-from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem, Severity

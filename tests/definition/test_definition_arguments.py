@@ -8,8 +8,8 @@ import pytest
 import yaml
 from load_cases import Case, cases, edit_json
 
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.loading import load_agent
-from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.problem import Problem
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from load_cases import Case, cases
 
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.parameters import check_arguments
 from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent import OPTIONAL, REQUIRED
+from stepflow.definition.agent import OPTIONAL, REQUIRED, check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
-from stepflow.definition.parameters import check_arguments
 from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema
 from stepflow.definition.shapes import field_notes
 from stepflow.domain.problem import Example, LintRule, Problem
