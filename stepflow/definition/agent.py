@@ -224,7 +224,7 @@ def _check_name(name: str, at: Pointer, problems: FileProblems) -> None:
         message = f'the model "{name}" has an effort behind it, which only the models of a ladder have'
         problems.report("SF113", at, message, f'Write "models": ["{name}"], or the effort as "effort".')
     elif name not in MODEL_ALIASES and (near := closest_match(name, [*MODEL_ALIASES, *rungs], LIKE_ALIASES)):
-        message = f'the model "{name}" is no alias (did you mean "{near}"?)'
+        message = f'the model "{name}" is not an alias (did you mean "{near}"?)'
         problems.report("SF113", at, message, f'Write "{near}", unless your server has a model of that name.')
 
 
@@ -408,13 +408,13 @@ def _check_rules(parameter: Parameter, at: Pointer, problems: FileProblems) -> N
         if pattern is not None:
             check_pattern(pattern)
     except PatternFault as exc:
-        message = f"the pattern {shown(pattern)} is no regular expression ({exc})"
+        message = f"the pattern {shown(pattern)} is not a valid regular expression ({exc})"
         problems.report("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in parameter.model_fields_set or not parameter.type:
         return
     if not type_fits(parameter.default, parameter.type):
-        message = f"the default {shown(parameter.default)} is no {parameter.type}"
+        message = f"the default {shown(parameter.default)} is not of type {parameter.type}"
         problems.report("SF207", at / "default", message, f"Give it a default of the type {parameter.type}.")
     elif fault := misfit(parameter, parameter.default):
         message = f'the default is {shown(parameter.default)}, but "validation" wants it {fault}'

@@ -181,6 +181,7 @@ def walk_files(top: Path) -> Iterator[str]:
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
+_NAME_FORM = "small letters, digits and hyphens, a letter first"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +264,7 @@ def _named(name: str, root: Path) -> Located:
     known = find_agents(root)
     fix = f"Use one of the agents that exist: {listed(known)}." if known else where_else(root)
     if not _NAME.fullmatch(name):
-        message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
+        message = f'the agent name "{name}" is not allowed: {_NAME_FORM}'
         there = _real_folder(root / AGENTS / name) is not None
         raise NoAgent("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
     folder = root / AGENTS / name
@@ -287,11 +288,11 @@ def _checked(folder: Path, root: Path | None) -> Located:
         raise NoAgent("SF101", folder.name, message, fix)
     above_agents = plain.parent if plain.name == AGENTS else plain
     if (held := find_agents(above_agents)) and not (plain / "agent.json").exists():
-        message = f'the folder "{plain.name}" is no agent: it holds the agents {listed(held)}'
+        message = f'the folder "{plain.name}" is not an agent: it holds the agents {listed(held)}'
         fix = f'Name one of them, such as "{held[0]}"; `stepflow validate` in {above_agents} checks all.'
         raise NoAgent("SF101", plain.name, message, fix)
     if not _NAME.fullmatch(plain.name):
-        message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
+        message = f'the folder name "{plain.name}" is not an agent name: {_NAME_FORM}'
         raise NoAgent("SF101", plain.name, message, _renaming(plain.name))
     if root is None:
         root = plain.parent.parent if plain.parent.name == AGENTS else plain.parent

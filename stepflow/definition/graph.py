@@ -104,7 +104,7 @@ class _Rules:
         fields = self.gate.handoff_fields if self.gate else ()
         known = {*fields, *(path.rpartition(".")[2] for path in fields)}
         if entry.condition not in known:
-            message = f'the condition "{entry.condition}" of "{intent}" is no handoff field of this step'
+            message = f'the condition "{entry.condition}" of "{intent}" is not a handoff field of this step'
             message += did_you_mean(entry.condition, known)
             self.problems.report("SF354", at / "condition", message, 'Add it to "handoffFields".')
         default = entry.targets.get("default")
@@ -123,7 +123,7 @@ class _Rules:
             message = f'the target "{transition.step_id}" of "closing" is ignored, "closing" ends the flow'
             report("SF353", at / "target", message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
-            message = f'"handoff" leads to {listed(others)}, which is no closure step'
+            message = f'"handoff" leads to {listed(others)}, which is not a closure step'
             report("SF347", at, message, 'Hand off to a closure step, or use "next".')
         if intent is Intent.NEXT and self.node.id in others:
             report("SF349", at, '"next" leads to the step itself', 'Use "repeat" to run a step again.')
@@ -210,7 +210,7 @@ def check_entries(
         named[at] = step_id
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
-            message = f'"{word}" is no verdict type{did_you_mean(word, VerdictType)}'
+            message = f'"{word}" is not a verdict type{did_you_mean(word, VerdictType)}'
             problems.add("SF310", at, message, f"Use {listed(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id

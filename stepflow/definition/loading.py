@@ -169,7 +169,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
     agent = read_agent(folder, diagnostics, allow_custom=True, may_lack=False)
     if diagnostics.failed:
         problems = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts).problems
-        raise DefinitionError("The MCP servers of the agent cannot be told.", problems=problems)
+        raise DefinitionError("The agent's MCP servers could not be read.", problems=problems)
     return agent.mcp_servers
 
 

@@ -82,7 +82,7 @@ def _check_headers(headers: Mapping[str, str], at: Pointer, problems: FileProble
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or any(map(is_invisible, value)):
             fix = "Use the name of one header, and a value on one line."
-            problems.report("SF211", at / name, f'"{name}" is no header that can be sent', fix)
+            problems.report("SF211", at / name, f'"{name}" is not a header that can be sent', fix)
         if "${" in SECRET_REFERENCE.sub("", value):
             message = f'"{name}" holds a "${{" that refers to no secret'
             problems.report("SF211", at / name, message, "Write ${NAME}, with a name of the input `mcp-secrets`.")

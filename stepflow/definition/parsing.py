@@ -167,7 +167,7 @@ def _check_unicode(value: JsonValue) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as exc:
-        raise JsonFault("holds half of a surrogate pair as a \\u escape, which is no character") from exc
+        raise JsonFault("holds half of a surrogate pair as a \\u escape, which is not a character") from exc
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -305,7 +305,7 @@ class _YamlLoader(yaml.SafeLoader):
 
     def _size(self, node: yaml.Node, event: yaml.Event) -> tuple[int, int, int]:
         if isinstance(node, yaml.ScalarNode):
-            _demand(node.tag == _TEXT or len(node.value) <= LONGEST_PLAIN, "a value that is no text is too long", event)
+            _demand(node.tag == _TEXT or len(node.value) <= LONGEST_PLAIN, "a value other than text is too long", event)
             return 1, len(node.value), 1
         pairs = isinstance(node, yaml.MappingNode)
         inside = [part for pair in node.value for part in pair] if pairs else node.value

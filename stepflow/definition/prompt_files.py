@@ -187,7 +187,7 @@ _INSIDE = "Name a place inside the agent folder."
 def _check_template(key: str, template: str, problems: FileProblems) -> bool:
     unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
     if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
-        fault = f'"{{{unknown[0]}}}" is no part of an address' if unknown else "a brace stands alone"
+        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace stands alone"
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
         problems.add("SF514", f"/{key}", message, fix)
@@ -241,7 +241,7 @@ class TagReporter:
 
     def _add_malformed(self, tag: Tag) -> None:
         near = closest_variable(tag.path, self.names)
-        message = f'{self.owner}"{tag.written}" is no variable: a name has letters, digits, "_" and "-"{hint(near)}'
+        message = f'{self.owner}"{tag.written}" is not a variable: a name has letters, digits, "_" and "-"{hint(near)}'
         fix = f'Write "{{uv-{near or re.sub("[^A-Za-z0-9_-]", "_", tag.path)}}}".'
         own = self.problems.diagnostics.of(self.prompt.source.file)
         own.add("SF512", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)

@@ -134,7 +134,7 @@ class SchemaFolder:
             case {"file": str(file), "schema": str(name)} if file.strip():
                 return self._by_name(self._safe_path(file), name)
             case _:
-                raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
+                raise _malformed('it needs "file" and "schema", both strings', '{"file": …, "schema": …}')
 
     def _by_name(self, path: str, name: str) -> SchemaLocation:
         document = self.load(path)
@@ -329,7 +329,7 @@ class _Expansion:
         """Where the `$ref` at a place leads."""
         ref = here.node
         if not isinstance(ref, str):
-            raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', here)
+            raise _refused(f'"$ref" is {shown(ref)}, but it must be a string', here)
         name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
         if not name and not hash_:
             raise _refused('"$ref" is empty', here)

@@ -231,7 +231,7 @@ def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
 
 #: pydantic's error types in the words of this house.
 _DEMANDS = {
-    "string_type": "be a text",
+    "string_type": "be a string",
     "int_type": "be a whole number",
     "float_type": "be a number",
     "bool_type": "be true or false",
@@ -251,7 +251,7 @@ _DEMANDS = {
 
 #: What to write instead, by the same types.
 _FIXES = {
-    "string_type": "Write a text in double quotes{example}.",
+    "string_type": "Write a string in double quotes{example}.",
     "int_type": "Write a whole number without quotes{example}.",
     "float_type": "Write a number without quotes{example}.",
     "bool_type": "Write true or false without quotes{example}.",
@@ -263,7 +263,7 @@ _FIXES = {
     "greater_than": "Write more than {gt}.",
     "less_than_equal": "Write {le} or less{example}.",
     "too_short": "Write one item or more, or leave the list out.",
-    "string_pattern_mismatch": "Write a text that matches {pattern}.",
+    "string_pattern_mismatch": "Write a string that matches {pattern}.",
 }
 
 

@@ -31,7 +31,7 @@ def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | No
     """The dialect, told by the keys that only one of them has; None after a problem was reported."""
     steps = registry.get("steps")
     if not isinstance(steps, dict) or not steps:
-        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
+        state = "is missing" if steps is None else "is empty" if steps == {} else "is not an object"
         problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
         return None
     if newer := next((at for at in _marks(steps, ("address",)) if isinstance(node_at(registry, at), dict)), None):
@@ -48,7 +48,7 @@ def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | No
         problems.add("SF302", check[0], message, "Write all steps in one dialect.")
         return None
     if not gate and not check:
-        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
+        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect is unclear"
         problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
         return None
     return Dialect.GATE if gate else Dialect.CHECK
@@ -195,7 +195,7 @@ def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
 
 def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bool) -> None:
     if gated and node.kind is None and not problems.at(node.at / "stepKind"):
-        message = f'its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
+        message = f'its kind is not clear from "c2": "{node.entry.c2}", and there is no "stepKind"'
         problems.report("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
     lacking = [key for key in _GATED_KEYS if not _has(node, key, problems)]
     if gated and lacking:
@@ -242,17 +242,17 @@ class _GateReader:
     def _check_paths(self) -> None:
         entry, names = self.entry, "Write names with dots between them."
         if entry.intent_field and entry.intent_field.strip() and not is_dotted(entry.intent_field):
-            message = f'"intentField" is "{entry.intent_field}", which is no dotted path'
+            message = f'"intentField" is "{entry.intent_field}", which is not a dotted path'
             fix = 'Write names with dots, as in "next_action.action".'
             self.problems.report("SF324", self.at / "intentField", message, fix)
         if entry.target_field is not None and not is_dotted(entry.target_field):
-            message = f'"targetField" is "{entry.target_field}", which is no dotted path'
+            message = f'"targetField" is "{entry.target_field}", which is not a dotted path'
             self.problems.report("SF106", self.at / "targetField", message, names)
         seen: dict[str, str] = {}
         for index, path in enumerate(entry.handoff_fields):
             field_at = self.at / "handoffFields" / index
             if not is_dotted(path):
-                self.problems.report("SF106", field_at, f'the handoff field "{path}" is no dotted path', names)
+                self.problems.report("SF106", field_at, f'the handoff field "{path}" is not a dotted path', names)
             key = path.rpartition(".")[2]
             if key in seen:
                 message = f'the handoff fields "{seen[key]}" and "{path}" both hand over "{key}"'
@@ -269,7 +269,7 @@ class _GateReader:
             self.problems.report("SF331", self.at / "targetField", message, 'Remove "targetField", or allow "jump".')
 
     def _enum(self) -> list[str] | None:
-        """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of texts."""
+        """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of strings."""
         pointer, schema = self.entry.intent_schema_ref, self.node.schema
         node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
         words = node.get("enum") if isinstance(node, dict) else None
@@ -288,7 +288,7 @@ class _GateReader:
             fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
             self.problems.report("SF325", field_at, message, fix)
         elif words is None and self.node.schema is not None:
-            message = f'"intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
+            message = f'"intentSchemaRef" "{pointer}" leads to no enum of strings in the answer schema'
             fix = "Point it at the schema node whose enum lists the intents."
             self.problems.report("SF325", field_at, message, fix)
         elif words is not None and self.allowed and enum != allowed:
@@ -327,7 +327,7 @@ class _GateReader:
         if entry.target_field and is_dotted(entry.target_field) and Intent.JUMP in self.allowed:
             held = look_into(schema, entry.target_field)
             if not held.blocked and not held.takes_text():
-                held = replace(held, blocked=f'"{entry.target_field}" takes no text')
+                held = replace(held, blocked=f'"{entry.target_field}" takes no string')
             self._check_held(held, self.at / "targetField", entry.target_field)
         for index, path in enumerate(entry.handoff_fields):
             if is_dotted(path):

@@ -213,7 +213,7 @@ class ValidationBuilder:
         try:
             success = _read_rule(rule)
         except PatternFault as exc:
-            message = f'"successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
+            message = f'"successWhen" is "{rule}", whose pattern is not a valid regular expression ({exc})'
             self.problems.report("SF602", at, message, 'Write a valid regular expression after "matches:".')
             return None
         if success is None:
@@ -243,7 +243,7 @@ class ValidationBuilder:
                 self.problems.report("SF605", at / "extractParams" / parameter, message, fix)
         for index, guard in enumerate(entry.guards):
             if not guard.strip("/") or ".." in guard.split("/"):
-                message = f'the guard "{guard}" is no path pattern inside the repository'
+                message = f'the guard "{guard}" is not a path pattern inside the repository'
                 fix = "Write a pattern such as `tsconfig.json`."
                 self.problems.report("SF109", at / "guards" / index, message, fix)
 

@@ -261,7 +261,7 @@ def test_who_names_an_agent_in_the_wrong_folder_is_told_the_right_one(
 def test_a_folder_that_holds_agents_is_no_agent(stand: str, word: str, checkout: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(checkout / stand)
     out = error_of(capsys, word.format(checkout=checkout))
-    assert 'is no agent: it holds the agents "fixer"' in out
+    assert 'is not an agent: it holds the agents "fixer"' in out
     assert f"`stepflow validate` in {checkout} checks all" in out
 
 
@@ -339,4 +339,4 @@ def test_strictly_a_warning_is_an_error(checkout: Path, capsys) -> None:
     assert "warning[SF113]" in validated(capsys, code=0)
     out = validated(capsys, "--strict")
     assert "error[SF113]" in out
-    assert 'the model "sonet" is no alias (did you mean "sonnet"?)' in out
+    assert 'the model "sonet" is not an alias (did you mean "sonnet"?)' in out

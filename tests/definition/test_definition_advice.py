@@ -45,7 +45,7 @@ def fixes(folder: Path, code: str) -> list[str]:
             "True",
             'Write true or false without quotes, for example "usesStdin": true.',
         ),
-        ("/steps/initial.issue/name", 7, 'Write a text in double quotes, for example "name": "7".'),
+        ("/steps/initial.issue/name", 7, 'Write a string in double quotes, for example "name": "7".'),
     ],
 )
 def test_a_wrong_value_is_told_with_an_example_of_its_kind(folder: Path, pointer: str, value: object, fix: str) -> None:

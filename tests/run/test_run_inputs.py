@@ -47,7 +47,7 @@ def test_texts_become_what_they_mean() -> None:
         ("parameters", "a: [", "not valid YAML"),
         ("parameters", BOMB, "aliases written out"),
         ("parameters", "a: " + "[" * 100_000, "nested more than 100 levels deep"),
-        ("parameters", f"a: {'9' * 100_000}", "a value that is no text is too long"),
+        ("parameters", f"a: {'9' * 100_000}", "a value other than text is too long"),
     ],
 )
 def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> None:

@@ -109,7 +109,7 @@ WRONG = {
     "aliases that stand for gigabytes": (LONG, None, "its aliases stand for too much text"),
     "aliases below aliases": (CHAIN, None, "nested more than 100 levels deep"),
     "a merge of merges": (MERGES, None, "more than 50000 nodes"),
-    "a number of a hundred thousand digits": (f"turns: {'1:' * 100_000}1", 1, "a value that is no text is too long"),
+    "a number of a hundred thousand digits": (f"turns: {'1:' * 100_000}1", 1, "a value other than text is too long"),
     "sixty thousand nodes": ("turns: [" + "a," * 60_000 + "]", 1, "more than 50000 nodes"),
     "a control character": ("turns: [{text: \x07}]", None, "cannot be read as YAML"),
 }
