@@ -154,7 +154,7 @@ class RunReport:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResult:
-    """What is compared, printed and serialized as the result of a run: exactly three fields (S3, flow.md §11).
+    """The result of a run. Three fields are what is compared and printed; `report` has everything else.
 
     `reason` begins with where the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
     """
@@ -162,19 +162,12 @@ class AgentResult:
     success: bool
     reason: str
     iterations: int
+    report: RunReport = field(compare=False, repr=False)
 
     @classmethod
     def of(cls, report: RunReport) -> AgentResult:
-        """The result that belongs to a report; the report stays reachable as `.report`."""
-        result = cls(success=report.success, reason=report.reason, iterations=report.iterations)
-        object.__setattr__(result, "_report", report)
-        return result
-
-    @property
-    def report(self) -> RunReport:
-        """The full report, which is no field of the result."""
-        report: RunReport = self.__dict__["_report"]
-        return report
+        """The result that belongs to a report."""
+        return cls(success=report.success, reason=report.reason, iterations=report.iterations, report=report)
 
 
 @dataclass(frozen=True, kw_only=True)
