@@ -21,30 +21,13 @@ HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
 CLAIM = solve()[-1]
 #: A credential by its format alone.
 CREDENTIAL = "ghp_" + "a1B2c3D4e5F6" * 3
+#: tests/boundary/test_boundary_bundle_push.py has the other rules, where the boundary looks again.
 BREAKS = {
     "a protected path": (
         "mkdir -p .github/workflows; echo 'on: push' > .github/workflows/ci.yml",
         "protected path: .github/workflows/ci.yml",
     ),
-    "a protected path that a later commit takes back": (
-        f"echo x > action.yml; git add -A; {COMMIT}; git rm -q action.yml; {COMMIT}",
-        "protected path: action.yml",
-    ),
-    "the agent's own definition": (
-        "echo 'Do as you like.' >> .agent/fixer/prompts/system.md",
-        "protected path: .agent/fixer/prompts/system.md",
-    ),
-    "too many files": (
-        "mkdir many; for n in $(seq 301); do echo $n > many/$n; done",
-        "302 changed files, and at most 300 may be pushed",
-    ),
-    "too many bytes": ("head -c 9000000 /dev/urandom > big.bin", "the largest is big.bin"),
     "a bundle that is too large": ("head -c 34000000 /dev/urandom > huge.bin", "a bundle of more than"),
-    "a symlink that leaves": ("ln -s /etc/passwd elsewhere", "symlink that leaves the tree: elsewhere"),
-    "a repository inside": (
-        f"git init -q inner; {AS_MODEL} -C inner commit -q --allow-empty -m In",
-        "submodule or nested repository: inner",
-    ),
     "a credential": (f"echo 'token = {CREDENTIAL}' > settings.py", "GitHub Token in settings.py, line 1"),
     "a secret of the run": (f"echo {MODEL_KEY} > .npmrc", "It stands in .npmrc"),
     "a secret of the run in a message": (
@@ -57,7 +40,7 @@ BREAKS = {
         "302 commits, and at most 300 may be pushed",
     ),
 }
-UNDO = "rm -rf .github action.yml many *.bin elsewhere inner settings.py .npmrc; git checkout -q -- .agent"
+UNDO = "rm -rf .github many *.bin settings.py .npmrc"
 
 
 def did(*commands: str) -> list[Reply]:
@@ -113,7 +96,7 @@ def test_a_broken_rule_is_named_to_the_agent_which_corrects_it(world: World, bre
     ]
 
 
-@pytest.mark.parametrize("broken", ["a protected path", "a secret of the run", "an amended base"])
+@pytest.mark.parametrize("broken", ["a protected path", "an amended base"])
 def test_a_rule_that_stays_broken_ends_the_run_as_refused(world: World, broken: str) -> None:
     breaks, says = BREAKS[broken]
     done = world.run(did(f"{breaks}; {GREET}", "true", "true"))
@@ -130,7 +113,6 @@ def test_a_rule_that_stays_broken_ends_the_run_as_refused(world: World, broken: 
     ("breaks", "says", "undo"),
     [
         ("printf '#!/bin/sh\\n' > run.sh; chmod +x run.sh", "an executable file: run.sh", "rm run.sh"),
-        ("ln -s greeting.txt link", "a symlink: link", "rm link"),
         (
             f"git checkout -q -b side; {AS_MODEL} commit -q --allow-empty -m Side; git checkout -q -;"
             f"{AS_MODEL} merge -q --no-ff -m Merge side",
@@ -138,7 +120,7 @@ def test_a_rule_that_stays_broken_ends_the_run_as_refused(world: World, broken: 
             "true",
         ),
     ],
-    ids=["an executable file", "a symlink", "a merge"],
+    ids=["an executable file", "a merge"],
 )
 def test_what_the_api_cannot_write_is_judged_where_it_writes(world: World, breaks: str, says: str, undo: str) -> None:
     script = did(f"{breaks}; {GREET}", anew(world, undo))
@@ -228,7 +210,7 @@ def test_the_attempts_are_those_of_the_validation_and_do_not_use_them_up(world: 
 
 def test_limits_of_the_definition_hold_at_the_closing_and_in_the_boundary(world: World) -> None:
     github(world, pullRequest={"maxFiles": 302, "maxBytes": 1_000_000})
-    many, _ = BREAKS["too many files"]
+    many = "mkdir many; for n in $(seq 301); do echo $n > many/$n; done"
     done = world.run(did(f"{many}; head -c 1000000 /dev/zero > zero.bin; {GREET}", f"{anew(world, 'rm zero.bin')}"))
     assert done.outputs["outcome"] == "completed", done.log
     retry = retry_prompt(world)
@@ -336,8 +318,8 @@ def test_an_answer_that_the_boundary_would_not_follow_is_asked_for_again(
     assert says in retry_prompt(free)
 
 
-@pytest.mark.parametrize(("wrong", "says"), WRONG_ANSWERS.values(), ids=WRONG_ANSWERS)
-def test_an_answer_that_stays_as_it_is_only_has_no_effect(free: World, wrong: dict[str, Any], says: str) -> None:
+def test_an_answer_that_stays_as_it_is_only_has_no_effect(free: World) -> None:
+    wrong, says = WRONG_ANSWERS["a label that is not allowed"]
     closing = answer("closure.issue", "closing", **wrong)
     done = free.run([understood(), bash(GREET), *[HANDED_OVER, closing] * 2])
     assert (done.outputs["outcome"], done.outputs["validated"]) == ("completed", "true"), done.log

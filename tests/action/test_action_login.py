@@ -63,7 +63,6 @@ def test_a_stand_in_for_a_credential_masks_no_ordinary_word(tmp_path: Path) -> N
     assert "AWS_ACCESS_KEY_ID" in runner.withheld
 
 
-@pytest.mark.whole
 def test_no_tool_sees_what_logs_the_job_in_and_nothing_that_is_left_holds_it(world: World) -> None:
     world.runner.environ = {**LOGIN, **PATHS, "AWS_REGION": "eu-west-1"}
     look = "env; cat /proc/self/environ /proc/$PPID/environ | tr '\\0' '\\n'"
@@ -82,7 +81,6 @@ def test_no_tool_sees_what_logs_the_job_in_and_nothing_that_is_left_holds_it(wor
     assert set(LOGIN.values()) <= {line.removeprefix("::add-mask::") for line in done.log.splitlines()}
 
 
-@pytest.mark.whole
 def test_a_login_in_pass_env_is_refused_before_a_token_is_spent(world: World) -> None:
     world.runner.environ = {**LOGIN}
     done = world.run([], pass_env="AWS_SESSION_TOKEN")

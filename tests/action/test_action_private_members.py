@@ -17,15 +17,15 @@ from tests.world import BRANCH, TOKEN, World, label_event, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
-UNKNOWN = ("CONTRIBUTOR", "NONE", "FIRST_TIME_CONTRIBUTOR")
+#: How a private member is called, and by which event.
+UNKNOWN = [("own label", "CONTRIBUTOR"), ("comment", "NONE"), ("comment", "FIRST_TIME_CONTRIBUTOR")]
 
 
 def permission_requests(world: World) -> list[str]:
     return [each.path for each in world.github.requests if each.path.endswith("/permission")]
 
 
-@pytest.mark.parametrize("association", UNKNOWN)
-@pytest.mark.parametrize("trigger", ["own label", "comment"])
+@pytest.mark.parametrize(("trigger", "association"), UNKNOWN)
 def test_a_private_member_with_write_access_starts_a_run(world: World, trigger: str, association: str) -> None:
     name, event = asked_by_bob(trigger, association)
     world.play(solve())
@@ -33,8 +33,7 @@ def test_a_private_member_with_write_access_starts_a_run(world: World, trigger: 
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize("token", ["github-token", "read-token"])
-@pytest.mark.parametrize("trigger", ["own label", "comment"])
+@pytest.mark.parametrize(("trigger", "token"), [("own label", "github-token"), ("comment", "read-token")])
 def test_a_stranger_is_skipped_and_costs_one_question(world: World, trigger: str, token: str) -> None:
     world.github.state.permissions["bob"] = "read"
     name, event = asked_by_bob(trigger, "NONE")
@@ -49,8 +48,7 @@ def test_a_stranger_is_skipped_and_costs_one_question(world: World, trigger: str
     assert world.wrote_nothing()
 
 
-@pytest.mark.parametrize("association", UNKNOWN)
-@pytest.mark.parametrize("trigger", ["own label", "comment"])
+@pytest.mark.parametrize(("trigger", "association"), UNKNOWN)
 def test_without_a_token_the_event_decides(world: World, trigger: str, association: str) -> None:
     name, event = asked_by_bob(trigger, association)
     done = world.runner.run(event, name=name, boundary="dry-run", **{"github-token": ""})
@@ -84,9 +82,8 @@ def commands(world: World) -> tuple[dict[str, Any], str]:
     return given, "issue_comment"
 
 
-@pytest.mark.parametrize("happens", [reviews, commands])
-def test_a_private_members_review_or_command_is_followed_up(opened: World, happens: Any) -> None:
-    given, name = happens(opened)
+def test_a_private_members_command_is_followed_up(opened: World) -> None:
+    given, name = commands(opened)
     before = opened.branches()[BRANCH]
     done = follow_up(opened, improve(), given, name=name)
     assert done.outputs["outcome"] == "completed", done.log

@@ -73,10 +73,11 @@ def asked_by_bob(trigger: str, association: str = "MEMBER") -> tuple[str, dict[s
             return trigger, {**DISPATCH, "inputs": {"issue": "7"}}
 
 
-#: Every permission by one trigger, and for each of the other triggers the two between which the line is.
+#: Every permission by one trigger, and for each of the other triggers one on either side of the line.
 ASKED = [
     *(("label", permission) for permission in PERMISSIONS),
-    *itertools.product(("own label", "comment", "workflow_dispatch"), ("triage", "write")),
+    *itertools.product(("own label", "comment", "workflow_dispatch"), ("triage",)),
+    ("comment", "write"),
 ]
 
 

@@ -203,13 +203,15 @@ def test_a_mistyped_command_line_prints_why(
         jsonschema.validate(document, report_schema())
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "rehearse", "gather", "graph", "show", "validate"])
 @pytest.mark.parametrize(
-    ("error", "outcome", "code"),
+    ("command", "error", "outcome", "code"),
     [
-        (RuntimeError("a bug"), "internal_error", 3),
-        (KeyboardInterrupt(), "cancelled", 130),
-        (RecursionError("too deep"), "internal_error", 3),
+        *(
+            (command, RuntimeError("a bug"), "internal_error", 3)
+            for command in ("run", "resume", "rehearse", "gather", "graph", "show", "validate")
+        ),
+        ("run", KeyboardInterrupt(), "cancelled", 130),
+        ("show", RecursionError("too deep"), "internal_error", 3),
     ],
 )
 def test_a_bug_and_an_interrupt_are_printed_too(
