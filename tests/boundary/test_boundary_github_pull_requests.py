@@ -103,9 +103,12 @@ def test_commits_come_oldest_first_with_their_accounts(
 def test_all_pages_of_commits_and_files_are_read(
     reader: GitHubReader, github: GitHubServer, checkout: Checkout
 ) -> None:
-    for number in range(101):
-        checkout.write(f"{number:03}.txt", f"{number}\n")
-        checkout.commit(f"Change {number}")
+    change = (
+        "commit refs/heads/{}\ncommitter T <t@example.com> 0 +0000\ndata 1\nx\n{}M 100644 inline {:03}.txt\ndata 1\nx\n"
+    )
+    begin = f"from {checkout.base}\n"
+    stream = "".join(change.format(BRANCH, "" if number else begin, number) for number in range(101))
+    checkout.git("fast-import", "--quiet", "--force", stdin=stream.encode())
     push(checkout)
     number = add_pull(github)
     assert len(reader.pull_request_commits(number)) == 101

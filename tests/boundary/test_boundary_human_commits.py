@@ -191,11 +191,11 @@ class Run:
 
 
 def stories(number: int) -> list[object]:
-    """Two in the fast tests, the others in the whole ones, more of them with `STEPFLOW_FULL=1`."""
-    return [pytest.param(seed, marks=[pytest.mark.whole] if seed >= 2 else []) for seed in range(number)]
+    """One in the fast tests, the others in the whole ones, more of them with `STEPFLOW_FULL=1`."""
+    return [pytest.param(seed, marks=[pytest.mark.whole] if seed >= 1 else []) for seed in range(number)]
 
 
-@pytest.mark.parametrize("seed", stories(30 if FULL else 12))
+@pytest.mark.parametrize("seed", stories(30 if FULL else 8))
 def test_no_order_of_runs_and_people_loses_a_commit(
     tmp_path: Path, git_server: GitServer, github: GitHubServer, state: State, seed: int
 ) -> None:

@@ -13,7 +13,7 @@ from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import RecordingPusher, agent, facts, failed_run, result, settings
 from tests.servers.github_api import GitHubServer
 
-HUGE = "word @bob https://evil.com/x fixes #5 " * 4_000
+HUGE = "word @bob https://evil.com/x fixes #5 " * 2_000
 LONGEST = 65_536
 NAMES = tuple(f"{number:03}-{'n' * 240}.py" for number in range(300))
 WARNINGS = tuple(f"validator {number} changed {'w' * 400}" for number in range(40))

@@ -254,6 +254,7 @@ def test_html_writes_the_page_and_says_where_it_is(folder: Path, capsys: pytest.
     assert "fixer on issue #7: completed" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_html_has_the_picture_where_the_definition_is_the_runs_own(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

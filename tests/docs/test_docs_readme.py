@@ -197,6 +197,7 @@ def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
     assert load_agent(write_agent(tmp_path)).problems == ()
 
 
+@pytest.mark.whole
 def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste_and_opens_a_pull_request(
     runner: Runner,
 ) -> None:

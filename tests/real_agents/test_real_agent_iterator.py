@@ -159,6 +159,7 @@ class TestWithItsTypeChecker:
 
 
 @pytest.mark.skipif(shutil.which("deno") is not None, reason="this machine has the program that must be missing")
+@pytest.mark.whole
 def test_without_its_type_checker_the_run_says_what_is_missing(shared_folder: Path) -> None:
     done, report = play(make_runner(shared_folder / "bare"), "iterator.yaml")
     assert (done.exit_code, report["outcome"], report["effects"]) == (2, "misconfigured", [])

@@ -103,7 +103,6 @@ def tunnel(template):
             yield run
 
 
-@pytest.mark.parametrize("port", [80, 443, 8080])
 @pytest.mark.parametrize(
     "first",
     [
@@ -117,7 +116,8 @@ def tunnel(template):
     ],
     ids=["other host", "two hosts", "line before", "HTTP/2", "SSH", "old hello", "change", "alert", "data"],
 )
-def test_it_carries_tls_alone(tunnel, port, first):
+def test_it_carries_tls_alone(tunnel, first):
+    port = {b"GET": 80, b"SSH": 8080}.get(first[:3], 443)
     came, seen = tunnel(f"good.example:{port}", first)
     assert came == b""
     assert "200" in seen
@@ -148,7 +148,7 @@ def test_the_first_record_is_one_client_hello(tunnel, target, stages, passes):
 @pytest.mark.parametrize("target", ["good.example:443", ""], ids=["tunnel", "bare"])
 def test_a_second_one_unasked_does_not_arrive(tunnel, target):
     for second in (BAD, CHANGE + BAD, WARNING + BAD, DATA + BAD, GOOD):
-        assert tunnel(target, GOOD + second, seconds=0.5)[0] == GOOD
+        assert tunnel(target, GOOD + second, seconds=0.2)[0] == GOOD
 
 
 @pytest.mark.parametrize("target", ["good.example:443", ""], ids=["tunnel", "bare"])

@@ -105,30 +105,27 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match=r"no model is asked\. RUNNER_TEMP, reached by shell.*landlock"):
             report.demand(Isolation.REQUIRED)
 
-    @pytest.mark.parametrize(
-        ("folder_mode", "file_mode", "ways"),
-        [
+    def test_a_folder_is_as_open_as_it_and_its_files_are(self, without_landlock, outside):
+        folder = Path(outside.environment["RUNNER_TEMP"])
+        (folder / "held").unlink()
+        for folder_mode, file_mode, ways in (
+            (0o755, None, "(list)"),
+            (0o700, None, ""),
             (0o700, 0o666, ""),
             (0o711, 0o600, ""),
             (0o711, 0o644, "(read)"),
             (0o711, 0o622, "(append)"),
             (0o733, 0o600, "(make)"),
             (0o755, 0o600, "(list)"),
-            (0o755, None, "(list)"),
-            (0o700, None, ""),
-        ],
-    )
-    def test_a_folder_is_as_open_as_it_and_its_files_are(self, without_landlock, outside, folder_mode, file_mode, ways):
-        folder = Path(outside.environment["RUNNER_TEMP"])
-        (folder / "held").unlink()
-        if file_mode is not None:
-            for name in (*"abcdefghijkl", "z"):
-                (folder / name).write_text("held")
-                (folder / name).chmod(0o600)
-            (folder / "z").chmod(file_mode)
-        folder.chmod(folder_mode)
-        state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
-        assert state.endswith(f"{folder} {ways}" if ways else "kept")
+        ):
+            if file_mode is not None:
+                for name in (*"abcdefghijkl", "z"):
+                    (folder / name).write_text("held")
+                    (folder / name).chmod(0o600)
+                (folder / "z").chmod(file_mode)
+            folder.chmod(folder_mode)
+            state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
+            assert state.endswith(f"{folder} {ways}" if ways else "kept"), (folder_mode, file_mode)
 
     @pytest.mark.parametrize(("mode", "end"), [(0o711, "kept"), (0o755, "(list)")])
     def test_the_parents_temporary_files_are_those_beside_the_workspace(
