@@ -96,7 +96,6 @@ class StrikingLog(io.StringIO):
         return written
 
 
-@pytest.mark.fast
 def test_while_the_sandbox_closes(world: World) -> None:
     """The work is collected then, and nothing is written to GitHub yet."""
     world.play(solve())

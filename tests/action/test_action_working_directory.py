@@ -100,6 +100,7 @@ def test_a_run_that_was_stopped_goes_on_in_the_folder(monorepo: World) -> None:
     assert changed(monorepo) == {f"{SERVICE}/greeting.txt"}
 
 
+@pytest.mark.whole
 def test_a_pull_request_that_changes_the_agents_of_a_folder_is_not_followed_up(opened: World) -> None:
     check_out(opened, opened.branches()[BRANCH])
     prompt = opened.checkout / SERVICE / ".agent/fixer/prompts/system.md"

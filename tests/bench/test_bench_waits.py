@@ -8,6 +8,7 @@ from stepflow.domain.event import CacheRenewed
 from tests.bench.waits import billed, run
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("slow_tool", [True, False])
 def test_a_wait_of_six_minutes_is_billed_as_if_nothing_expired(slow_tool: bool) -> None:
     ports = run(slow_tool=slow_tool, renews=True, expires=True)

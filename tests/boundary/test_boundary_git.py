@@ -17,6 +17,7 @@ from tests.servers.git_http import GitServer
 REMOTE = Remote(url="https://github.com/o/r.git", token=TOKEN)
 
 
+@pytest.mark.whole
 def test_a_git_that_hangs_is_stopped(tmp_path: Path) -> None:
     git = Git(tmp_path / "r.git", REMOTE, local_seconds=2)
     read, write = os.pipe()

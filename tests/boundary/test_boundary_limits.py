@@ -38,12 +38,11 @@ def run(
 @pytest.mark.parametrize(
     ("answer", "summary"),
     [
-        ({"comment": HUGE, "pull_request": {"title": "t", "body": HUGE}}, "Done."),
         ({"comment": f"```\n{HUGE}", "pull_request": {"title": HUGE, "body": f"<details>\n\n{HUGE}"}}, "Done."),
         ({"comment": "short"}, HUGE),
         ({}, HUGE),
     ],
-    ids=["a huge comment and body", "huge open fences and folds", "all but the comment", "a huge summary"],
+    ids=["huge open fences and folds", "all but the comment", "a huge summary"],
 )
 def test_everything_the_engine_says_fits_below_a_text_of_any_length(
     github: GitHubServer, writer: GitHubWriter, answer: JsonObject, summary: str

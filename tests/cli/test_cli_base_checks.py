@@ -94,7 +94,6 @@ def add_check(checkout: Path, name: str, command: str) -> None:
     registry.write_text(json.dumps(document))
 
 
-@pytest.mark.fast
 def test_each_check_sees_the_tree_as_the_run_begins_whatever_the_ones_before_it_did(checkout: Path) -> None:
     add_check(checkout, "unspoiled", "test ! -e left.txt && grep -x hello greeting.txt")
     change_check(checkout, "touch left.txt; echo changed > greeting.txt; git commit -qam spoiled; false")

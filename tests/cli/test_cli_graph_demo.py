@@ -22,6 +22,7 @@ def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:
     assert "closure.issue" in json.dumps(graph)
 
 
+@pytest.mark.whole
 def test_graph_draws_the_path_of_a_run_in_both_forms(checkout: Path, capsys) -> None:
     folder = checkout.parent / "run"
     scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]

@@ -121,6 +121,7 @@ def advised_edit(problem: Problem) -> Edit | None:
     return None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "case", [each for each in cases("invalid") if "arguments" not in each.data], ids=lambda case: case.name
 )
@@ -140,6 +141,7 @@ def test_advice_that_leaves_no_choice_helps_when_it_is_followed(case: Case, tmp_
         assert edit.word == "rename" or not [one for one in new if one.path.startswith(edit.pointer)], problem
 
 
+@pytest.mark.whole
 def test_enough_advice_leaves_no_choice(tmp_path: Path) -> None:
     """Else the test above would look at nothing."""
     edits = [

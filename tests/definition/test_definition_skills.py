@@ -70,6 +70,7 @@ def test_files_and_bytes_of_a_skill_have_a_limit(root: Path) -> None:
     assert ["more than 100 files" in str(problem) for problem in raised.value.problems] == [True]
 
 
+@pytest.mark.whole
 def test_folders_nested_deeper_than_a_program_calls_itself_are_read(root: Path) -> None:
     """As deep as a path may name them; the agent's own folder is listed in a problem then."""
     for top in ("docs/skills/release", ".agent/demo/prompts"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,15 @@ DOORS = ("action", "cli")
 NOT_FOR_PEOPLE = ("sandbox/child/probe.py", "mcp/servers.py")
 
 
+@cache
+def parse(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def spoken(source: str) -> list[str]:
     """The places of a module that speak to people past the events."""
     outputs = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 outputs.append(f"{node.lineno}: print")
@@ -74,7 +80,7 @@ def written(message: ast.expr) -> list[list[ast.expr]]:
 def faults(source: str) -> list[str]:
     """The messages of a module that do not begin as a sentence does, or do not end with a full stop."""
     problems = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         match node:
             case ast.Call(func=ast.Name(id=name), args=[message, *_]) if name in ERRORS:
                 for parts in written(message):

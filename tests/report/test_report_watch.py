@@ -159,7 +159,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
     assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "■ canceled (cancelled): r"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_an_annotation_is_one_command_whatever_its_text(message, file, title):
     line = annotation("error", message, file=file, line=3, title=title)
@@ -245,7 +245,7 @@ def job_log(entries: tuple[events.Entry, ...], *, debug: bool = False) -> str:
     return "\n".join(line for entry in entries for line in log.render(entry))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXT)
 def test_nothing_that_a_model_or_tool_says_is_obeyed(text: str) -> None:
     entries = hostile_entries(text)

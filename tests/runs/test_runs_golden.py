@@ -24,10 +24,7 @@ ACCEPT = bool(os.environ.get("STEPFLOW_ACCEPT"))
 #: One of each kind, for they take a second each; `make whole` plays them all.
 ALWAYS = {
     "dirty-tree-then-clean",
-    "format-corrected",
     "handoff-reaches-later-prompts",
-    "iterations-used-up",
-    "setup-fails",
     "check-fails-falls-back-and-closes",
     "project-the-short-way",
 }

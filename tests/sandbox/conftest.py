@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 import pytest
 from toolbox_world import Box, copy_packages, git, reachable_folder
 
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.workspace import give_to
 
 
 @pytest.fixture
@@ -65,6 +67,18 @@ def start(checkout):
 @pytest.fixture
 def box(start):
     return start()
+
+
+@pytest.fixture
+def cleared_box(shared_box, template):
+    """The shared toolbox at the beginning of a step, with its checkout as it was."""
+    shared_box.toolbox.end_step()
+    owner = shared_box.checkout.stat()
+    for path in shared_box.checkout.iterdir():
+        subprocess.run(["rm", "-rf", "--", str(path)], check=True)
+    shutil.copytree(template, shared_box.checkout, symlinks=True, dirs_exist_ok=True)
+    give_to(shared_box.checkout, owner.st_uid, owner.st_gid)
+    return shared_box
 
 
 @pytest.fixture(scope="module")

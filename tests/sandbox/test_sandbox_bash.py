@@ -12,6 +12,11 @@ from toolbox_world import stays_root
 from stepflow.sandbox.child.output import Interleaved
 
 
+@pytest.fixture
+def box(cleared_box):
+    return cleared_box
+
+
 def test_a_command_gives_its_output_and_exit_code(box):
     result = box.bash("echo out; echo err >&2")
     assert (result.text, result.is_error, result.exit_code) == ("out\nerr\n", False, 0)
@@ -189,6 +194,7 @@ def test_a_shell_whose_pipe_tools_have_filled_is_replaced(start, checkout):
     assert box.bash("echo fine").text == "fine\n"
 
 
+@pytest.mark.whole
 def test_tools_that_read_their_own_output_stop_nobody(start):
     box = start()
     theft = "(exec 9</dev/stdout; timeout 3 cat <&9 > /dev/null) & for i in $(seq 20000); do echo $i; done; sleep 1"

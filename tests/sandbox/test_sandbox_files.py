@@ -9,6 +9,11 @@ import pytest
 from toolbox_world import git
 
 
+@pytest.fixture
+def box(cleared_box):
+    return cleared_box
+
+
 def put(box, name: str, content: str | bytes, mode: int = 0o644):
     """A file of the tools' own user, as an earlier tool call would have left it."""
     path = box.checkout / name

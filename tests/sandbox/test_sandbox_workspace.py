@@ -88,6 +88,7 @@ def test_files_of_anybody_are_the_tools(checkout: Path) -> None:
     assert work_in(workspace, "cat other") == "x\n"
 
 
+@pytest.mark.whole
 def test_a_tree_deeper_than_recursion_comes_along(checkout: Path) -> None:
     deep = "/".join(["d"] * 1200)
     subprocess.run(["mkdir", "-p", deep], cwd=checkout, check=True)
@@ -125,6 +126,7 @@ def test_a_disk_that_is_full_is_told(checkout: Path, open_folder: Path) -> None:
     assert "TMPDIR says where they are" in caught.value.hint
 
 
+@pytest.mark.whole
 def test_the_folder_is_gone_whatever_was_left_in_it(checkout: Path) -> None:
     with temporary_folder(checkout) as folder:
         subprocess.run(["mkdir", "-p", "a/" + "/".join(["d"] * 1200)], cwd=folder, check=True)
