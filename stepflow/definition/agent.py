@@ -58,7 +58,7 @@ _PARTS_OF_COMPOSITE = (
 def check_verdict(
     settings: VerdictSettings, written: JsonValue, problems: FileProblems, *, folder: AgentFolder, allow_custom: bool
 ) -> AgentVerdict | None:
-    """The agent's verdict; None when its type cannot be told. `written` is its config as the file has it."""
+    """The agent's verdict; None when its type is unknown. `written` is its config as it is in the file."""
     if problems.at(_AT / "type"):
         return None
     kind = _type(settings.type, _AT / "type", problems) if settings.type is not None else VerdictType.COUNT_ITERATION
@@ -126,7 +126,7 @@ def _check_part(part: CompositePart, at: Pointer, problems: FileProblems) -> Non
 
 
 def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
-    """The code of a handler that is a file; None for one that is a module, and after a problem."""
+    """The code of a handler that is a file; None for a module, and after a problem."""
     if not allowed:
         message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
         problems.add("SF206", _AT / "type", message, "Start the run with `allow: custom-verdict`, or use another type.")
@@ -149,9 +149,9 @@ def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFold
         return None
 
 
-#: How like an alias a model's name must be, from 0 to 1, to be that alias misspelled.
+#: How similar to an alias a name must be, from 0 to 1, to count as that alias misspelled.
 LIKE_ALIASES = 0.75
-#: The models of Anthropic before those that take every effort: what each takes (platform.claude.com, "Effort").
+#: The efforts of Anthropic's models that do not support all of them (platform.claude.com, "Effort").
 _EFFORTS: dict[str, tuple[Effort, ...]] = {
     **dict.fromkeys(("opus-4-6", "sonnet-4-6", "mythos-preview"), (Effort.LOW, Effort.MEDIUM, Effort.HIGH, Effort.MAX)),
     "opus-4-5": (Effort.LOW, Effort.MEDIUM, Effort.HIGH),
@@ -163,13 +163,13 @@ _CLAUDE = re.compile(
     r"(?:arn:aws[^/]*/)?(?:(?:[a-z-]+\.)?anthropic\.)?claude-(?P<name>[a-z0-9-]+?)"
     r"(?:[-@]\d{8}|[-@]latest|@default)?(?:-v\d+(?::\d+)*)?"
 )
-#: What may be said of a step's models beside `model` itself.
+#: The keys of a step about models, beside `model` itself.
 MODEL_KEYS = ("models", "fallbackModel", "effort", "maxOutputTokens")
 _Entry = FlowSettings | StepSettings
 
 
 def own_models(entry: _Entry) -> tuple[Rung, ...]:
-    """The ladder that agent.json or a step names, be it of one model; empty where they name none."""
+    """The models that agent.json or a step names, as a ladder; empty when it names none."""
     if entry.models:
         return tuple(map(Rung.parse, entry.models))
     model = _single_model(entry)
@@ -177,7 +177,7 @@ def own_models(entry: _Entry) -> tuple[Rung, ...]:
 
 
 def own_fallback(entry: _Entry) -> Rung | None:
-    """The model that agent.json or a step names for refusals."""
+    """The model that agent.json or a step names for when a model refuses."""
     return Rung.parse(entry.fallback_model, fallback=True) if entry.fallback_model else None
 
 
@@ -186,7 +186,7 @@ def _single_model(entry: _Entry) -> str | None:
 
 
 def check_models(entry: _Entry, at: Pointer, problems: FileProblems, *, flow: FlowSettings | None = None) -> None:
-    """Check the models that agent.json names, or those of a step beside agent.json's `flow`."""
+    """Check the models that agent.json names, or those of a step, which inherits from agent.json's `flow`."""
     word = "defaultModel" if isinstance(entry, FlowSettings) else "model"
     rungs, fallback = own_models(entry), own_fallback(entry)
     places = [at / "models" / number for number in range(len(rungs))] if entry.models else [at / word]
@@ -203,7 +203,7 @@ def check_models(entry: _Entry, at: Pointer, problems: FileProblems, *, flow: Fl
 
 
 def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: str) -> None:
-    """Refuse what can be no ladder (SF118)."""
+    """Refuse what cannot be a ladder (SF118)."""
     models, fallback = entry.models or [], own_fallback(entry)
     if models and _single_model(entry):
         message = f'"models" stands beside "{word}", and both say which model is the first'
@@ -218,7 +218,7 @@ def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: s
 
 
 def _check_name(name: str, at: Pointer, problems: FileProblems) -> None:
-    """Warn about a model that is nearly an alias (SF113); any other name may be one that a server knows."""
+    """Warn about a name that is almost an alias (SF113); a server may know any other name."""
     rungs = [f"{alias}:{effort}" for alias in MODEL_ALIASES for effort in Effort] if ":" in name else []
     if name in rungs:
         message = f'the model "{name}" has an effort behind it, which only the models of a ladder have'
@@ -229,21 +229,21 @@ def _check_name(name: str, at: Pointer, problems: FileProblems) -> None:
 
 
 def check_effort(model: str, effort: Effort | None, at: Pointer, problems: FileProblems) -> None:
-    """Refuse an effort that this model is known not to take (SF117)."""
+    """Refuse an effort that this model is known not to support (SF117)."""
     if misfit := find_effort_misfit(model, effort):
         problems.report("SF117", at, misfit.message, misfit.fix)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EffortMisfit:
-    """Why a model cannot be asked with an effort, and what to change."""
+    """Why a model does not support an effort, and what to change."""
 
     message: str
     fix: str
 
 
 def find_effort_misfit(model: str, effort: Effort | None) -> EffortMisfit | None:
-    """What is wrong with this effort of this model; nothing is known of most models."""
+    """Why this model does not support this effort; None for the many models about which nothing is known."""
     known = _CLAUDE.fullmatch(model)
     taken = _EFFORTS.get(known["name"]) if known else None
     if effort is None or taken is None or effort in taken:
@@ -260,8 +260,8 @@ AGENT_FILE = "agent.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """What `agent.json` says. `known` is False when there is no readable one: then nothing is concluded from it.
-    `mcp_servers` are still without tools."""
+    """What `agent.json` says. `known` is False when it is missing or unreadable: nothing is concluded from it then.
+    `mcp_servers` have no tools yet."""
 
     known: bool
     problems: FileProblems
@@ -277,7 +277,7 @@ class Agent:
 
 
 def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: bool, may_lack: bool) -> Agent:
-    """Read and check `agent.json`; every problem goes to `diagnostics`. With `may_lack` there may be no such file."""
+    """Read and check `agent.json`; every problem goes to `diagnostics`. With `may_lack` the file may be missing."""
     problems = diagnostics.of(AGENT_FILE)
     if may_lack and not folder.has(AGENT_FILE):
         return Agent(known=False, problems=problems)
@@ -327,7 +327,7 @@ _PARAMETERS = Pointer("/parameters")
 def check_parameters(
     parameters: Mapping[str, Parameter], problems: FileProblems, *, reserved: frozenset[str]
 ) -> dict[str, Parameter]:
-    """The declared parameters; `reserved` are the names of run variables, which would hide them."""
+    """Check the declared parameters and return them; `reserved` are names of run variables, which hide them."""
     flags: dict[str, str] = {}
     for name, parameter in parameters.items():
         at = _PARAMETERS / name
@@ -357,12 +357,12 @@ _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float),
 
 
 def type_fits(value: JsonValue, kind: str) -> bool:
-    """True when a value has a declared type; a boolean is no number."""
+    """Whether a value has a declared type; a boolean is not a number."""
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def misfit(parameter: Parameter, value: JsonValue) -> str | None:
-    """What the value must be and is not; None when it fits. Of a list every item must fit."""
+    """What the value must be and is not; None when it fits. Every item of a list must fit."""
     if not type_fits(value, parameter.type):
         return f"of the type {parameter.type}"
     search = Search()
@@ -398,7 +398,7 @@ def _as_written(number: float) -> str:
 
 
 def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
-    """Membership that keeps true apart from 1, as JSON does."""
+    """Membership that tells true from 1, as JSON does."""
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
@@ -471,7 +471,7 @@ def _assign(name: str, parameter: Parameter, value: JsonValue, arguments: JsonOb
 
 
 def _convert(value: JsonValue, kind: str) -> JsonValue:
-    """A text as the declared type; unchanged when it cannot be read as that."""
+    """Convert a string to the declared type; return it unchanged when that fails."""
     if not isinstance(value, str) or kind == "string":
         return value
     text = value.strip()

@@ -17,7 +17,7 @@ from stepflow.domain.text import code_span
 
 #: What the name of a shipped agent begins with.
 PREFIX = "builtin/"
-#: Each agent → what it is for.
+#: Agent → what it is for.
 BUILTIN = {
     "fix": "understand, do, close: solves an issue and opens a draft pull request",
     "review": "reads, changes nothing, and answers in one comment",
@@ -30,9 +30,9 @@ BUILTIN = {
 WIDTH = 120
 INDENT = 2
 
-#: What a stored agent is called itself; each is a whole agent that can be loaded.
+#: The name in the stored files; each is a complete agent that can be loaded.
 STANDS_FOR = "agent-name"
-#: Every one has this one check.
+#: Every shipped agent has this check.
 OWN_CHECK = "git-clean"
 _OWN_LINE = "- `git status --porcelain`, which must print nothing\n"
 _EXPECTED = f"validators: {{ {OWN_CHECK}: [pass] }}"
@@ -40,21 +40,20 @@ _EXPECTED = f"validators: {{ {OWN_CHECK}: [pass] }}"
 
 @dataclass(frozen=True, kw_only=True)
 class NewCheck:
-    """A validator to be: a shell command that is green with exit code 0."""
+    """A validator to add: a shell command that passes with exit code 0."""
 
     name: str
     command: str
 
 
 def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
-    """Every file of a shipped agent under a name of its own; path in the agent's folder → text."""
+    """Every file of a shipped agent, written for an agent of this name: path in its folder → text."""
     return {path: _made(path, text, name, checks) for path, text in _texts(builtin).items()}
 
 
 @contextmanager
 def builtin_root(builtin: str, commands: Sequence[str]) -> Iterator[Path]:
-    """A folder with the shipped agent below `.agent`, under its own name and with these checks. It is removed
-    afterwards."""
+    """A temporary folder with the shipped agent below `.agent`, under its own name and with these checks."""
     with TemporaryDirectory(prefix="stepflow-builtin-") as root:
         for path, text in agent_files(builtin, builtin, name_checks(commands)).items():
             file = Path(root, ".agent", builtin, path)
@@ -64,7 +63,7 @@ def builtin_root(builtin: str, commands: Sequence[str]) -> Iterator[Path]:
 
 
 def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
-    """A check for each command, under a name made from its first words; no name twice."""
+    """A check for each command, with a unique name made from its first words."""
     named: dict[str, str] = {}
     for command in dict.fromkeys(command.strip() for command in commands if command.strip()):
         short = "-".join(re.findall(r"[a-z0-9]+", command.lower())[:3]) or "check"
@@ -80,7 +79,7 @@ def _texts(builtin: str) -> dict[str, str]:
 
 
 def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
-    # At first: the checks are somebody's own words.
+    # Before the checks are added: they are the author's own words.
     text = text.replace(STANDS_FOR, name)
     if path == "steps_registry.json":
         text = layout_json(_with_checks(cast("JsonObject", json.loads(text)), checks))
@@ -113,7 +112,7 @@ def _with_checks(registry: JsonObject, checks: Sequence[NewCheck]) -> JsonObject
 
 
 def layout_json(document: JsonValue) -> str:
-    """JSON as a person would lay it out, with a line break at its end: what fits on a line stands on one."""
+    """Format JSON as a person would, with a final line break: whatever fits on one line is on one line."""
     lines: list[str] = []
     for line in json.dumps(document, indent=INDENT, ensure_ascii=False).split("\n"):
         lines.append(line)
@@ -125,7 +124,7 @@ def layout_json(document: JsonValue) -> str:
         space = " " if close == "}" else ""
         inner = " ".join(each.strip() for each in lines[begin + 1 : -1])
         flat = f"{lines[begin]}{space}{inner}{space}{line.strip()}"
-        # A comma may still follow, and the document's own members stand on lines of their own.
+        # A comma may still follow, and the document's own members are on lines of their own.
         if len(flat.rstrip(",")) < WIDTH and (indent or close == "]"):
             lines[begin:] = [flat]
     return "\n".join(lines) + "\n"

@@ -173,8 +173,8 @@ def _check_outcomes(
 
 
 def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRule]:
-    """What follows, in the order of reading. The step runs at most `most_runs` times in one visit;
-    1, the default, only says that it does not repeat by itself: then `maxRetries` alone limits `retry`."""
+    """What follows an outcome, in the order in which its keys are read. The step runs at most `most_runs` times in one
+    visit; 1, the default, only says that it does not repeat by itself: `maxRetries` alone limits `retry` then."""
     if entry.complete:
         yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
     elif entry.next is not None:
@@ -188,13 +188,13 @@ def _outcome_rules(entry: TransitionEntry, most_runs: int) -> Iterator[OutcomeRu
 
 
 def _within(most_runs: int, rule: OutcomeRule, step_id: str) -> OutcomeRule:
-    """The rule, which leads back to the step only while it may run once more in this visit."""
+    """The rule; it leads back to the step only while the step may run once more in this visit."""
     leads_back = rule.intent is Intent.REPEAT or rule.target == step_id
     return replace(rule, runs_below=most_runs) if leads_back and most_runs > 1 else rule
 
 
 def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
-    """The written keys that the order of reading never comes to, each with the reason."""
+    """The keys that are never reached in the order of reading, each with the reason."""
     given = {
         "next": entry.next is not None,
         "retry": entry.retry,
@@ -211,7 +211,7 @@ def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, st
 
 
 def _built_schema(entry: CheckStepEntry, check: StepCheck) -> JsonObject | None:
-    """The answer schema that the engine builds; None when nothing is read from the step's own answer."""
+    """The answer schema that the engine builds; None when it reads nothing from the step's own answer."""
     asks = entry.check is not None and entry.check.prompt is not None
     if asks and not check.handoff_keys:
         return None
@@ -235,10 +235,11 @@ _RESULT: JsonObject = {
 def add_aliases(
     nodes: CheckNodes, owners: dict[str, tuple[str, str]], reserved: frozenset[str], problems: FileProblems
 ) -> None:
-    """Add the names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
+    """Add second names for `<id>_<key>`: with the id without its `s_`, and with the prompt's `c3` if no other step has
+    it.
 
-    `owners` are the handoff variables that there are, and get those that are added; `reserved` names mean something
-    else. A second name that clashes with one of them is left out.
+    `owners` holds the handoff variables so far and receives the added ones; `reserved` names mean something else. A
+    second name that clashes with either is left out.
     """
     prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
     named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
@@ -260,7 +261,7 @@ _PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPrompts:
-    """Finds the prompts of the steps of a registry with checks."""
+    """Finds the prompts of the steps of a registry in the check dialect."""
 
     files: PromptFiles
     nodes: Mapping[str, Node[CheckStepEntry]]
@@ -268,7 +269,7 @@ class CheckPrompts:
     problems: FileProblems
 
     def prompts(self) -> dict[str, StepPrompt]:
-        """The prompt of every step; a check that asks gets its own, the question."""
+        """The prompt of every step; a check that asks a question gets that as its own prompt."""
         prompts: dict[str, StepPrompt] = {}
         for node in self.nodes.values():
             check_stdin(node, self.problems)
@@ -306,7 +307,7 @@ class CheckPrompts:
         return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
 
     def _sound(self, entry: PromptEntry, at: Pointer) -> bool:
-        """Whether the reference is a path or an address, and safe."""
+        """Whether the reference is a safe path or a safe address."""
         given = [key for key in _PARTS if getattr(entry, key) is not None]
         fault = ""
         if entry.path is not None and given:

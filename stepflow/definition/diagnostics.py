@@ -1,4 +1,4 @@
-"""The rules, and the problems of one load: each once, with its place in the file, sorted."""
+"""The rules, and the problems of one load: sorted, each once, with its position in the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rules() -> Mapping[str, LintRule]:
 
 
 def _rule(code: str, severity: str, broken: str, text: str) -> LintRule:
-    # An example without a place stands where the one before it does.
+    # An example without a place has the place of the one before it.
     location: tuple[str, str] = ("", "")
     by_word: dict[str, list[Example]] = {"Wrong": [], "Right": []}
     for match in _EXAMPLE.finditer(text):
@@ -49,21 +49,21 @@ def _rule(code: str, severity: str, broken: str, text: str) -> LintRule:
     )
 
 
-#: Problems that are about the key, whatever its value is.
+#: Problems that are about a key, whatever its value is.
 _ABOUT_KEYS = frozenset({"SF104", "SF108", "SF111", "SF112", "SF310", "SF331", "SF606", "SF709"})
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def escape_control(text: str) -> str:
-    """A text without control characters: what a file says must not write lines of its own into a log."""
+    """Escape control characters: the content of a file must not write lines of its own into a log."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def locate(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
-    """The problem with the line and the columns of what is meant, as far as they can be told.
+    """Add the line and the columns to a problem, as far as they are known.
 
-    `word` is what is meant on the line of a file that is no JSON, and has no `positions`.
+    In a file that is not JSON and has no `positions`, `word` is what the problem is about on its line.
     """
     line, column, end = problem.line, problem.column, None
     if text is None:
@@ -83,7 +83,7 @@ def locate(problem: Problem, word: str, text: str | None, positions: Positions |
 
 
 def _marked(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
-    """The value when it is a plain one on the line of its key, else the key, else the first character."""
+    """The value when it is a scalar on the line of its key, else the key, else the first character."""
     plain = text[value.start] not in "{["
     if value.key is not None and (about_key or not plain or "\n" in text[value.key[1] : value.start]):
         return value.key
@@ -98,22 +98,22 @@ class Diagnostics:
     collected: dict[Problem, str] = field(default_factory=dict)
     #: File and pointer of each error.
     errors: set[tuple[str, str]] = field(default_factory=set)
-    #: The same of everything that an error is in.
+    #: The same for everything that contains an error.
     faulty: set[tuple[str, str]] = field(default_factory=set)
     #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
     def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileProblems:
-        """The same collection, for one file. `origin` leads from the pointer a check knows to the one in the file."""
+        """The same collection, for one file. `origin` maps a pointer that a check knows to the one in the file."""
         return FileProblems(diagnostics=self, file=file, origin=origin or str)
 
     @property
     def failed(self) -> bool:
-        """True when an error was found: the definition must not run."""
+        """Whether an error was found: the definition must not run."""
         return bool(self.errors)
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
-        """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
+        """The problems with the text of each file that has one; `texts` are all files that were read, JSON or not."""
         known = {**texts, **self.json_texts}
         named = {one.file for one in self.collected} & known.keys()
         positions = {file: find_positions(self.json_texts[file]) for file in named & self.json_texts.keys()}
@@ -128,7 +128,7 @@ class Diagnostics:
 
 
 def file_below(prefix: str, file: str) -> str:
-    """The path of an agent's file as problems name it; `prefix` is `.` for an agent whose own folder is the root."""
+    """The path of an agent's file as problems name it; `prefix` is `.` when the agent's own folder is the root."""
     return file if prefix == "." else f"{prefix}/{file}"
 
 
@@ -162,10 +162,8 @@ class FileProblems:
         word: str = "",
         severity: Severity | None = None,
     ) -> None:
-        """Report a problem at the JSON Pointer `path`; a `line` is only given where the file is no JSON.
-
-        `word` is what is meant on that line.
-        """
+        """Report a problem at the JSON Pointer `path`. In a file that is not JSON, give its `line`, and as `word` what
+        the problem is about on that line."""
         problem = Problem(
             severity=severity or rules()[code].severity,
             code=code,
@@ -188,22 +186,22 @@ class FileProblems:
         self.add(code, path, f"{owner(path)}{message}", fix, severity=severity)
 
     def note_idle(self, path: str, message: str, what: str = "key") -> None:
-        """Note something that is known and has no effect where it stands (SF111)."""
+        """Note something known that has no effect in this place (SF111)."""
         self.report("SF111", path, message, f"Remove the {what}, or leave it.")
 
     def at(self, pointer: str) -> bool:
-        """True when an error was reported at this pointer or below it."""
+        """Whether an error was reported at this pointer or below it."""
         return (self.file, self.origin(pointer)) in self.diagnostics.faulty
 
     def failed_at(self, pattern: str) -> bool:
-        """True when an error was reported at a pointer of this form."""
+        """Whether an error was reported at a pointer that matches this pattern."""
         return any(
             file == self.file and re.fullmatch(pattern, path, re.DOTALL) for file, path in self.diagnostics.errors
         )
 
 
 def owner(pointer: str) -> str:
-    """Whose key a pointer names, as words for a message: `step "x"`, `validator "x"`, or nothing."""
+    """Whose key a pointer names, to begin a message with: `step "x": `, `validator "x": `, or nothing."""
     parts = keys_of(pointer)
     word = _OWNERS.get(parts[0]) if len(parts) > 1 else None
     return f'{word} "{parts[1]}": ' if word else ""
@@ -221,24 +219,24 @@ _OWNERS = {
 
 
 def shown(value: JsonValue) -> str:
-    """A value as it looks in a message: JSON, cut when long."""
+    """A value for a message: JSON, shortened when long."""
     return cut(compact(value), 80)
 
 
-#: How like two words must be, from 0 to 1, and two paths, which often share their folder and their ending.
+#: How similar two words must be, from 0 to 1, and two paths, which often share their folder and suffix.
 LIKE_WORDS = 0.6
 LIKE_PATHS = 0.75
 
 
 def closest_match(word: str, known: Iterable[str], likeness: float = LIKE_WORDS) -> str | None:
-    """The known word that is most like this one, if any is like it. Capitals make no difference."""
+    """The known word that is most similar to this one, if any is similar enough. Case is ignored."""
     plain = {one.casefold(): one for one in sorted(known, reverse=True)}
     close = get_close_matches(word.casefold(), sorted(plain), n=1, cutoff=likeness)
     return plain[close[0]] if close else None
 
 
 def did_you_mean(word: str, known: Iterable[str], likeness: float = LIKE_WORDS) -> str:
-    """` (did you mean "x"?)`, or nothing when no known word is like it."""
+    """` (did you mean "x"?)`, or nothing when no known word is similar."""
     return hint(closest_match(word, known, likeness))
 
 

@@ -1,4 +1,4 @@
-"""The models of agent.json and of both registries. Their fields are described in `fields.yaml`."""
+"""The models of agent.json and of both kinds of registry. `fields.yaml` describes their fields."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CompositePart(FileModel):
 
 
 class VerdictConfig(FileModel):
-    """`runner.verdict.config`: the keys of all types."""
+    """`runner.verdict.config`: the keys of all verdict types."""
 
     max_iterations: AtLeastOne | None = None
     max_visits_per_step: AtLeastOne | None = None
@@ -110,7 +110,7 @@ class RunnerKeys(FileModel):
     logging: Logging = Logging()
 
 
-#: Text `off` or a list of texts; read by `GuidanceFiles`, which names each fault.
+#: `off` or a list of strings; `GuidanceFiles` reads it and reports each fault.
 Guidance = Annotated[
     JsonValue,
     WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]}),
@@ -143,7 +143,7 @@ class AgentFile(FileModel):
     runner: RunnerKeys | None
 
 
-#: Text `#/…` or `{file, schema}`; read by `schema_refs`, which names each fault.
+#: `#/…` or `{file, schema}`; `SchemaFolder` reads it and reports each fault.
 SchemaRef = Annotated[
     JsonValue,
     WithJsonSchema(
@@ -199,7 +199,7 @@ class InputEntry(FileModel):
 
 
 class StepSettings(FileModel):
-    """What a step of either dialect may say."""
+    """The keys that a step may have in either dialect."""
 
     name: str | None = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
@@ -293,7 +293,7 @@ class EntrySteps(FileModel):
 
 
 class Registry(FileModel):
-    """What `steps_registry.json` has in both dialects."""
+    """The keys that `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
     #: The first part of the addresses of prompts where no "c1" is written.

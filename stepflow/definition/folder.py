@@ -33,7 +33,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Problem
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Not blocking: a named pipe could take the place of the file that was looked at.
+#: Without blocking: a named pipe could replace the file after it was looked at.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -50,7 +50,7 @@ class Why(Enum):
 
 
 class FileRefused(Exception):
-    """A file that is not read; the message completes `the file "x" …`."""
+    """A file that must not or cannot be read; the message completes `the file "x" …`."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(message)
@@ -59,12 +59,12 @@ class FileRefused(Exception):
 
     @property
     def unsafe(self) -> bool:
-        """True when reading the file would lead out of its folder."""
+        """Whether reading the file would lead out of its folder."""
         return self.why in (Why.LINK, Why.OUTSIDE)
 
     @property
     def fix(self) -> str:
-        """What to do about a file of an agent."""
+        """What to do about such a file of an agent."""
         return _FIXES.get(self.why, "Name a file inside the agent folder.")
 
 
@@ -78,7 +78,7 @@ _FIXES = {
 
 
 def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:
-    """The content of a regular file below a folder that is trusted. Raises `FileRefused`, also above `limit` bytes."""
+    """The content of a regular file below a trusted folder. Raises `FileRefused`, also for more than `limit` bytes."""
     with _opened(folder, path) as fd:
         data = _read(fd, limit + 1)
     if len(data) > limit:
@@ -87,7 +87,7 @@ def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:
 
 
 def text_of(content: bytes) -> str:
-    """The text of a file, without the mark that some editors begin UTF-8 with. Raises `FileRefused` for other bytes."""
+    """Decode UTF-8, without a byte-order mark. Raises `FileRefused` for other bytes."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -95,20 +95,20 @@ def text_of(content: bytes) -> str:
 
 
 def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[bytes, int]:
-    """The first bytes of such a file, at most so many, and how many it has."""
+    """The first bytes of such a file, at most `most`, and its size."""
     with _opened(folder, path) as fd:
         return _read(fd, most), os.fstat(fd).st_size
 
 
 def read_end_below(folder: Path, path: str | PurePath, *, most: int) -> bytes:
-    """The last bytes of such a file, at most so many."""
+    """The last bytes of such a file, at most `most`."""
     with _opened(folder, path) as fd:
         os.lseek(fd, max(0, os.fstat(fd).st_size - most), os.SEEK_SET)
         return _read(fd, most)
 
 
 def first_link(folder: Path, path: PurePath) -> str:
-    """The beginning of a path below the folder at which a symbolic link stands; empty where none does."""
+    """The first part of a path below the folder that is a symbolic link; empty when there is none."""
     for number in range(1, len(path.parts) + 1):
         begun = PurePosixPath(*path.parts[:number])
         try:
@@ -147,7 +147,7 @@ def _opened(folder: Path, path: str | PurePath) -> Iterator[int]:
 
 
 def _check_kind(fd: int, names: tuple[str, ...], *, last: bool) -> None:
-    """Looked at before it is opened, because opening a device can already do something, and to say which part it is."""
+    """Look before opening: opening a device can already do something, and the message can name the part of the path."""
     mode = os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         shown = "/".join(names)
@@ -165,8 +165,8 @@ def _read(fd: int, most: int) -> bytes:
 
 
 def walk_files(top: Path) -> Iterator[str]:
-    """The files below a folder by their paths in it; no link to a folder is followed, and what cannot be read is left
-    out. Folders may be nested as deep as a file system lets them: `os.walk` calls itself for each level."""
+    """The paths of the files below a folder, relative to it. Links to folders are not followed, and what cannot be read
+    is left out. Unlike `os.walk` this does not recurse: folders may be nested as deeply as the file system allows."""
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -194,7 +194,7 @@ class Located:
 
 
 def find_agents(root: Path) -> tuple[str, ...]:
-    """The names of the agents of a repository: the folders of `.agent` that hold an `agent.json`."""
+    """The names of the agents of a repository: the folders in `.agent` that contain an `agent.json`."""
     try:
         names = (file.parent.name for file in (root / AGENTS).glob("*/agent.json"))
         return tuple(sorted(name for name in names if not name.startswith(".")))
@@ -203,7 +203,7 @@ def find_agents(root: Path) -> tuple[str, ...]:
 
 
 def find_folders(root: Path) -> tuple[str, ...]:
-    """As `find_agents`, with the folders whose agent.json is missing or has another name: they were meant as agents."""
+    """Like `find_agents`, with the folders that were meant as agents but whose agent.json is missing or misnamed."""
     try:
         inside = [path for path in (root / AGENTS).iterdir() if not path.name.startswith(".") and path.is_dir()]
         folders = (path.name for path in inside if any(path.glob("*.json*")) or any(path.glob("*.y*ml")))
@@ -213,7 +213,7 @@ def find_folders(root: Path) -> tuple[str, ...]:
 
 
 class NoAgent(Exception):
-    """There is no agent that may be read; `problem` says why."""
+    """No agent can be read; `problem` says why."""
 
     def __init__(self, code: str, file: str, message: str, fix: str) -> None:
         super().__init__(message)
@@ -243,7 +243,7 @@ def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Locat
 
 
 def where_else(root: Path) -> str:
-    """What to do where there is no agent, by what else is there."""
+    """What to do when there is no agent here, depending on what else is here."""
     above = next((folder for folder in root.parents if find_folders(folder)), None)
     if (root / "agent.json").is_file():
         elsewhere = f"; run every other command in {above}" if above else ""
@@ -279,7 +279,7 @@ def _named(name: str, root: Path) -> Located:
 def _checked(folder: Path, root: Path | None) -> Located:
     if root is not None:
         _refuse_link(root.absolute(), folder)
-    # The last part is kept as it is: where a symbolic link leads is asked for in `_inside`.
+    # The last part is kept as it is: `_inside` asks where a symbolic link leads.
     above = _real_folder(folder if folder.name in ("", "..") else folder.parent)
     plain = above if above is None or folder.name in ("", "..") else above / folder.name
     if plain is None or _real_folder(plain) is None:
@@ -307,7 +307,7 @@ def _renaming(name: str) -> str:
 
 
 def _refuse_link(root: Path, folder: Path) -> None:
-    """A folder that a symbolic link leads to has a second name, which no protected path covers."""
+    """Refuse a folder that a symbolic link leads to: it has a second name, which no protected path covers."""
     shown = first_link(root, folder.relative_to(root)) if folder.is_relative_to(root) else ""
     if shown:
         message = f'"{shown}" is a symbolic link; an agent is read from its own folder only'
@@ -315,7 +315,7 @@ def _refuse_link(root: Path, folder: Path) -> None:
 
 
 def _inside(located: Located) -> Located:
-    """A symbolic link must not lead an agent out of its repository."""
+    """Refuse a symbolic link that leads out of the repository."""
     name = located.folder.name
     below = located.folder.is_relative_to(located.root)
     if not below or not located.folder.resolve().is_relative_to(located.root.resolve()):
@@ -327,7 +327,7 @@ def _inside(located: Located) -> Located:
 
 
 def _real_folder(path: Path) -> Path | None:
-    """The folder without symbolic links; None when there is none, or none that can be looked at."""
+    """The folder with symbolic links resolved; None when it does not exist or is not accessible."""
     try:
         real = path.resolve()
         return real if real.is_dir() else None
@@ -340,7 +340,7 @@ MAX_LISTED = 500
 
 
 def unsafe_reason(path: str) -> str | None:
-    """Why a path out of an agent file is refused by its form alone; None when it is fine."""
+    """Why the form alone rules out a path from an agent's file; None when it is fine."""
     if not path:
         return "is empty"
     if "\0" in path:
@@ -353,7 +353,7 @@ def unsafe_reason(path: str) -> str | None:
 
 
 class AgentFolder:
-    """Reads files below one folder, each at most once: a later read gives the text of the first."""
+    """Reads files below one folder, each at most once: a later read returns the text of the first."""
 
     def __init__(self, path: Path, *, root: Path) -> None:
         self.path = path
@@ -375,11 +375,11 @@ class AgentFolder:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Every text that was read so far, by its path."""
+        """Every text read so far, by its path."""
         return {path: text for path, text in self._read.items() if isinstance(text, str)}
 
     def has(self, path: str) -> bool:
-        """True when there is something under that name, whatever it is."""
+        """Whether anything has that name, whatever it is."""
         return os.path.lexists(self.path / path)
 
     def base(self, path: str) -> str:
@@ -390,21 +390,21 @@ class AgentFolder:
         return PurePosixPath(path).as_posix() if parts else path
 
     def json_files(self, base: str) -> tuple[str, ...]:
-        """The names of the `*.json` files directly in a folder; none when it cannot be listed."""
+        """The names of the `*.json` files directly in a folder; empty when it cannot be listed."""
         try:
             return tuple(sorted(file.name for file in (self.path / base).glob("*.json") if file.is_file()))
         except OSError:
             return ()
 
     def files(self) -> tuple[str, ...]:
-        """The paths of the files below this folder, for saying what is there; not more than a few hundred.
+        """The paths of the files below this folder, for messages; at most a few hundred.
 
-        Nothing is followed and nothing is read.
+        No link is followed and nothing is read.
         """
         return tuple(islice(walk_files(self.path), MAX_LISTED))
 
     def digest(self, others: Mapping[str, str]) -> str:
-        """SHA-256 over the names and contents of all files that were read, and of other texts that the agent uses."""
+        """SHA-256 over the names and contents of all files read, and of `others`, further texts that the agent uses."""
         total = hashlib.sha256()
         more = {name: text.encode() for name, text in others.items()}
         for name, content in sorted({**self._bytes, **more}.items()):
@@ -424,12 +424,12 @@ class AgentFolder:
         return text
 
 
-#: A text that begins as YAML does and JSON never.
+#: A text that begins like YAML and unlike JSON.
 _YAML = re.compile(r"\s*(---|#|[A-Za-z_][\w-]*:(\s|$))")
 
 
 def file_code(refused: FileRefused) -> str:
-    """The code of one of the agent's own files that is not read."""
+    """The code for one of the agent's own files that cannot be read."""
     if refused.unsafe:
         return "SF109"
     return "SF104" if refused.why in (Why.LARGE, Why.NOT_TEXT) else "SF102"
@@ -457,7 +457,7 @@ def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> Js
 
 
 def report_fault(text: str, fault: JsonFault, problems: FileProblems, code: str, message: str) -> None:
-    """Report what is no JSON, and say so when it looks like YAML."""
+    """Report a text that is not JSON; the fix says so when it looks like YAML."""
     fix = "Write valid JSON: no comments, no comma after the last item, every text and key in double quotes."
     if _YAML.match(text):
         fix = "Write the file as JSON: it looks like YAML, which is read nowhere but in scenarios and front matter."
@@ -465,9 +465,9 @@ def report_fault(text: str, fault: JsonFault, problems: FileProblems, code: str,
 
 
 def beside(folder: AgentFolder, file: str) -> str:
-    """What is there in the place of a file that is missing, in words.
+    """What exists with a name like that of a missing file, for a message.
 
-    A file that was read already has its place.
+    A file that was already read is not meant.
     """
     there = [name for name in folder.files() if name != file and name not in folder.texts]
     alike = [name for name in there if _one_part_apart(name, file)]
@@ -476,7 +476,7 @@ def beside(folder: AgentFolder, file: str) -> str:
 
 
 def _one_part_apart(there: str, wanted: str) -> bool:
-    """The same path but for one name, which is alike and has the same ending."""
+    """Whether two paths differ in one name only, which is similar and has the same suffix."""
     names, others = there.split("/"), wanted.split("/")
     apart = [(name, other) for name, other in zip(names, others, strict=False) if name != other]
     if len(names) != len(others) or len(apart) != 1:
@@ -492,7 +492,7 @@ def _without_endings(path: str) -> str:
 
 
 def register_document(text: str, document: Document, problems: FileProblems) -> None:
-    """Keep the text, so that problems can be placed; report each key that one object has twice (SF104)."""
+    """Keep the text, so that problems get positions; report each key that an object has twice (SF104)."""
     problems.diagnostics.json_texts[problems.file] = text
     for pointer, line in document.repeated:
         key = last_key(pointer)

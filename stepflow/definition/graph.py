@@ -16,7 +16,7 @@ from stepflow.engine.router import continuation_of
 
 
 def add_edges(nodes: Nodes, problems: FileProblems) -> None:
-    """Read every transition of every flow step; `repeat` is filled in, `next` without a rule is left to the router."""
+    """Read every transition of every flow step. `repeat` is added; `next` without a rule is left to the router."""
     for node in nodes.flow.values():
         node.edges = _Rules(node=node, gate=node.gate, nodes=nodes, problems=problems).read()
         if node.gate is not None and node.entry.transitions is not None:
@@ -29,7 +29,7 @@ def add_edges(nodes: Nodes, problems: FileProblems) -> None:
 
 
 def _targets(transition: Transition) -> list[str]:
-    """Every step that a rule may lead to."""
+    """Every step that a transition may lead to."""
     if isinstance(transition, Target):
         named = [transition.step_id]
     else:
@@ -180,10 +180,9 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """Where runs begin: the step of this agent's verdict, the steps of follow-ups, and every step that is an entry of
-    some verdict.
+    """Where runs begin: the step for this agent's verdict, and the steps of follow-ups.
 
-    `by_pointer` has the place that names each of them.
+    `by_pointer` maps the place of each entry in the registry, whatever verdict it is for, to its step.
     """
 
     step: str | None
@@ -198,7 +197,7 @@ def check_entries(
     verdict: VerdictType | None,
     problems: FileProblems,
 ) -> Entries:
-    """The entry steps. Without a known verdict nothing is said about which of them is used."""
+    """Check the entry steps and return them. Without a known verdict no problem says which of them is missing."""
     chosen, mapping = registry.entry_step, registry.entry_step_mapping
     named = {} if chosen is None else {Pointer("/entryStep"): chosen}
     follow_ups = {
@@ -230,7 +229,7 @@ def check_entries(
 
 
 def check_approvals(nodes: Mapping[str, Node[StepSettings]], entries: Entries, problems: FileProblems) -> None:
-    """Before an entry step and behind the end there is nothing to approve (SF355)."""
+    """Report approvals before an entry step and after the end, where nothing waits for them (SF355)."""
     begins = set(entries.by_pointer.values())
     for step_id in sorted(begins):
         if nodes[step_id].entry.approval is not None:
@@ -245,7 +244,7 @@ def check_approvals(nodes: Mapping[str, Node[StepSettings]], entries: Entries, p
 
 
 def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepSettings]]) -> str:
-    """Where an approval can stand instead; `places` are the steps that can wait for one."""
+    """Where the approval belongs instead; `places` are the steps that can wait for one."""
     waiting = [step_id for step_id in places if nodes[step_id].entry.approval is not None]
     if waiting:
         return f'Remove it: "{waiting[0]}" waits for approval already.'
@@ -258,7 +257,7 @@ def check_graph(
     dialect: Dialect,
     problems: FileProblems,
 ) -> None:
-    """What no run can reach (SF346), and from where no run can end (SF350, SF707)."""
+    """Report steps that no run reaches (SF346), and entries from which no run can end (SF350, SF707)."""
     following = {step_id: node.following for step_id, node in nodes.items()}
     reached = _reached_from(entries.by_pointer.values(), following)
     has_usual_entry = not all(at.startswith("/entrySteps/") for at in entries.by_pointer)
@@ -286,9 +285,9 @@ def lost_values(
     entries: Entries,
     owners: Mapping[str, str],
 ) -> dict[tuple[str, str], str]:
-    """Step and handoff variable → the entry of a follow-up in which no step can have handed that variable on by then.
+    """(step, handoff variable) → the entry of a follow-up in which no earlier step can have handed the variable off.
 
-    `owners` has the step that hands each variable on.
+    `owners` maps each variable to the step that hands it off.
     """
     following = {step_id: node.following for step_id, node in nodes.items()}
     lost: dict[tuple[str, str], str] = {}
@@ -302,7 +301,7 @@ def lost_values(
 
 
 def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: FileProblems) -> None:
-    """Report each cycle that no step leads out of; `known` are steps that end, or are reported already."""
+    """Report each cycle without a way out; `known` are steps from which a run can end, or that were reported."""
     for step_id in following:
         after = set() if step_id in known else _reached_from(following[step_id], following)
         if step_id not in after:
@@ -314,7 +313,7 @@ def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: 
 
 
 def _reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
-    """Every step that can be reached from these, themselves included."""
+    """Every step that can be reached from these, including themselves."""
     reached: set[str] = set()
     waiting = list(starts)
     while waiting:
@@ -326,7 +325,7 @@ def _reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> s
 
 
 def check_verdict_fits(nodes: Nodes, entries: Entries, verdict: VerdictType | None, problems: FileProblems) -> None:
-    """An ungated registry is run by the verdict, so the verdict must be one that can (SF206)."""
+    """Without gates the verdict runs the flow, so it must be a verdict that can (SF206)."""
     if nodes.gated or verdict is None:
         return
     fix = "Give the steps structured gates, or use another verdict type."

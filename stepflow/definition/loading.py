@@ -1,4 +1,4 @@
-"""An agent folder loaded, or everything that is wrong with it."""
+"""Load an agent folder, or say everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ _REGISTRY_PATH = "/runner/flow/prompts/registry"
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    With `bare_registry` there may be no `agent.json`; `checks` are the commands that a shipped agent runs at a closing;
-    `programs` are those that validators find, None where that is not known.
+    With `bare_registry`, `agent.json` may be missing; `checks` are the commands that a shipped agent runs at a closing;
+    `programs` are those that validators find, None if that is unknown.
     """
 
     allow_spec_violations: bool
@@ -100,7 +100,7 @@ def load_agent(
     allow_custom_verdict: bool = False,
     checks: Sequence[str] = (),
 ) -> AgentDefinition:
-    """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder), or a
+    """Load the agent in a folder, the one with a bare name below `<root>/.agent` (default: the current folder), or a
     shipped one (`builtin/fix`) with these `checks`, each a shell command.
 
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
@@ -124,7 +124,7 @@ def validate_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
 ) -> tuple[Problem, ...]:
-    """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
+    """Every problem of an agent, sorted; never raises for them. With `bare_registry`, `agent.json` may be missing."""
     return inspect_agent(
         path,
         root=root,
@@ -156,7 +156,7 @@ def inspect_agent(
 
 
 def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServer, ...]:
-    """The MCP servers of an agent, without tools and whatever its lock file says: what a lock is made from.
+    """The MCP servers of an agent, without tools and whatever its lock file says, to make a lock file from.
 
     `path` and `root` are those of `load_agent`. Raises `DefinitionError` with every problem of agent.json.
     """
@@ -176,7 +176,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
 def _load(
     path: str | Path, root: Path | None, options: LoadOptions, *, repository: Path | None = None
 ) -> tuple[AgentDefinition | None, Inspection]:
-    """`repository` is where guidance is read, if not where the agent is."""
+    """`repository` is where guidance is read, if that is not where the agent is."""
     if isinstance(path, str) and path.startswith(PREFIX):
         return _load_builtin(path, root, options)
     try:
@@ -212,7 +212,7 @@ def _load_builtin(
         return _load(name, root, options, repository=(repository or Path.cwd()).absolute())
 
 
-#: Where errors change which step follows which: of a broken graph it means nothing what can be reached.
+#: Errors in these places change which step follows which: what a broken graph reaches means nothing.
 _GRAPH_PLACES = {
     Dialect.GATE: r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*",
     Dialect.CHECK: r"/steps(/[^/]+(/check(/on(Pass|Fail)(/.*)?)?)?)?|/entryStep.*",
@@ -221,7 +221,7 @@ _GRAPH_PLACES = {
 
 @dataclass(frozen=True, kw_only=True)
 class _AgentLoader:
-    """What is known of an agent before its registry is read, and how that becomes the definition."""
+    """What is known about an agent before its registry is read, and how that becomes the definition."""
 
     agent: Agent
     folder: AgentFolder
@@ -254,7 +254,7 @@ class _AgentLoader:
     def compile(
         self, document: JsonObject, dialect: Dialect, problems: FileProblems, guidance: GuidanceFiles
     ) -> AgentDefinition | None:
-        """Check a registry and compile it; None when the agent has an error."""
+        """Check and compile a registry; None when the agent has an error."""
         agent = self.agent
         registry, problems = _read_registry(document, dialect, problems)
         _check_names(registry, agent, problems)
@@ -321,7 +321,7 @@ class _AgentLoader:
         entry_steps: Mapping[FollowUpKind, str],
         sections: Mapping[str, SourceText],
     ) -> AgentDefinition | None:
-        """The definition, without what the repository says; None while its verdict is not known."""
+        """The definition, without the repository's guidance and skills; None if its verdict is unknown."""
         file, runner, verdict = self.agent.file, self.agent.runner, self.agent.verdict
         if verdict is None or self.system_prompt is None:
             return None
@@ -355,8 +355,8 @@ class _AgentLoader:
 
 
 def _other_texts(agent: AgentDefinition) -> dict[str, str]:
-    """What the definition has from outside the agent's folder, by names for the digest: another version of a shipped
-    template that it uses is another definition."""
+    """The texts from outside the agent's folder, by names for the digest: with another version of a shipped template
+    an agent is another definition."""
     prompts = [step.prompt for step in agent.steps.values() if step.prompt]
     shipped = [agent.system_prompt, *agent.sections.values()]
     shipped += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
@@ -368,7 +368,7 @@ def _other_texts(agent: AgentDefinition) -> dict[str, str]:
 def _read_registry(
     document: JsonObject, dialect: Dialect, problems: FileProblems
 ) -> tuple[GateRegistry | CheckRegistry, FileProblems]:
-    """The registry by its newer names, and where its problems go, which are placed by the names as they are written."""
+    """The registry by its current names, and its problems, whose pointers have the names as they are written."""
     renamed = to_new_names(document)
     problems = problems.diagnostics.of(problems.file, renamed.origin)
     report_old_names(renamed.old_names, problems)
@@ -377,8 +377,8 @@ def _read_registry(
 
 
 def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
-    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and the models of its
-    steps are ones that can be asked."""
+    """Check that the registry's `version` is a version (SF308), its `agentId` is the agent's name (SF201), and the
+    models of its steps can be asked."""
     check_version(registry.version, problems)
     agent_id, name = registry.agent_id, agent.file.name
     if agent_id and name and agent_id != name:
@@ -395,7 +395,7 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
 
 
 def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder | None:
-    """None when the schemas base cannot be used; then nothing is said about schemas."""
+    """None when the schemas base cannot be used; no problem is about schemas then."""
     own = registry.schemas_base if isinstance(registry, GateRegistry) else None
     settings = agent.runner.flow.schemas
     base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE

@@ -1,4 +1,4 @@
-"""MCP servers: what agent.json says of them, and the tools that the lock file beside it pins."""
+"""MCP servers as agent.json declares them, and the tools that the lock file beside it pins."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from stepflow.domain.text import is_invisible
 
 LOCK_FILE = "mcp.lock.json"
 
-#: No two underscores: what stands before and behind them in `mcp__<server>__<tool>` must be plain.
+#: Without two underscores in a row, so that `mcp__<server>__<tool>` can be read in one way only.
 _SERVER_NAME = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-#: Headers that hold nothing but a credential.
+#: Headers that contain nothing but a credential.
 _LOGIN_HEADER = re.compile(r"(proxy-)?authorization|cookie|(x-)?api-key", re.IGNORECASE)
 _TRAVELS = "what is asked and answered"
-#: What the Messages API takes as the name of a tool, and of a property of its arguments.
+#: The names that the Messages API allows for a tool, and for a property of its arguments.
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 def check_servers(entries: Mapping[str, McpServerEntry], problems: FileProblems) -> tuple[McpServer, ...]:
-    """The servers of `mcpServers`, each still without tools."""
+    """Check `mcpServers` and return the servers, without tools."""
     for name, entry in entries.items():
         at = Pointer("/mcpServers") / name
         _check_server(name, entry, at, problems)
@@ -115,8 +115,8 @@ class _Lock(BaseModel):
 
 
 def lock_text(servers: Iterable[McpServer]) -> str:
-    """The lock file for servers with the tools that they list now. It is sorted, and shows a reviewer all that a model
-    would read: invisible characters are escaped."""
+    """The lock file for servers with the tools that they list now. It is sorted, and shows a reviewer everything
+    that a model would read: invisible characters are escaped."""
     entries = {
         server.name: {
             "digest": digest_of(server.tools),
@@ -130,7 +130,7 @@ def lock_text(servers: Iterable[McpServer]) -> str:
 
 
 def pinned_tools(text: str) -> Mapping[str, tuple[McpTool, ...]]:
-    """What a lock file pins, by the names of the servers; nothing where it has another form."""
+    """Server name → the tools that a lock file pins; empty when the file is malformed."""
     try:
         return {
             name: tuple(entry.tools)
@@ -142,20 +142,20 @@ def pinned_tools(text: str) -> Mapping[str, tuple[McpTool, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedServers:
-    """`servers` have the tools that are pinned; `offered` are the names of those that a model can be offered, by what
-    stands for all of a server's: `mcp__<server>`."""
+    """`servers` have the pinned tools; `offered` maps `mcp__<server>`, which means all tools of a server, to the
+    names of those that a model can be offered."""
 
     servers: tuple[McpServer, ...] = ()
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of all that a model can be offered."""
+        """The names of all tools that a model can be offered."""
         return tuple(name for names in self.offered.values() for name in names)
 
 
 def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: FileProblems) -> LockedServers:
-    """The servers with the tools that the agent's lock file pins; `problems` are those of agent.json."""
+    """The servers with the tools that the agent's lock file pins; `problems` are for agent.json."""
     lock = problems.diagnostics.of(LOCK_FILE)
     fix = f"Run `stepflow mcp lock {folder.name}`, read what it changed, and commit it."
     entries = _read_entries(folder, lock, fix) if folder.has(LOCK_FILE) else {}
@@ -190,7 +190,7 @@ def _read_entries(folder: AgentFolder, lock: FileProblems, fix: str) -> Mapping[
 def _pin(
     server: McpServer, entry: _LockedServer | None, problems: FileProblems, lock: FileProblems, fix: str
 ) -> McpServer:
-    """The server with its tools and their digest; without, after a problem."""
+    """The server with its tools and their digest, or unchanged after a problem."""
     if entry is None:
         at = Pointer("/mcpServers") / server.name
         if not problems.at(at):
@@ -215,8 +215,8 @@ def _offered(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: s
 
 
 def _refused(name: str, schema: JsonObject) -> str:
-    """Why the Messages API would refuse a tool, and with it the whole request; empty when it takes it."""
-    # As in schemas.py: not paid for by whoever has no servers.
+    """Why the Messages API would refuse a tool, and with it the whole request; empty when it would not."""
+    # As in schemas.py: agents without servers need not wait for this import.
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
 
     if not _TOOL_NAME.fullmatch(name):

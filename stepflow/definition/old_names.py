@@ -1,4 +1,4 @@
-"""Old layouts and names in agent.json and in the registry, read as the new ones."""
+"""Old layouts and names in agent.json and in the registry, read as the current ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MOVES = (
     ("runner.verdict.config.completionKeyword", "runner.verdict.config.verdictKeyword"),
 )
 
-#: Old places that do nothing today.
+#: Old places that have no effect today.
 _DEAD = (
     *("actions", "worktree", "finalize"),
     *("behavior.sandboxConfig", "behavior.disableSandbox", "behavior.preCloseValidation"),
 )
 
-#: Old name → new name in the registry: of its own keys, and of one key of each validation step.
+#: Old name → new name in the registry: its own keys, and one key of each validation step.
 TOP_NAMES = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
 CONDITION_NAMES = ("completionConditions", "validationConditions")
 
@@ -54,14 +54,14 @@ OLD_VERDICT_TYPES = {
 
 @dataclass(kw_only=True)
 class Renamed:
-    """A file with new names only. `origins` maps a pointer of `document` to the one in the file."""
+    """A file with current names only. `origins` maps a pointer into `document` to the one in the file."""
 
     document: JsonObject
     origins: dict[str, str] = field(default_factory=dict)
     old_names: list[str] = field(default_factory=list)
 
     def origin(self, pointer: str) -> str:
-        """Where in the file the thing at a pointer of `document` stands."""
+        """The pointer in the file for a pointer into `document`."""
         for new, old in reversed(self.origins.items()):
             if pointer == new or pointer.startswith(new + "/"):
                 return self.origin(old + pointer[len(new) :])
@@ -69,7 +69,7 @@ class Renamed:
 
 
 def to_runner_layout(document: JsonObject, problems: FileProblems) -> Renamed:
-    """`agent.json` with everything old moved to its new place; problems with the layout itself are reported here."""
+    """`agent.json` with everything old moved to its current place; reports problems with the layout itself."""
     layout = Renamed(document=copy.deepcopy(document))
     if "behavior" in document and "runner" in document:
         message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
@@ -90,12 +90,12 @@ def to_runner_layout(document: JsonObject, problems: FileProblems) -> Renamed:
 
 
 def is_flat(document: JsonObject) -> bool:
-    """Whether an agent.json was written in the old layout, which asks for fewer keys."""
+    """Whether an agent.json has the old layout, which requires fewer keys."""
     return "behavior" in document and "runner" not in document
 
 
 def report_old_names(old_names: list[str], problems: FileProblems) -> None:
-    """The one warning of a file that uses old names (SF110)."""
+    """Warn once about a file with old names (SF110)."""
     if old_names:
         message = f"old layout or old names, read as the new ones: {', '.join(old_names)}"
         problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
@@ -110,7 +110,7 @@ def _last(place: str) -> str:
 
 
 def _holder(document: JsonObject, place: str) -> JsonObject:
-    """The object that has the last key of a place; an empty one when there is none."""
+    """The object that has the last key of a place; an empty one if the key is missing."""
     node = node_at(document, _pointer(place).rpartition("/")[0])
     return node if isinstance(node, dict) and _last(place) in node else {}
 
@@ -133,7 +133,7 @@ def _move(layout: Renamed, old: str, new: str) -> None:
 
 
 def _drop_rest(layout: Renamed, problems: FileProblems) -> None:
-    """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
+    """Report what is left of the old containers: unknown keys, or containers of a wrong type."""
     for place in ("behavior", "prompts", "runner.completion"):
         rest = _holder(layout.document, place).pop(_last(place), {})
         if not isinstance(rest, dict):
@@ -155,7 +155,7 @@ def _rename_verdict_types(layout: Renamed) -> None:
 
 
 def to_new_names(document: JsonObject) -> Renamed:
-    """Rename what S3 called otherwise; a new name beside the old one wins."""
+    """Rename the keys that S3 called something else; if both names are there, the new one wins."""
     renamed = Renamed(document=copy.deepcopy(document))
     for old, new in TOP_NAMES:
         _rename(renamed, renamed.document, Pointer(), old, new)

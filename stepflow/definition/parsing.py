@@ -22,7 +22,7 @@ MAX_DEPTH = 100
 
 
 class Pointer(str):
-    """A JSON Pointer (RFC 6901); `/` leads on to a member or an item."""
+    """A JSON Pointer (RFC 6901); `/` goes on to a member or an item."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class JsonFault(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Offsets of a value, and of its key with the quotes if it has one; each with the first character after it.
+    """Start and end offsets of a value, and of its key with the quotes if it has one.
 
     `line` is the 1-based line on which it begins.
     """
@@ -55,16 +55,16 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Positions:
-    """`spans` maps a JSON Pointer to what stands there; of a repeated key that is the last one, which is read.
+    """`spans` maps a JSON Pointer to its span; for a repeated key that is the last one, which is read.
 
-    `repeated` holds pointer and line of each key met again.
+    `repeated` has the pointer and line of each repetition.
     """
 
     spans: dict[str, Span]
     repeated: tuple[tuple[str, int], ...]
 
     def nearest(self, pointer: str) -> Span:
-        """What stands at a pointer, or the innermost thing around it that exists."""
+        """The span at a pointer, or of the innermost value around it that exists."""
         while pointer not in self.spans:
             pointer = pointer.rpartition("/")[0]
         return self.spans[pointer]
@@ -72,7 +72,8 @@ class Positions:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A parsed text. Of a repeated key `value` has the last one; `repeated` has pointer and line of each."""
+    """A parsed text. `value` has the last value of a repeated key; `repeated` has the pointer and line of each
+    repetition."""
 
     value: JsonValue
     repeated: tuple[tuple[str, int], ...]
@@ -105,19 +106,19 @@ def parse_json(text: str) -> Document:
 
 
 def find_positions(text: str) -> Positions:
-    """Where everything stands in a text that `parse_json` has accepted."""
+    """The position of everything in a text that `parse_json` has accepted."""
     scan = _Scan(text)
     scan.value(Pointer(), scan.skip(0))
     return Positions(spans=scan.spans, repeated=tuple(scan.repeated))
 
 
 def keys_of(pointer: str) -> list[str]:
-    """What a JSON Pointer leads through: keys as they are written in the file, and indexes."""
+    """The parts of a JSON Pointer: keys as they are written in the file, and indexes."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def node_at(document: JsonValue, pointer: str) -> JsonValue:
-    """The value at a JSON Pointer; None when there is nothing."""
+    """The value at a JSON Pointer; None if there is none."""
     node = document
     for key in keys_of(pointer):
         if isinstance(node, dict):
@@ -130,7 +131,7 @@ def node_at(document: JsonValue, pointer: str) -> JsonValue:
 
 
 def last_key(pointer: str) -> str:
-    """The key or index that a JSON Pointer ends in; nothing for the whole document."""
+    """The last key or index of a JSON Pointer; empty for the whole document."""
     return "".join(keys_of(pointer)[-1:])
 
 
@@ -176,7 +177,7 @@ _SCALAR = re.compile(r"[^\s,\]}]+")
 
 @dataclass
 class _Scan:
-    """One pass over the text; every method takes and gives an offset."""
+    """One pass over the text; every method takes and returns an offset."""
 
     text: str
     spans: dict[str, Span] = field(default_factory=dict)
@@ -234,16 +235,16 @@ class _Scan:
 
 
 MOST_CHARACTERS = 4 * 1024 * 1024
-#: With every alias written out. A recorded run of a hundred turns has a few thousand nodes.
+#: With all aliases expanded. A recorded run of a hundred turns has a few thousand nodes.
 MOST_NODES = 50_000
-#: No number, date or truth value needs more; PyYAML's time for a long number grows with its square.
+#: No number, date or boolean needs more; PyYAML's time for a long number grows with its square.
 LONGEST_PLAIN = 100
 _TEXT = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 class YamlFault(ValueError):
-    """A text that is no YAML, or too much of it; `line` is 1-based, None where no line is to blame."""
+    """A text that is not YAML, or exceeds a limit; `line` is 1-based, None if the fault is not on one line."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem)
@@ -252,7 +253,7 @@ class YamlFault(ValueError):
 
 
 def read_yaml(text: str, *, build: bool = True) -> tuple[yaml.Node | None, Any]:
-    """The nodes of a text, for their lines, and the data unless only its form is to be checked. Raises `YamlFault`."""
+    """The nodes of a text, for their lines, and with `build` its data. Raises `YamlFault`."""
     if len(text) > MOST_CHARACTERS:
         raise YamlFault(f"it has more than {MOST_CHARACTERS // 1024 // 1024} MiB of text")
     try:
@@ -271,10 +272,10 @@ def _fault(error: Exception) -> YamlFault:
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """Knows of each node what it comes to with its aliases written out, before anything is built from it."""
+    """Measures each node with its aliases expanded, before anything is built from it."""
 
     def __init__(self, text: str) -> None:
-        #: Nodes, characters and levels, by the node's id: all nodes live as long as this loader.
+        #: Node id → nodes, characters and levels; all nodes live as long as this loader.
         self._sizes: dict[int, tuple[int, int, int]] = {}
         self._depth = 0
         super().__init__(text)
@@ -298,7 +299,7 @@ class _YamlLoader(yaml.SafeLoader):
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                # Mostly a forgotten dash: the second turn would silently replace the first.
+                # Usually a forgotten dash: the second turn would silently replace the first.
                 raise ConstructorError(problem=f"the key {name!r} appears twice", problem_mark=key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)

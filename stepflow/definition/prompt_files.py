@@ -1,4 +1,4 @@
-"""Prompt texts: where they are, what counts of a file, and the placeholders in them."""
+"""Prompt files: where they are, which part of a file is the prompt, and the placeholders in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.template import Tag, Use, parse_template
 from stepflow.engine.prompt.variables import run_variable_names, system_names
 
-#: What may stand in a path template.
+#: The placeholders of a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -52,23 +52,23 @@ class Prompt:
 
     source: SourceText
     first_line: int = 1
-    #: False for a file that is there and cannot be used, which is reported: nothing is concluded from its text.
+    #: False for a file that exists and cannot be used, which was reported: nothing is concluded from its text.
     usable: bool = True
 
     def tags(self, known: Container[str] = (), *, is_open: bool = False, is_closed: bool = False) -> tuple[Tag, ...]:
-        """The tags of the text as `parse_template` reads them; a shipped template can do without any of its own."""
+        """The tags of the text as `parse_template` reads them; those of a shipped template need no check."""
         if self.source.template:
             return ()
         return parse_template(self.source.text, known, is_open=is_open, is_closed=is_closed).tags
 
     def line_of(self, tag: Tag) -> int:
-        """The line of the file on which a tag stands."""
+        """The line of the file that a tag is on."""
         return self.first_line + self.source.text.count("\n", 0, tag.start)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """The parts of a prompt address that an entry gives; without a `c1` of its own it has the registry's."""
+    """The parts of a prompt address that an entry gives; the registry's `c1` stands in for a missing one."""
 
     c2: str
     c3: str
@@ -78,7 +78,7 @@ class Address:
 
 @dataclass(kw_only=True)
 class PromptFiles:
-    """Reads prompts below one base folder, each once. Closure steps without an adaptation have this `adaptation`."""
+    """Reads prompts below one base folder, each once. Closure steps without an adaptation use this `adaptation`."""
 
     folder: AgentFolder
     base: str
@@ -90,7 +90,7 @@ class PromptFiles:
     _read: dict[str, Prompt | None] = field(default_factory=dict)
 
     def find(self, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer) -> Prompt | None:
-        """The prompt of a step, adapted where such a file is there. `at` is the pointer of the address."""
+        """The prompt of a step, from the file for its adaptation if that exists. `at` is the pointer of the address."""
         plain = self.path(address, None)
         fitting = adaptation or (self.adaptation if kind is StepKind.CLOSURE else None)
         adapted = self.read(self.path(address, fitting)) if fitting else None
@@ -138,7 +138,7 @@ class PromptFiles:
 
 
 def shipped_prompt(key: str) -> Prompt:
-    """A template of the package. A missing one is a broken installation, not a fault of the agent: it raises."""
+    """A template of the package. A missing one means a broken installation, not a fault of the agent: this raises."""
     file = files("stepflow.engine.prompt") / "templates" / f"{key}.md"
     _, text, first_line = split_prompt(file.read_text(encoding="utf-8"))
     source = SourceText(text=text, file=f"stepflow/engine/prompt/templates/{key}.md", template=key)
@@ -199,7 +199,7 @@ def _check_template(key: str, template: str, problems: FileProblems) -> bool:
 
 
 def closest_variable(path: str, names: Collection[str]) -> str | None:
-    """The variable that was meant by a name or a dotted path: spelled alike, or a handoff by its key alone."""
+    """The variable that a name or a dotted path probably means: one spelled similarly, or a handoff with that key."""
     parts = path.removeprefix("uv.").split(".")
     by_key = (name for name in names if name.endswith(f"_{parts[-1]}") and name not in run_variable_names(None))
     flat = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(parts))
@@ -211,10 +211,10 @@ def closest_variable(path: str, names: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TagReporter:
-    """Reports the tags of one prompt that stay as text, or put in nothing (SF512, SF516).
+    """Reports the tags of one prompt that stay as text, or insert nothing (SF512, SF516).
 
-    `owner` says whose prompt it is, `names` are the variables that it may use, and those that are `plain` have no
-    parts. `advice` is what to do about a name that nothing has.
+    `owner` says whose prompt it is, `names` are the variables that it may use; `plain` ones have no parts. `advice` is
+    what to do about an unknown name.
     """
 
     prompt: Prompt
@@ -225,7 +225,7 @@ class TagReporter:
     advice: str = "Declare a parameter, hand it off in a step"
 
     def report(self, tags: Iterable[Tag], *, takes_sections: bool = False) -> None:
-        """Report each way of writing once."""
+        """Report each spelling once."""
         for tag in {tag.written: tag for tag in reversed(tuple(tags))}.values():
             match tag.use:
                 case Use.UNKNOWN if tag.is_explicit and "." in tag.path:
@@ -271,7 +271,7 @@ _SYSTEM_PATH = "/runner/flow/systemPromptPath"
 
 
 def read_system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
-    """The system prompt, shipped or of the agent; None when there is none that can be read."""
+    """The system prompt, the agent's own or the shipped one; None when it cannot be read."""
     path = agent.runner.flow.system_prompt_path
     if path is None:
         return shipped_prompt("system").source
@@ -292,7 +292,7 @@ def read_system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
 
 
 def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
-    """What is not the same in every step of a run stays as text in the system prompt."""
+    """Report variables that are not the same in every step of a run: they stay as text in the system prompt."""
     names = system_names(agent.parameters)
     reporter = TagReporter(
         prompt=prompt,

@@ -31,10 +31,11 @@ _SUPPLY = "Declare a parameter, hand it off in a step, or remove it."
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """Where variables may come from: always there, only perhaps there, and handoff variables of some step.
+    """Where variables come from: `sure` ones always have a value, those in `perhaps` may have one, and `handoff` ones
+    get it from a step.
 
-    Some of the latter are `lost` to a step: (step, variable) → first step of a run in which they have no value there.
-    `known` is False without a readable `agent.json`: then nothing is said about who supplies what.
+    Some handoff variables are `lost` to a step: (step, variable) → the first step of a run in which they have no value
+    there. `known` is False without a readable `agent.json`: no problem says who supplies what then.
     """
 
     known: bool
@@ -73,27 +74,27 @@ class Supply:
 
     @property
     def names(self) -> frozenset[str]:
-        """All that something supplies, if only perhaps."""
+        """Every variable that something may supply."""
         return self.sure | self.perhaps | self.handoff
 
     def reporter(self, step_id: str, prompt: Prompt, names: Collection[str], problems: FileProblems) -> TagReporter:
-        """What reports the tags of a step's prompt that nothing fills."""
+        """The reporter for tags of a step's prompt that nothing fills."""
         owner = f'step "{step_id}": '
         return TagReporter(prompt=prompt, owner=owner, names=names, plain=self.plain, problems=problems)
 
     @property
     def plain(self) -> frozenset[str]:
-        """The variables that are one value, without parts."""
+        """The variables that are a single value, without parts."""
         return (self.sure | self.perhaps) - self.handoff
 
     def has(self, name: str) -> bool:
-        """Whether something supplies the variable, if only perhaps."""
+        """Whether something may supply the variable."""
         return not self.known or name in self.names
 
     def check(
         self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None, word: str = ""
     ) -> None:
-        """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
+        """Warn about a variable of a step that nothing supplies, or nothing always supplies (SF507)."""
         begin = self.lost.get((step_id, name))
         if not self.known or name in self.sure or (name in self.handoff and begin is None):
             return
@@ -111,18 +112,18 @@ class Supply:
 
 
 def _sections_in(prompt: Prompt) -> dict[str, Tag]:
-    """The sections that a prompt takes in, each with its first tag."""
+    """The sections that a prompt includes, each with its first tag."""
     return {tag.name: tag for tag in reversed(prompt.tags()) if tag.use is Use.SECTION}
 
 
 def values_in(tags: Sequence[Tag]) -> dict[str, Tag]:
-    """The variables that tags ask for, each with its first tag, one that no block asks about if there is one."""
+    """The variables in tags, each with its first tag, preferably one outside of a block that tests the variable."""
     values = [tag for tag in reversed(tags) if tag.use is Use.VALUE and tag.name not in ("this", "@index")]
     return {tag.name: tag for tag in sorted(values, key=lambda tag: not tag.is_asked)}
 
 
 def check_stdin(node: Node[StepSettings], problems: FileProblems) -> None:
-    """Warn about a step that no run without an input text can render (SF511)."""
+    """Warn about a step that cannot be rendered in a run without input text (SF511)."""
     if node.entry.uses_stdin:
         message = '"usesStdin" is true, so a run without input text cannot render it'
         problems.report("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
@@ -130,9 +131,9 @@ def check_stdin(node: Node[StepSettings], problems: FileProblems) -> None:
 
 @dataclass(kw_only=True)
 class GatePrompts:
-    """Finds the prompt of every step; each section is looked up when the first prompt takes it in.
+    """Finds the prompt of every step; each section is looked up when the first prompt includes it.
 
-    Without `files`, whose place could not be told, only what the registry itself says of prompts is checked.
+    Without `files`, when their place is unknown, only the registry's own keys about prompts are checked.
     """
 
     files: PromptFiles | None
@@ -142,7 +143,7 @@ class GatePrompts:
     sections: dict[str, Prompt] = field(default_factory=dict)
 
     def read(self) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
-        """The prompt of every flow step that asks the model, and the sections that these prompts take in."""
+        """The prompt of every flow step that asks the model, and the sections that these prompts include."""
         prompts: dict[str, StepPrompt] = {}
         for node in self.nodes.flow.values():
             check_stdin(node, self.problems)
@@ -166,7 +167,7 @@ class GatePrompts:
         return prompts, {name: section.source for name, section in self.sections.items()}
 
     def _names(self, declared: Iterable[str], inputs: Iterable[StepInput]) -> frozenset[str]:
-        """The names that placeholders of a step may have."""
+        """The names that placeholders in a step's prompt may have."""
         taken = ((one.name, handoff_variable(one.step_id, one.key)) for one in inputs)
         return self.supply.names.union(declared, *taken)
 
@@ -232,7 +233,7 @@ class GatePrompts:
         own.add("SF509", "", message, fix, line=prompt.line_of(tag), word=tag.written)
 
     def _check_variables(self, parts: list[tuple[Node[StepEntry], Prompt]], step: StepPrompt) -> None:
-        """Check the variables of a prompt and of the sections that it takes in, each with the step that declares."""
+        """Check the variables of a prompt and of its sections, each with the step or section that declares them."""
         if any(self.problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
             return  # what is declared, or what is used, is not known
         node = parts[0][0]
@@ -263,7 +264,7 @@ class GatePrompts:
     def _check_undeclared(
         self, node: Node[StepEntry], text: Prompt, undeclared: Mapping[str, Tag], variables: Collection[str]
     ) -> None:
-        """Report the variables of a text that are not declared (SF505), or that nothing supplies (SF507)."""
+        """Report the variables in a text that are not declared (SF505), or that nothing supplies (SF507)."""
         own = self.problems.diagnostics.of(text.source.file)
         for name, tag in undeclared.items():
             line, near = text.line_of(tag), closest_match(name, variables)
@@ -286,7 +287,8 @@ class GatePrompts:
                 self.supply.check(owner.id, name, self.problems, at=at)
 
     def _input(self, node: Node[StepEntry], name: str, entry: InputEntry) -> StepInput:
-        """An input, whose `from` is a step and a key: the longest known id counts, else all before the last dot."""
+        """An input; its `from` is a step and a key: the longest known id, else everything before the last dot, is the
+        step."""
         origin, flow, at = entry.from_, self.nodes.flow, node.at / "inputs" / name / "from"
         above = step_id = origin.rpartition(".")[0]
         while step_id and step_id not in flow:

@@ -1,4 +1,4 @@
-"""The JSON Schemas published of agent.json and the registries, for editors and for the reference page."""
+"""The published JSON Schemas of agent.json and the registries, for editors and the reference page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def agent_schema() -> JsonObject:
-    """JSON Schema of `agent.json`, in the layout of today."""
+    """JSON Schema of `agent.json` in its current layout."""
     return _published(AgentFile, "A stepflow agent (agent.json)")
 
 
 def registry_schema() -> JsonObject:
-    """JSON Schema of `steps_registry.json` in either dialect: what a step has tells which."""
+    """JSON Schema of `steps_registry.json` in either dialect; the keys of a step decide which."""
     gates, checks = gate_schema(), check_schema()
     definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
     marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]
@@ -37,12 +37,12 @@ def registry_schema() -> JsonObject:
 
 
 def gate_schema() -> JsonObject:
-    """JSON Schema of a registry with gates."""
+    """JSON Schema of a registry in the gate dialect."""
     return _published(GateRegistry, "A step registry with gates")
 
 
 def check_schema() -> JsonObject:
-    """JSON Schema of a registry with checks."""
+    """JSON Schema of a registry in the check dialect."""
     return _published(CheckRegistry, "A step registry with checks")
 
 
@@ -67,7 +67,7 @@ def _models(base: type[FileModel]) -> Iterator[type[FileModel]]:
 
 
 def _describe(schema: dict[str, Any], model: type[FileModel]) -> None:
-    """Say of each key what `fields.yaml` says, in its order, and leave out what only the model is built with."""
+    """Describe each key as `fields.yaml` does, in its order, and drop what only shows how the model is built."""
     fields, properties = fields_of(model), schema.get("properties", {})
     for key, note in field_notes()[model.__name__].items():
         described = properties.pop(key)

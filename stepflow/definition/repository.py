@@ -1,4 +1,4 @@
-"""What the repository says to whoever works on it: its guidance (`AGENTS.md` files) and its skills (folders with a
+"""What the repository tells whoever works on it: its guidance (`AGENTS.md` files) and its skills (folders with a
 `SKILL.md`, https://agentskills.io), as they were when the agent was loaded."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stepflow.engine.prompt.variables import CUT_MARK
 #: The name of the open convention, https://agents.md.
 GUIDANCE_FILE = "AGENTS.md"
 OFF = "off"
-#: Bytes that are read of one file, and of all files of an agent.
+#: How many bytes of one file, and of all files of an agent, are read.
 MOST_OF_GUIDANCE_FILE = 64 * 1024
 MOST_OF_GUIDANCE = 128 * 1024
 _GUIDANCE = Pointer("/guidance")
@@ -37,8 +37,7 @@ _BELOW = 'Name the file or folder itself in "guidance", by its path from the roo
 
 
 class GuidanceFiles:
-    """Reads guidance below the root of the repository, each file once. What is wrong with it is reported where
-    the file is named."""
+    """Reads guidance below the root of the repository, each file once. Problems are reported where it is named."""
 
     def __init__(self, root: Path, agent: Agent) -> None:
         self._root, self._agent = root, agent
@@ -51,7 +50,7 @@ class GuidanceFiles:
         return self._agent.file.guidance == OFF
 
     def of_agent(self) -> tuple[SourceText, ...]:
-        """What every step is shown: the files that agent.json lists, else the one at the root, if there is one."""
+        """What every step is shown: the files that agent.json lists, else the one at the root, if it exists."""
         self._shared = _filled(self._named())
         return self._shared
 
@@ -69,8 +68,8 @@ class GuidanceFiles:
         return [self._take(path, _GUIDANCE / index, problems, must_exist=True) for index, path in paths]
 
     def of_step(self, folders: Iterable[str], at: Pointer, problems: FileProblems) -> tuple[SourceText, ...]:
-        """What one step is shown besides: the `AGENTS.md` of these folders and of those above them, the nearest last.
-        That of the root is agent.json's own affair."""
+        """What one step is shown in addition: the `AGENTS.md` of these folders and of their parents, the nearest last.
+        The one at the root is up to agent.json."""
         found: list[SourceText | None] = []
         for index, folder in enumerate(folders):
             here, path = at / index, PurePosixPath(folder)
@@ -89,7 +88,7 @@ class GuidanceFiles:
         return _filled(text for text in found if text not in self._shared)
 
     def _take(self, path: str, at: Pointer, problems: FileProblems, *, must_exist: bool = False) -> SourceText | None:
-        """The file's text; None when there is none, and after a problem."""
+        """The file's text; None when the file is missing, and after a problem."""
         path = PurePosixPath(path).as_posix() if unsafe_reason(path) is None else path
         try:
             if path not in self._read:
@@ -107,7 +106,7 @@ class GuidanceFiles:
         content, size = read_start_below(self._root, path, most=min(MOST_OF_GUIDANCE_FILE, self._left))
         self._left -= len(content)
         if len(content) < size:
-            # At a line's end; of one long line, behind a whole character.
+            # At the end of a line; in one long line, after a whole character.
             content = content[: content.rfind(b"\n") + 1 or codecs.utf_8_decode(content, "replace", False)[1]]
         text = text_of(content).replace("\r\n", "\n").replace("\r", "\n").strip()
         if left_out := size - len(content):
@@ -120,7 +119,7 @@ class GuidanceFiles:
 
 
 def _filled(texts: Iterable[SourceText | None]) -> tuple[SourceText, ...]:
-    """Each text that says something, once."""
+    """The texts that are not empty, each once."""
     return tuple(dict.fromkeys(text for text in texts if text and text.text))
 
 
@@ -128,14 +127,14 @@ def _filled(texts: Iterable[SourceText | None]) -> tuple[SourceText, ...]:
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 1024
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-#: Of one skill. The bytes of a file are what one `read` gives at most.
+#: For one skill. The limit of a file is that of one `read`.
 MOST_FILES = 100
 MOST_OF_SKILL_FILE = 256 * 1024
 MOST_OF_SKILL = 1024 * 1024
 
 
 class _Unusable(Exception):
-    """A skill that cannot be used: what is wrong completes `the skill "x": …`, with what to do about it."""
+    """A skill that cannot be used: the message completes `the skill "x": …`, the fix says what to do."""
 
     def __init__(self, message: str, fix: str, *, unsafe: bool = False) -> None:
         super().__init__(message)
@@ -189,7 +188,8 @@ def _front_matter(text: str) -> dict[str, Any]:
 
 
 def _texts(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
-    """Every text of the folder by its path in it. What is no UTF-8, `read` would not give either."""
+    """Every text in the folder by its path in it. Files that are not UTF-8 are left out: `read` would not return them
+    either."""
     paths = sorted(islice(walk_files(root / folder), MOST_FILES + 1))
     if len(paths) > MOST_FILES:
         raise _Unusable(f"it has more than {MOST_FILES} files", "Keep only what the skill itself names.")

@@ -1,4 +1,4 @@
-"""What an answer that fits its schema can hold at a dotted path."""
+"""What an answer that is valid under its schema can have at a dotted path."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from stepflow.domain.json import JsonObject, JsonValue
 
-#: Schemas that must hold together. Alternatives are several of them.
+#: Schemas that must all hold.
 _All = tuple[JsonObject, ...]
 
 
-#: A schema with more alternatives is not looked into.
+#: A schema with more alternatives is not followed.
 _MOST = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What a fitting answer can hold at a path. `nodes` are the schemas that describe it.
+    """What a valid answer can have at a path. `nodes` are the schemas that describe it.
 
-    `blocked` says why it can hold nothing there, empty when it can. `undeclared` says that it can although the schema
-    does not name it: a service that enforces the schema lets nothing through then.
+    `blocked` says why nothing can be there, and is empty otherwise. `undeclared` says that something can be there
+    although the schema does not name it: a service that enforces the schema would let nothing through.
     """
 
     nodes: tuple[JsonObject, ...] = ()
@@ -29,16 +29,16 @@ class Held:
     alternatives: tuple[_All, ...] = ()
 
     def takes_text(self, words: tuple[str, ...] = ()) -> bool:
-        """Whether a text can be there, one of these words if any are given."""
+        """Whether a string can be there: one of these words, if any are given."""
         return any(_takes_text(schemas, words) for schemas in self.alternatives)
 
 
 class _TooMany(Exception):
-    """More alternatives than are looked into."""
+    """The schema has too many alternatives to follow."""
 
 
 def look_into(schema: JsonObject, path: str) -> Held:
-    """What fitting answers can hold at a dotted path."""
+    """What valid answers can have at a dotted path."""
     try:
         alternatives, undeclared, walked = _expanded(schema), "", ""
         for part in path.split("."):
@@ -61,7 +61,7 @@ def look_into(schema: JsonObject, path: str) -> Held:
 
 
 def _combined(schemas: tuple[JsonValue, ...]) -> list[_All]:
-    """The alternatives of schemas that must hold together."""
+    """The alternatives of schemas that must all hold."""
     combined: list[_All] = [()]
     for schema in schemas:
         combined = [(*one, *other) for one in combined for other in _expanded(schema)]
@@ -71,7 +71,7 @@ def _combined(schemas: tuple[JsonValue, ...]) -> list[_All]:
 
 
 def _expanded(schema: JsonValue) -> list[_All]:
-    """The alternatives that a schema allows; conditions by `if` are not looked at."""
+    """The alternatives that a schema allows; `if` is ignored."""
     if not isinstance(schema, dict):
         return [] if schema is False else [()]
     if schema.get("not") in (True, {}):
@@ -89,7 +89,7 @@ def _expanded(schema: JsonValue) -> list[_All]:
 
 
 def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
-    """The schemas of a part of what these describe, none when none of them names it; or why it cannot be there."""
+    """The schemas of one part of what these describe, empty when none of them names it; or why it cannot exist."""
     inner: list[JsonValue] = []
     for schema in schemas:
         is_item = part.isdecimal() and _allows_type(schema, "array") and not _allows_type(schema, "object")
@@ -116,7 +116,7 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
 
 
 def _named(schema: JsonObject, part: str) -> list[JsonValue]:
-    """What a schema says of a property; nothing when it does not speak of it."""
+    """What a schema says about a property; empty when it says nothing."""
     properties, patterns = _object(schema.get("properties")), _object(schema.get("patternProperties"))
     named = [properties[part]] if part in properties else []
     named += [inner for pattern, inner in patterns.items() if _matches(pattern, part)]
@@ -125,7 +125,7 @@ def _named(schema: JsonObject, part: str) -> list[JsonValue]:
 
 
 def _item(schema: JsonObject, index: int) -> JsonValue:
-    """What an array's schema says of one item; False where it can have none there."""
+    """What an array's schema says about one item; False when there cannot be one."""
     most, listed, others = schema.get("maxItems"), schema.get("prefixItems"), schema.get("items", True)
     if isinstance(most, int) and index >= most:
         return False

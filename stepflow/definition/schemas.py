@@ -1,4 +1,4 @@
-"""The answer schemas of an agent: found, made self-contained and checked."""
+"""Find the answer schemas of an agent, make them self-contained, and check them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DRAFTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaLocation:
-    """A node of a schema file; `/` leads on to a member or an item. `file` is relative to the agent folder."""
+    """A node of a schema file; `/` goes on to a member or an item. `file` is relative to the agent folder."""
 
     file: str
     pointer: Pointer = field(default_factory=Pointer)
@@ -42,9 +42,9 @@ class SchemaLocation:
 
 @dataclass(eq=False)
 class SchemaFault(Exception):
-    """What is wrong with a schema. `at` says where, when that is not where the schema was asked for.
+    """What is wrong with a schema. `at` says where, if that is not the place that refers to the schema.
 
-    `fault` says why a file is no JSON.
+    `fault` says why a file is not JSON.
     """
 
     code: str
@@ -56,9 +56,9 @@ class SchemaFault(Exception):
 
 @dataclass(kw_only=True)
 class SchemaFolder:
-    """Finds schemas below one base folder and reports what is wrong; each file is parsed and each place resolved once.
+    """Finds schemas below one base folder and reports what is wrong; parses each file and resolves each place once.
 
-    `default` is the file that a plain pointer leads into; `registry` is where schemas are asked for.
+    `default` is the file that a plain pointer points into; `registry` collects problems of the references.
     """
 
     folder: AgentFolder
@@ -72,7 +72,7 @@ class SchemaFolder:
     _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
     def by_ref(self, ref: JsonValue, at: Pointer) -> JsonObject | None:
-        """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem was reported."""
+        """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem."""
         if isinstance(ref, dict):
             known = ["file", "schema"]
             for key in ref.keys() - set(known):
@@ -88,7 +88,7 @@ class SchemaFolder:
         return self._done[here]
 
     def inline(self, schema: JsonObject, at: Pointer) -> JsonObject | None:
-        """An answer schema that stands in the registry itself; its references are relative to the schemas base."""
+        """An answer schema in the registry itself; its references are relative to the schemas base."""
         path = self._path(f"#{len(self._inline)}")  # no reference can name this
         self._parsed[path] = schema
         self._inline[path] = at
@@ -101,7 +101,7 @@ class SchemaFolder:
         return self._parsed[path]
 
     def add(self, code: str, at: SchemaLocation, message: str, fix: str) -> None:
-        """Report a problem at a node, also of a schema that stands in the registry."""
+        """Report a problem at a node, also of a schema in the registry itself."""
         problems, pointer = self._written(at)
         problems.add(code, pointer, message, fix)
 
@@ -206,7 +206,7 @@ class SchemaFolder:
 
 
 def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
-    """A bare name is held against the names of the file, a pointer against their pointers."""
+    """A schema that is not in the file; a bare name is compared with its names, a pointer with their pointers."""
     holders = {key: node_at(document, f"/{key}") for key in ("definitions", "$defs")}
     names = {key: list(one) for key, one in holders.items() if isinstance(one, dict)}
     known = [one for each in names.values() for one in each]
@@ -247,19 +247,19 @@ _PLAIN = frozenset(
     | {"default", "examples", "$defs", "definitions"}
 )
 
-#: What may have properties that do not stand among an object's own.
+#: Keywords that may declare properties elsewhere than among the object's own.
 _MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "patternProperties", "if", "then", "else"})
 
-#: Resolving never uses them, and beside schemas that are put into each other they would only mislead a validator.
+#: Resolving never uses them, and in expanded schemas they would only mislead a validator.
 _IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor"})
 
-#: The targets of the references that are being put in.
+#: The targets of the references that are being expanded.
 _Path = tuple[tuple[str, str], ...]
 
 
 @dataclass(kw_only=True)
 class _Expansion:
-    """One expansion; it counts what it makes, so that no nest of references can grow without end."""
+    """One expansion; it counts what it creates, so that nested references cannot grow without end."""
 
     schemas: SchemaFolder
     draft: str
@@ -267,7 +267,7 @@ class _Expansion:
     depth: int = 0
 
     def schema(self, here: SchemaLocation, path: _Path) -> JsonValue:
-        """The schema at a place, self-contained. Raises `SchemaFault`."""
+        """The schema at a place, made self-contained. Raises `SchemaFault`."""
         if not isinstance(here.node, dict):
             return self.copied(here)
         self.count(1, here)
@@ -289,7 +289,7 @@ class _Expansion:
         return merged
 
     def check_required(self, node: JsonObject, merged: JsonObject, here: SchemaLocation) -> None:
-        """Report required keys that are no properties (SF410), where no other part of the schema could have them."""
+        """Report required keys that are not properties (SF410), unless another part of the schema may declare them."""
         properties, required = merged.get("properties"), node.get("required")
         if "/allOf/" in here.pointer or not merged.keys().isdisjoint(_MORE_PROPERTIES):
             return
@@ -326,7 +326,7 @@ class _Expansion:
         return merge([one for one in (schema, own) if isinstance(one, dict)])
 
     def target(self, here: SchemaLocation) -> SchemaLocation:
-        """Where the `$ref` at a place leads."""
+        """Where the `$ref` at a place points."""
         ref = here.node
         if not isinstance(ref, str):
             raise _refused(f'"$ref" is {shown(ref)}, but it must be a string', here)
@@ -360,7 +360,7 @@ class _Expansion:
 
 
 def merge(schemas: list[JsonObject]) -> JsonObject:
-    """Several schemas as one: `required` and `properties` are united, of any other keyword the later one counts."""
+    """Merge schemas: `required` and `properties` are united; for any other keyword the later schema wins."""
     merged: JsonObject = {}
     for schema in schemas:
         for key, value in schema.items():
@@ -405,7 +405,7 @@ def _too_large(state: str, at: SchemaLocation) -> SchemaFault:
 
 
 def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
-    """The schema when it is valid for its draft and describes an object; with the draft's name if that is draft-07."""
+    """The schema, if it is valid for its draft and describes an object; with the draft's name if that is draft-07."""
     _check_valid(schema, location, draft)
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'

@@ -1,4 +1,4 @@
-"""The base of the file models, and pydantic's errors as problems in the words of this house."""
+"""Read a document as its file model, and turn pydantic's errors into problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stepflow.domain.json import JsonObject, compact
 
 @dataclass(frozen=True)
 class FieldNote:
-    """`source` is a mark such as S4; `otherwise` is what stands for a key that is left out, empty if its model says."""
+    """`source` is a mark such as S4; `otherwise` is the default of a key, empty if its model has it."""
 
     source: str
     text: str
@@ -34,13 +34,13 @@ class FieldNote:
 
     @property
     def description(self) -> str:
-        """What an editor shows."""
+        """The description that an editor shows."""
         return f"{self.text} Left out: {self.otherwise}." if self.otherwise else self.text
 
 
 @cache
 def field_notes() -> Mapping[str, Mapping[str, FieldNote]]:
-    """Model → key → note, out of `fields.yaml`."""
+    """Model → key → note, from `fields.yaml`."""
     models = read_yaml((files("stepflow.definition") / "fields.yaml").read_text(encoding="utf-8"))[1]
     return {model: {key: FieldNote(*row) for key, row in keys.items()} for model, keys in models.items()}
 
@@ -52,7 +52,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 #: The code of a wrong value.
 WRONG = "SF106"
-#: How like a known key an unknown one must be, from 0 to 1, to be that key misspelled.
+#: How similar to a known key an unknown one must be, from 0 to 1, to count as that key misspelled.
 LIKE_KEYS = 0.8
 
 Shape = TypeVar("Shape", bound=FileModel)
@@ -66,9 +66,9 @@ def read_shape(
     *,
     excused: frozenset[str] = frozenset(),
 ) -> Shape:
-    """Read `document` as `model`, with every fault reported. What is wrong is left out, and a required key without a
-    value is empty, or None where the model allows that. A misspelled key is read as the one that is meant: one cause,
-    one problem; `origins` gets its place in the file.
+    """Read `document` as `model` and report every fault. Wrong values are left out, and a required key without a value
+    is empty, or None if the model allows that. A misspelled key is read as the one that is meant, so that one mistake
+    is one problem; `origins` receives its place in the file.
 
     `excused` are pointers of required keys that this file may leave out.
     """
@@ -77,7 +77,7 @@ def read_shape(
 
 @dataclass
 class _ShapeReader(Generic[Shape]):
-    """Validates a document, reports what pydantic refuses, and does so again without it."""
+    """Validates a document, reports what pydantic refuses, and validates again without it."""
 
     model: type[Shape]
     document: dict[str, Any]
@@ -90,7 +90,7 @@ class _ShapeReader(Generic[Shape]):
             try:
                 return self.model.model_validate(self.document, by_alias=True, by_name=False)
             except ValidationError as exc:
-                # Keys first: a required one may only be misspelled. Items of a list are taken out from its end, so
+                # Keys first: a required one may only be misspelled. Items of a list are removed from its end, so
                 # that the places of the others stay true.
                 errors = sorted(exc.errors(include_url=False), key=_place_order, reverse=True)
                 keys = [error for error in errors if error["type"] == "extra_forbidden"]
@@ -101,14 +101,14 @@ class _ShapeReader(Generic[Shape]):
                         self.take_value(error)
 
     def place(self, location: tuple[str | int, ...]) -> tuple[Any, Pointer]:
-        """What holds the last key of a location, and the pointer of that."""
+        """The container of the last key of a location, and its pointer."""
         node, at = self.document, Pointer()
         for key in location[:-1]:
             node, at = node[key], at / key  # type: ignore[index]  # pydantic walked the same way
         return node, at
 
     def take_key(self, error: ErrorDetails) -> None:
-        """Report a key that is not known or does nothing."""
+        """Report a key that is unknown or has no effect."""
         node, at = self.place(error["loc"])
         key = str(error["loc"][-1])
         model = _declared(self.model, error["loc"]).model
@@ -163,8 +163,8 @@ def _place_order(error: ErrorDetails) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class _Declared:
-    """What a model says of a place: the model that has the last key, the key's field unless it is an item's, and the
-    codes of what can be wrong."""
+    """What is declared for a location: the model that has its last key, that key's field unless it is an item, and the
+    codes for what can be wrong."""
 
     model: type[FileModel]
     info: FieldInfo | None
@@ -172,7 +172,7 @@ class _Declared:
     wrong: str
 
     def blank(self) -> object:
-        """What a required key without a value has."""
+        """What stands in for the value of a required key."""
         annotation = self.info.annotation if self.info else None
         origin = get_origin(annotation)
         if origin in (list, dict):
@@ -195,7 +195,7 @@ def _declared(model: type[FileModel], location: tuple[str | int, ...]) -> _Decla
 
 
 def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
-    """The model that a value consists of, and whether it stands in a list, or in a dict by names."""
+    """The model of a value, and whether the value is a list or dict of that model."""
     if isinstance(annotation, type) and issubclass(annotation, FileModel):
         return annotation, False
     for one in get_args(annotation):
@@ -206,13 +206,13 @@ def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
 
 
 def blank(model: type[Shape]) -> Shape:
-    """The model of a file that cannot be read: it says nothing."""
+    """The model of a file that cannot be read: everything is empty."""
     required = {key: info for key, info in fields_of(model).items() if info.is_required()}
     return model.model_validate({key: Accepted(_declared(model, (key,)).blank()) for key in required})
 
 
 def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
-    """Report one key that nobody knows (SF108)."""
+    """Report an unknown key (SF108)."""
     message = f'the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
     problems.report("SF108", at, message, "Correct the spelling, or remove the key.")
 
@@ -229,7 +229,7 @@ def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
     return message, fix.format(**context, example=_example(key, kind, value, context))
 
 
-#: pydantic's error types in the words of this house.
+#: What a value must be, by pydantic's error types.
 _DEMANDS = {
     "string_type": "be a string",
     "int_type": "be a whole number",
@@ -268,7 +268,7 @@ _FIXES = {
 
 
 def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any]) -> str:
-    """`, for example "key": value`, with what was written as far as that can be of the right kind."""
+    """`, for example "key": value`, with the value that was written if it can be of the right type."""
     text = value if isinstance(value, str) else ""
     match kind:
         case "string_type":

@@ -28,7 +28,7 @@ _CHECK_KEYS = ("check", "prompt", "iterations")
 
 
 def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
-    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
+    """The dialect, recognized by keys that only one of them has; None after a problem."""
     steps = registry.get("steps")
     if not isinstance(steps, dict) or not steps:
         state = "is missing" if steps is None else "is empty" if steps == {} else "is not an object"
@@ -66,9 +66,9 @@ Entry_co = TypeVar("Entry_co", bound=StepSettings, covariant=True)
 
 @dataclass(kw_only=True)
 class Node(Generic[Entry_co]):
-    """A flow step or a section on its way to becoming a `Step`. `at` is its JSON Pointer in the registry.
+    """A flow step or a section before it becomes a `Step`. `at` is its JSON Pointer in the registry.
 
-    `following` are the steps that may come right after it, `handed` the keys that it hands off, each with its place.
+    `following` are the steps that may come right after it; `handed` maps the keys that it hands off to their places.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Node(Generic[Entry_co]):
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """All steps of a registry with gates."""
+    """All steps of a registry in the gate dialect."""
 
     flow: dict[str, Node[StepEntry]]
     sections: dict[str, Node[StepEntry]]
@@ -96,14 +96,14 @@ class Nodes:
 
 
 def check_key(key: str, written: str | None, at: Pointer, problems: FileProblems, *, word: str = "stepId") -> None:
-    """An entry's `stepId`, or another `word`, equals its key (SF305)."""
+    """Check that an entry's `stepId`, or its `word`, equals its key (SF305)."""
     if written and written != key:
         message = f'"{word}" is "{written}", but the key is "{key}"'
         problems.add("SF305", at / word, message, f'Write "{word}": "{key}", or rename the key.')
 
 
 def check_part(at: Pointer, key: str, part: str | None, problems: FileProblems) -> bool:
-    """A part of a prompt address cannot hold a separator (SF109). True when it is safe, or not given."""
+    """Check that a part of a prompt address has no separator (SF109). True when it is safe, or missing."""
     if not part or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", part):
         return True
     message = f'"{key}" is "{part}", which may not stand in a path'
@@ -119,7 +119,8 @@ def check_c3_style(at: Pointer, c3: str | None, problems: FileProblems) -> None:
 
 
 def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FileProblems) -> Intent | None:
-    """The intent a word names, when it fits the step's kind (SF321). One that is nearly named is read as named."""
+    """The intent that a word names, if it fits the step's kind (SF321). A misspelled one is read as the one that is
+    meant."""
     fitting = fitting_intents(node.kind)
     if word not in list(Intent):
         near = INTENT_ALIASES.get(word) or closest_match(word, Intent)  # an answer may say the alias, no definition
@@ -133,7 +134,7 @@ def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FilePr
 
 
 def fitting_intents(kind: StepKind | None) -> list[Intent]:
-    """The intents of a kind in the order of the enum; all of them while the kind is not known."""
+    """The intents of a kind in the order of the enum; all of them if the kind is unknown."""
     return [one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind]]
 
 
@@ -145,14 +146,14 @@ _KIND_OF_C2 = {
 }
 
 
-#: What every flow step of a gated registry must have.
+#: The keys that every flow step of a gated registry must have.
 _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 
 
 def read_gate_steps(
     registry: GateRegistry, schemas: SchemaFolder | None, problems: FileProblems, *, allow_spec_violations: bool
 ) -> Nodes:
-    """Sort the steps and check each by itself."""
+    """Separate flow steps from sections, and check each by itself."""
     nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
     sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
     flow = {key: node for key, node in nodes.items() if key not in sections}
@@ -189,7 +190,7 @@ def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
 
 
 def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
-    """Whether a step has something under a key, if only something of a wrong type, which is reported."""
+    """Whether a step has the key, even if only with a value of a wrong type, which was reported."""
     return getattr(node.entry, to_snake(key)) is not None or problems.at(node.at / key)
 
 
@@ -269,7 +270,7 @@ class _GateReader:
             self.problems.report("SF331", self.at / "targetField", message, 'Remove "targetField", or allow "jump".')
 
     def _enum(self) -> list[str] | None:
-        """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of strings."""
+        """The words of the enum that `intentSchemaRef` points to; None if it is not an enum of strings."""
         pointer, schema = self.entry.intent_schema_ref, self.node.schema
         node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
         words = node.get("enum") if isinstance(node, dict) else None
@@ -320,7 +321,7 @@ class _GateReader:
             self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
 
     def _check_fields(self, schema: JsonObject) -> None:
-        """Report each path that no answer can hold, or that the schema does not declare (SF325, SF332, SF333)."""
+        """Report each path that no answer can have, or that the schema does not declare (SF325, SF332, SF333)."""
         entry = self.entry
         if entry.intent_field and is_dotted(entry.intent_field):
             self._check_intent_field(schema, entry.intent_field)
@@ -362,13 +363,13 @@ class _GateReader:
 
 
 def _path_of(pointer: str) -> str | None:
-    """The dotted path that a pointer through properties alone leads to."""
+    """The dotted path for a pointer that goes through properties only."""
     match = re.fullmatch(r"#((?:/properties/[^/]+)+)", pointer)
     return match[1].removeprefix("/properties/").replace("/properties/", ".") if match else None
 
 
 def is_dotted(path: str) -> bool:
-    """Whether a text is names with dots between them."""
+    """Whether a string is names separated by dots."""
     return all(part and part == part.strip() for part in path.split("."))
 
 
@@ -377,14 +378,15 @@ _DECLARE = "Declare the path in the answer schema, or correct it here."
 
 @dataclass(frozen=True, kw_only=True)
 class StepTools:
-    """Reads what steps name in `tools`."""
+    """Reads the `tools` of steps."""
 
     agent: Agent
     locked: LockedServers
     problems: FileProblems
 
     def of_steps(self, nodes: Sequence[Node[StepSettings]]) -> dict[str, tuple[str, ...] | None]:
-        """The tools of each step by its id, None where it names none; with what nobody can use reported."""
+        """The tools of each step by its id, None if it does not say. Also reports skills and servers that no step can
+        use."""
         tools = {node.id: self._of_step(node) for node in nodes}
         asking = [tools[node.id] for node in nodes if not _is_command(node)]
         reading = [names for names in asking if "Read" in (self._allowed if names is None else names)]
@@ -418,7 +420,7 @@ class StepTools:
         return tuple(dict.fromkeys(name for names in named for name in names))
 
     def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
-        """The tools that are meant; none after a problem."""
+        """The tools that are meant; empty after a problem."""
         names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
         names |= {name: (name,) for name in self.locked.tools}
         if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
@@ -441,7 +443,7 @@ class StepTools:
 
     @property
     def _unpinned(self) -> Iterator[str]:
-        """What the names of tools begin with that nothing is known of."""
+        """The prefixes of tool names about which nothing is known."""
         if not self.agent.known:
             yield MCP_PREFIX
         for server in self.agent.mcp_servers:
@@ -456,7 +458,7 @@ def _is_command(node: Node[StepSettings]) -> bool:
 def name_handoffs(
     nodes: Mapping[str, Node[StepSettings]], noun: str, problems: FileProblems
 ) -> dict[str, tuple[str, str]]:
-    """The step and key that each handoff variable stands for. Two that get one name are reported (SF327)."""
+    """The step and key of each handoff variable. Two with the same name are reported (SF327)."""
     owners: dict[str, tuple[str, str]] = {}
     for node in nodes.values():
         for key, at in node.handed.items():

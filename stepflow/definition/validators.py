@@ -35,7 +35,7 @@ from stepflow.engine.patterns import PatternFault, check_pattern
 from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
 
-#: `git status` without paths and without options that leave something out, and nothing after it that filters.
+#: `git status` without paths, without options that leave something out, and without a filter after it.
 _ASKS_FOR_ALL = re.compile(
     r"(?P<read>\$\(|`)? *\bgit +(?:--no-optional-locks +)?status"
     r"(?: +(?:--porcelain(?:=v?[12])?|--short|-s|-z|-b|--branch|--no-renames"
@@ -45,17 +45,17 @@ _ASKS_FOR_ALL = re.compile(
 
 
 def clean_tree(command: str, success: SuccessRule) -> bool:
-    """Whether the command's green can only mean that nothing differs from HEAD."""
+    """Whether the command can pass only if nothing differs from HEAD."""
     whole = _ASKS_FOR_ALL.search(command)
     # The exit code of `git status` says nothing about the tree; that of a command which reads its output may.
     return bool(whole and (whole["read"] or not isinstance(success, ExitCode)) and "|" not in command.replace("||", ""))
 
 
-#: How like another program's name a missing one must be, from 0 to 1, to be that name misspelled.
+#: How similar to another program's name a missing one must be, from 0 to 1, to count as that name misspelled.
 LIKE_PROGRAMS = 0.8
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PROGRAM = re.compile(r"[A-Za-z0-9_+.-]+")
-#: What bash itself does; nothing on the disk has these names, or something that need not be there.
+#: Words that bash itself understands; programs of these names need not exist.
 _SHELL_WORDS = frozenset(
     {"!", ".", ":", "[", "[[", "break", "case", "cd", "command", "declare", "do", "done", "echo", "else", "eval"}
     | {"exec", "exit", "export", "false", "fi", "for", "function", "if", "let", "local", "printf", "pushd", "read"}
@@ -65,7 +65,7 @@ _SHELL_WORDS = frozenset(
 
 
 def first_program(command: str) -> str | None:
-    """The program that a shell command begins with; None for one of bash's own words, and where only bash can tell."""
+    """The program that a shell command starts; None for a builtin of bash, and when only bash could tell."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -90,7 +90,7 @@ def _read_rule(rule: str) -> SuccessRule | None:
             return None
 
 
-#: The validation entry that stands for each verdict, where a closure step has none of its own.
+#: The validation entry for each verdict, used by a closure step that has none of its own.
 MAPPED_ENTRIES = {
     VerdictType.POLL_STATE: "closure.polling",
     VerdictType.COUNT_ITERATION: "closure.iteration",
@@ -109,7 +109,7 @@ _ANY_EDITION = "failed"
 def entry_of(
     step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
 ) -> ValidationEntry | None:
-    """The validation entry of a closure step: of its own id, else the verdict's."""
+    """The validation entry of a closure step: the one with its id, else the verdict's."""
     return entries.get(step_id) or entries.get(MAPPED_ENTRIES[verdict or VerdictType.COUNT_ITERATION])
 
 
@@ -117,8 +117,8 @@ def entry_of(
 class ValidationBuilder:
     """Builds what is checked at a closing, and reports what is wrong with it; a part with a problem is left out.
 
-    `closures` are the ids of closure steps. Without `schemas` or `prompts`, whose places could not be told, nothing is
-    said about them.
+    `closures` are the ids of closure steps. Without `schemas` or `prompts`, when their place is unknown, no problem is
+    about them.
     """
 
     registry: Registry
@@ -144,7 +144,7 @@ class ValidationBuilder:
         return entries
 
     def _check_unused(self) -> None:
-        """Validators and failure patterns that nothing runs or names (SF609); of faulty ones that is not known."""
+        """Report validators and failure patterns that nothing runs or names (SF609), unless some are faulty."""
         registry = self.registry
         if any(self.problems.at(f"/{key}") for key in ("validators", "failurePatterns", "validationSteps")):
             return
@@ -159,7 +159,7 @@ class ValidationBuilder:
             self.problems.report("SF609", Pointer("/failurePatterns") / name, "no validator names it", fix)
 
     def _check_unvalidated(self, entries: Mapping[str, ValidationEntry]) -> None:
-        """Closure steps that close without checks beside one that is checked (SF610)."""
+        """Report closure steps that close without checks while another one is checked (SF610)."""
         checked = [step_id for step_id in self.closures if entry_of(step_id, entries, self.verdict)]
         misspelled = {closest_match(key, self.closures) for key in entries if key not in self.closures}
         for step_id in self.closures:
@@ -222,7 +222,7 @@ class ValidationBuilder:
         return success
 
     def _check_program(self, command: str, at: Pointer) -> None:
-        """Note a program that is not on this machine (SF608); one that is nearly the name of another is a warning."""
+        """Note a program that is not on this machine (SF608), as a warning if its name is probably misspelled."""
         program = first_program(command)
         if self.programs is None or program is None or program in self.programs:
             return
@@ -304,7 +304,7 @@ class ValidationBuilder:
         )
 
     def _is_sound(self, prompt: Prompt, extracted: Collection[str]) -> bool:
-        """Whether a retry prompt can be used; names that no failure and no run gives a value are warned of (SF515)."""
+        """Whether a retry prompt can be used. Warns about names that no failure and no run has (SF515)."""
         own_values = {*RETRY_VALUES, *extracted}
         known = own_values | self.supply.names
         tags = prompt.tags(known, is_open=True)
@@ -331,8 +331,8 @@ class ValidationBuilder:
         validators: Iterable[Validator],
         at: Pointer,
     ) -> SourceText | None:
-        """The retry prompt of a failure pattern, or of any failure, whose file may be missing. `validators` are those
-        whose failures it is for."""
+        """The retry prompt of a failure pattern, or the one for any failure, which may be missing. `validators` are
+        those whose failures it is for."""
         path = files.path(address, pattern.adaptation if pattern else None)
         prompt = files.read(path)
         if prompt is not None:
