@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.domain.decision import Violation
 from stepflow.domain.definition import Step, Validator
+from stepflow.domain.event import Event
 from stepflow.domain.json import JsonObject
-
-if TYPE_CHECKING:
-    # With pydantic, which whoever only uses the sandbox need not have.
-    from stepflow.domain.event import Event
 
 
 class Model(Protocol):

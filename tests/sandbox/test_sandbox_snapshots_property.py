@@ -155,7 +155,7 @@ def do_status(root: Path) -> None:
     git(root, "status")
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(OPERATIONS, OPERATIONS, OPERATIONS, OPERATIONS)
 def test_any_tree_comes_back_in_the_same_checkout_and_in_a_fresh_clone(begin, first, second, mess):
     with reachable_folder() as folder:

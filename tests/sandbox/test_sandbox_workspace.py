@@ -13,8 +13,13 @@ from toolbox_world import Box, git, root_only
 from stepflow.errors import InputError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.host_git import head_commit, pushed_branch
-from stepflow.sandbox.workspace import make_workspace, object_folders, size_of_files, temporary_folder
-from stepflow.sandbox.workspace import commit_everything
+from stepflow.sandbox.workspace import (
+    commit_everything,
+    make_workspace,
+    object_folders,
+    size_of_files,
+    temporary_folder,
+)
 from tests.sandbox.credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v6, snapshot
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -98,25 +99,21 @@ def gone_within(seconds: float, *pids: int) -> bool:
 
 
 def readable_interpreter() -> str | None:
-    """A Python that every user can run and that has what stepflow needs."""
+    """A Python that every user can run and that takes the packages of this one: pydantic's are built for a version."""
     for path in (sys.executable, "/usr/bin/python3"):
         if Path(path).exists() and not closed_folder(Path(path), -1) and not closed_folder(Path(path).parent, -1):
-            version = subprocess.run(
-                [path, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True
-            )
-            if version.stdout == b"True\n":
+            version = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True)
+            if version.stdout.split() == [str(part).encode() for part in sys.version_info[:2]]:
                 return path
     return None
 
 
 def copy_packages(folder: Path) -> Path:
     """What a toolbox needs of Python's packages, in a folder that is open where this checkout may not be."""
-    import typing_extensions
-
-    import stepflow
-
-    shutil.copytree(Path(stepflow.__file__).parent, folder / "stepflow", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(typing_extensions.__file__, folder)
+    for name in ("stepflow", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"):
+        source = Path(import_module(name).__file__ or "").parent
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(import_module("typing_extensions").__file__ or "", folder)
     return folder
 
 
