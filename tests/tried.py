@@ -1,6 +1,6 @@
 """How many examples a property is tried on: few in the fast tests, many in `make whole`.
 
-The examples are the same ones every time.
+The examples are the same ones every time, but for STEPFLOW_EXPLORE (`conftest.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ def tried(few: int) -> Callable[[Any], Any]:
     """Try the property on `few` examples, or on STEPFLOW_PROPERTIES of them; marks the test for `make whole`."""
     chosen = settings(
         max_examples=int(MANY) if MANY else few,
-        deadline=None,
-        derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],
     )
     named, patient = MARKS

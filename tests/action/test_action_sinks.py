@@ -26,7 +26,7 @@ from stepflow.report.log import ActionLog, folded_traceback
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=60)
+PROPERTY = settings(max_examples=60)
 COMMANDS = (
     *("set-output name=a::b", "error::x", "stop-commands::t", "add-mask::x"),
     *("GROUP::x", "endgroup::", "add-path::/"),

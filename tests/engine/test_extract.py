@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.domain.checkout import CommandResult
@@ -317,7 +317,6 @@ PIECES = ["FAILED ", "a.py", "::t[", "] - ", "error: ", ":1", ":2: ", "E501 ", "
           "[warn] ", "\x1b[", "\x1b]", "é", "R  "]  # fmt: skip
 
 
-@settings(derandomize=True, deadline=None)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join), code=st.sampled_from([0, 1, -1]))
 def test_no_output_makes_an_extractor_fail(text, code):
     names = {name: name for name in EXTRACTORS}

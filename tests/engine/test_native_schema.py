@@ -229,7 +229,7 @@ def schemas(inner):
 
 
 @pytest.mark.whole
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(
     st.recursive(st.booleans() | schemas(st.booleans()), schemas, max_leaves=12).filter(lambda it: isinstance(it, dict))
 )

@@ -199,7 +199,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(text=WORDS, output=st.dictionaries(WORDS, VALUES, max_size=3), given_input=st.dictionaries(WORDS, VALUES))
 def test_any_text_answer_and_tool_input_survives_being_written(text, output, given_input):
     turns = [{"text": text}, {"output": output}, {"tools": [{"bash": given_input}]}]
