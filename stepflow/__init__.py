@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepflow.run.runner import Boundary, StepFlowRunner
     from stepflow.run.scenarios import load_scenario
     from stepflow.sandbox.box import Toolbox
-    from stepflow.sandbox.options import ToolboxOptions
+    from stepflow.sandbox.isolation import ToolboxOptions
 
 __all__ = [
     "AgentDefinition",
@@ -57,7 +57,7 @@ _ROOMS = {
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.run.runner": ("Boundary", "StepFlowRunner"),
     "stepflow.sandbox.box": ("Toolbox",),
-    "stepflow.sandbox.options": ("ToolboxOptions",),
+    "stepflow.sandbox.isolation": ("ToolboxOptions",),
 }
 
 

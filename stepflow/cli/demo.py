@@ -23,7 +23,7 @@ from stepflow.run.inputs import read_inputs
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import given_back
 
 if TYPE_CHECKING:

@@ -57,6 +57,55 @@ _SHAPERS = re.compile(rf"{_DRAWN}|[\u180b-\u180f\u200c\u200d\ufe0e\ufe0f\U000e00
 _SEEN = re.compile(r"[ -~\n\t]*")
 #: Characters of the tag block stand for the ASCII characters this far below them.
 TAGS = 0xE0000
+ELLIPSIS = "…"
+#: No message names more files, branches or the like.
+MOST_NAMED = 20
+#: Fences whose text GitHub draws instead of showing.
+DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
+#: The words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
+#: `errors.py` or `test_error`, they name no failure.
+_FAILURE = re.compile(
+    r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
+    r"|exceptions?|unhandled|undefined|cannot|could not|denied|missing|not found|no such|no rule|killed|aborted"
+    r"|core dumped|segmentation fault|data race|timed? ?out|timeout|overflowed)(?![\w/-]|\.\w)|\bFailure/Error:"
+    r"|(?-i:[a-z](?:Error|Exception|Failure|Failed|Rejection)|\bERR_[A-Z_]+)\b|\berror\[|\[E\]$|^E:? "
+    r"|^\s*[✕✖✗✘⨯×●❌] ",
+    re.IGNORECASE,
+)
+#: A test that begins or passed, whatever its name; and make, which only repeats that a command failed.
+_NO_FAILURE = re.compile(
+    r"^\s*[✓√✔✅] |(?-i:\bPASS(?:ED)?\b)|^\s*(?:ok|passed)\b|\.\.\. ok$|' passed \(|^=== (?:RUN|PAUSE|CONT|NAME)\b"
+    r"|^\[ +(?:RUN|OK) +\]|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error",
+    re.IGNORECASE,
+)
+_NONE_FAILED = re.compile(
+    r"\b(?:0|no|without(?: any)?) (?:failed|failing|failures?|errors?|exceptions?)\b"
+    r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
+    re.IGNORECASE,
+)
+#: How many lines before and after one that names a failure explain it.
+_BEFORE, _AFTER = 2, 6
+_GAP = "…[{count} lines left out]…"
+_CUT = "…[{count} characters cut]…"
+#: More than either mark takes.
+_MARK = 36
+#: One line has at most this part of the room, unless there are few.
+_PARTS = 10
+#: US dollars; what costs less is not written with digits that are all zero.
+SMALLEST = 0.0001
+#: Reserved for the marker, so that text and marker together stay within the limit.
+_MARKER_BYTES = 128
+#: Bytes of a line that is kept whole or not at all.
+_LONG_LINE = 4096
+#: Between two lines, two words, and two names or values; the characters of keys and tokens are none of them.
+_BREAKS = (re.compile(rb"\n"), re.compile(rb"\s"), re.compile(rb"[^\w.~+/=%\x80-\xff-]"))
+STREAM_LIMIT = 1024 * 1024
+OUTPUT_LIMIT = 100 * 1024
+#: What lines that may name a failure have in them, and how much of them is kept: in all, and around the word.
+_FAILURE_WORD = re.compile(rb"fail|error|panic|exception|not ok", re.IGNORECASE)
+_FAILURES_LIMIT = 64 * 1024
+_FAILURE_LINE = 500
+_PIECE = 65536
 
 
 def is_invisible(character: str) -> bool:
@@ -162,13 +211,6 @@ def count_kinds(pieces: tuple[RemovedPiece, ...]) -> str:
     return ", ".join(f"{kind} ×{number}" if number > 1 else kind for kind, number in counts.items())
 
 
-ELLIPSIS = "…"
-#: No message names more files, branches or the like.
-MOST_NAMED = 20
-#: Fences whose text GitHub draws instead of showing.
-DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
-
-
 def cut(text: str, limit: int) -> str:
     """The text, or its beginning with `…`."""
     return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
@@ -195,37 +237,6 @@ def code_block(text: str, language: str = "") -> str:
 
 def _longest_ticks(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
-
-
-#: The words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
-#: `errors.py` or `test_error`, they name no failure.
-_FAILURE = re.compile(
-    r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
-    r"|exceptions?|unhandled|undefined|cannot|could not|denied|missing|not found|no such|no rule|killed|aborted"
-    r"|core dumped|segmentation fault|data race|timed? ?out|timeout|overflowed)(?![\w/-]|\.\w)|\bFailure/Error:"
-    r"|(?-i:[a-z](?:Error|Exception|Failure|Failed|Rejection)|\bERR_[A-Z_]+)\b|\berror\[|\[E\]$|^E:? "
-    r"|^\s*[✕✖✗✘⨯×●❌] ",
-    re.IGNORECASE,
-)
-#: A test that begins or passed, whatever its name; and make, which only repeats that a command failed.
-_NO_FAILURE = re.compile(
-    r"^\s*[✓√✔✅] |(?-i:\bPASS(?:ED)?\b)|^\s*(?:ok|passed)\b|\.\.\. ok$|' passed \(|^=== (?:RUN|PAUSE|CONT|NAME)\b"
-    r"|^\[ +(?:RUN|OK) +\]|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error",
-    re.IGNORECASE,
-)
-_NONE_FAILED = re.compile(
-    r"\b(?:0|no|without(?: any)?) (?:failed|failing|failures?|errors?|exceptions?)\b"
-    r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
-    re.IGNORECASE,
-)
-#: How many lines before and after one that names a failure explain it.
-_BEFORE, _AFTER = 2, 6
-_GAP = "…[{count} lines left out]…"
-_CUT = "…[{count} characters cut]…"
-#: More than either mark takes.
-_MARK = 36
-#: One line has at most this part of the room, unless there are few.
-_PARTS = 10
 
 
 def readable_output(text: str) -> str:
@@ -301,10 +312,6 @@ def _cut_middle(row: str, longest: int) -> str:
     return f"{row[:half]}{_CUT.format(count=len(row) - 2 * half)}{row[-half:]}"
 
 
-#: US dollars; what costs less is not written with digits that are all zero.
-SMALLEST = 0.0001
-
-
 def usd(amount: float | None) -> str:
     """`$1.24`; amounts below a dollar with four digits, `unknown` where a price is."""
     if amount is None:
@@ -354,3 +361,111 @@ class Spent:
 
     def __str__(self) -> str:
         return f"{'at least ' if self.at_least else ''}{usd(self.usd)}"
+
+
+class HeadTail:
+    """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, or where a
+    line is too long for that, between words if it has any, so that no half of a secret stays."""
+
+    def __init__(self, limit: int) -> None:
+        self.half = max((limit - _MARKER_BYTES) // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self._total += len(data)
+        missing = max(self.half - len(self._head), 0)
+        self._head += data[:missing]
+        self._tail += data[missing:]
+        if len(self._tail) > 2 * self.half:
+            del self._tail[: -self.half]
+
+    @property
+    def dropped(self) -> range:
+        """Where in the stream the bytes were that were dropped."""
+        start, end = len(self._head), max(self._total - self.half, len(self._head))
+        if start == end:
+            return range(start, end)
+        # Of the tail, `half` bytes are the newest that there are.
+        newest = max(len(self._tail) - self.half, 0)
+        near = min(self.half, _LONG_LINE) - 1
+        return range(start - _after_last_break(self._head[-near:]), end + _to_break(self._tail[newest : newest + near]))
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes were dropped."""
+        return len(self.dropped)
+
+    def text(self, between: bytes = b"") -> str:
+        """Head and tail as text, `between` where bytes were dropped; bytes that are no UTF-8 are replaced."""
+        dropped = self.dropped
+        if not dropped:
+            return _decode(self._head + self._tail)
+        head, tail = self._head[: dropped.start], self._tail[len(self._tail) - self._total + dropped.stop :]
+        line_break = "" if head.endswith(b"\n") else "\n"
+        mark = f"{line_break}[… {len(dropped)} bytes left out here …]\n"
+        return f"{_decode(head)}{mark}{_decode(between)}{_decode(tail)}"
+
+
+def _to_break(data: bytes | bytearray) -> int:
+    """How many bytes stand before the first place between two lines, or else two words; 0 where there is none."""
+    found = (pattern.search(data) for pattern in _BREAKS)
+    return next((match.end() for match in found if match), 0)
+
+
+def _after_last_break(data: bytes | bytearray) -> int:
+    """How many stand behind the last such place."""
+    return max(_to_break(data[::-1]) - 1, 0)
+
+
+class Interleaved:
+    """The lines of several streams in the order in which they are read: the first half of `limit` bytes, the last, and
+    of the lines between them the first that may name a failure."""
+
+    def __init__(self, limit: int) -> None:
+        self._ends = HeadTail(limit)
+        self._unfinished: dict[str, bytes] = {}
+        self._failures: list[tuple[int, bytes]] = []
+        self._failure_bytes = 0
+        self._position = 0
+
+    def feed(self, stream: str, data: bytes) -> None:
+        """Take the next piece of a stream. What follows its last line break waits for the rest of the line."""
+        data = self._unfinished.pop(stream, b"") + data
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _PIECE else 0)
+        if end < len(data):
+            self._unfinished[stream] = data[end:]
+        self._take(data[:end])
+
+    def text(self) -> str:
+        """All that is kept."""
+        for rest in self._unfinished.values():
+            self._take(rest + b"\n")
+        self._unfinished.clear()
+        dropped = self._ends.dropped
+        return self._ends.text(b"".join(line for at, line in self._failures if at in dropped))
+
+    def _take(self, data: bytes) -> None:
+        start = 0
+        for match in _FAILURE_WORD.finditer(data) if self._failure_bytes < _FAILURES_LIMIT else ():
+            if match.start() < start:
+                continue
+            begin = data.rfind(b"\n", 0, match.start()) + 1
+            start = data.find(b"\n", match.end()) + 1 or len(data)
+            if self._position + start > self._ends.half:
+                before, after = data[begin : match.start()], data[match.end() : start]
+                if len(before) > _FAILURE_LINE:
+                    before = before[-_FAILURE_LINE:][_to_break(before[-_FAILURE_LINE:]) :]
+                if len(after) > _FAILURE_LINE:
+                    after = after[: _FAILURE_LINE - _after_last_break(after[:_FAILURE_LINE])]
+                line = before + match[0] + after
+                self._failures.append((self._position + begin, line.rstrip(b"\n") + b"\n"))
+                self._failure_bytes += len(line)
+        self._ends.feed(data)
+        self._position += len(data)
+
+
+def _decode(data: bytes | bytearray) -> str:
+    return data.decode("utf-8", "replace")

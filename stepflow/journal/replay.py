@@ -6,12 +6,22 @@ The flow does not know that it is resumed.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason, ToolResult
+from stepflow.domain.checkout import CommandRequest, CommandResult
+from stepflow.domain.conversation import (
+    ModelFault,
+    ModelRequest,
+    ModelTurn,
+    Remedy,
+    RequestAdapted,
+    StopReason,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
 from stepflow.domain.definition import ClimbCause
 from stepflow.domain.event import (
     ApprovalAnswered,
@@ -20,6 +30,7 @@ from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
     ContextOverflowed,
+    Event,
     IterationStarted,
     ModelChanged,
     ModelTurned,
@@ -35,15 +46,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from stepflow.domain.checkout import CommandRequest
-    from stepflow.domain.conversation import ModelRequest, ToolSpec, ToolUse
-    from stepflow.domain.event import Event
-    from stepflow.ports import Ports
+from stepflow.ports import Ports
 
 _PLAYED = (
     IterationStarted,

@@ -10,17 +10,14 @@ import contextlib
 import hashlib
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
 
 from pydantic import TypeAdapter, ValidationError
 
 from stepflow.domain.checkout import SnapshotDiffs
 from stepflow.errors import InputError, StepflowError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-    from typing import IO
 
 #: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
 STORE_LIMIT = 4 * 1024 * 1024 * 1024

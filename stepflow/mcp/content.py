@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,7 @@ from stepflow.domain.run import LARGEST_IMAGE, ImageProblem, ToolImage, inspect_
 from stepflow.domain.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    # The package is loaded where a step has a server.
     from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, ResourceLink
 
 #: What no text holds.

@@ -26,8 +26,7 @@ from stepflow.mcp.transports import (
     RemoteTransport,
     StdioTransport,
 )
-from stepflow.sandbox.commands import ServerProcess
-from stepflow.sandbox.launcher import CannotStart
+from stepflow.sandbox.launcher import CannotStart, ServerProcess
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from stepflow.domain.conversation import ToolResult
+from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.definition import McpServer, McpTool
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
+from stepflow.domain.text import OUTPUT_LIMIT, HeadTail
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolsChanged
-from stepflow.sandbox.child.output import OUTPUT_LIMIT, HeadTail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from stepflow.domain.conversation import ToolSpec, ToolUse
-    from stepflow.domain.definition import McpServer, McpTool
-    from stepflow.ports import Tools
+from stepflow.ports import Tools
 
 
 class ToolsWithServers:

@@ -41,8 +41,7 @@ from stepflow.run.readiness import (
 )
 from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
-from stepflow.sandbox.isolation import Layer
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
 from stepflow.sandbox.workspace import make_workspace, size_of_files, temporary_folder
 

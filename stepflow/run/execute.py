@@ -68,9 +68,8 @@ from stepflow.run.workspace import (
     outside_of,
     set_up,
 )
-from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.guards import NoGuards
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.box import NoGuards, Toolbox
+from stepflow.sandbox.isolation import ToolboxOptions
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5

@@ -27,10 +27,8 @@ from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import present_url
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OWN_FILES
-from stepflow.sandbox.environment import check_pass_env
-from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
-from stepflow.sandbox.packages import check_packages
-from stepflow.sandbox.workspace import GIT
+from stepflow.sandbox.environment import check_packages, check_pass_env
+from stepflow.sandbox.workspace import GIT, Setting, ask_git, check_branch, head_commit, local_branch, read_settings
 
 Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
 

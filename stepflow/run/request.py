@@ -27,8 +27,8 @@ from stepflow.run.inputs import Inputs
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
-from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
+from stepflow.sandbox.workspace import HEADS, head_commit, pushed_branch
 
 #: Where the job's other steps write: folders, files of the runner in folders of its own, where it mounts them into a
 #: container, and what is made of a process's own variables.

@@ -1,4 +1,4 @@
-"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and the doors for commits."""
+"""The toolbox as the engine sees it: the ports `Tools`, `Commands` and `Guards`, and how commits come out of it."""
 
 from __future__ import annotations
 
@@ -11,40 +11,51 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from stepflow.domain.checkout import (
     BundleInfo,
+    Closing,
     CommandRequest,
     CommandResult,
     DiffStat,
+    GuardDiagnostics,
     LineCounts,
     TreeState,
+    folders_before,
     glob_expression,
+    path_expression,
 )
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.definition import Validator
 from stepflow.domain.json import JsonObject
+from stepflow.domain.text import OUTPUT_LIMIT, HeadTail, name_some
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
-from stepflow.errors import BoundaryError, IsolationError, StepflowError
+from stepflow.errors import BoundaryError, InputError, IsolationError, StepflowError
 from stepflow.ports import Guards
-from stepflow.sandbox.child.file_tools import value_of
 from stepflow.sandbox.child.paths import OperationRefused
-from stepflow.sandbox.commands import ServerProcess, Shell, run_command
 from stepflow.sandbox.environment import build_environment, tool_programs
-from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.isolation import (
     Layer,
     SandboxState,
+    ToolboxOptions,
     choose_identity,
     judge_layers,
     make_private_folder,
     private_place,
     sandbox_config,
 )
-from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.launcher import (
+    CannotStart,
+    Launcher,
+    ServerProcess,
+    Shell,
+    Sink,
+    open_memory,
+    run_command,
+    sealed_memory,
+)
 from stepflow.sandbox.workspace import GIT, give_to, object_folders, remove_folder
 
 if TYPE_CHECKING:
@@ -55,7 +66,18 @@ _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
 _LONGEST_PATTERN = 4096
+_SEARCHES = frozenset({"glob", "grep"})
+#: Kinds of inputs by their JSON Schema; those of lists are looked at where they are used.
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "string": (str, "a string"),
+    "boolean": (bool, "true or false"),
+    "integer": (int, "a whole number from 0"),
+}
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
+#: About ten calls of git, each with its own two minutes.
+_LOOK_SECONDS = 1200.0
+_DIGEST_SECONDS = 120.0
+Files = dict[str, str]
 
 
 class OutputTooLarge(StepflowError):
@@ -155,17 +177,19 @@ class Toolbox:
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""
         begun = time.monotonic()
-        if use.name not in {spec.name for spec in TOOL_SPECS}:
+        spec = next((spec for spec in TOOL_SPECS if spec.name == use.name), None)
+        if spec is None:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
         is_error, exit_code = False, None
         try:
             with self._launcher.during("tool"):
+                inputs = _read_inputs(spec, use.input)
                 if use.name == "bash":
-                    text, exit_code = self._bash(use.input)
+                    text, exit_code = self._bash(**inputs)
                     is_error = exit_code != 0
                 else:
-                    text = self._file_tool(use)
+                    text = self._file_tool(use.name, inputs)
         except (OperationRefused, CannotStart) as exc:
             text, is_error = f"{use.name}: {exc}", True
         return ToolResult(
@@ -338,8 +362,7 @@ class Toolbox:
     ) -> None:
         self.close()
 
-    def _bash(self, inputs: Mapping[str, object]) -> tuple[str, int | None]:
-        restart, command = value_of(inputs, "restart", bool, False), value_of(inputs, "command", str, "")
+    def _bash(self, command: str = "", *, restart: bool = False, timeout_ms: int = 0) -> tuple[str, int | None]:
         if restart:
             self._end_all()
         if not command.strip():
@@ -347,7 +370,7 @@ class Toolbox:
                 return "the shell was restarted", 0
             raise OperationRefused("command is missing")
         longest = self.options.bash_max_timeout
-        timeout = min(value_of(inputs, "timeout_ms", int, 0), longest * 1000) / 1000 or self.options.bash_timeout
+        timeout = min(timeout_ms, longest * 1000) / 1000 or self.options.bash_timeout
         self._shell = self._shell or Shell(self._launcher, self._folder)
         try:
             return self._shell.run(command, min(timeout, longest))
@@ -355,20 +378,24 @@ class Toolbox:
             if not self._shell.alive:
                 self._drop_shell()
 
-    def _file_tool(self, use: ToolUse) -> str:
-        inputs = dict(use.input)
-        if use.name == "glob":
-            pattern = value_of(inputs, "pattern", str)
+    def _file_tool(self, name: str, inputs: dict[str, Any]) -> str:
+        if name == "glob":
+            pattern = inputs["pattern"]
             if len(pattern) > _LONGEST_PATTERN:
                 raise OperationRefused(f"a pattern has at most {_LONGEST_PATTERN} characters")
             try:
                 inputs["expression"] = glob_expression(pattern.removeprefix("./"), braces=True)
             except ValueError as exc:
                 raise OperationRefused(f"{pattern}: {exc}") from exc
-        answer = self._run_operation("tool", {"name": use.name, "input": inputs}, timeout=self.options.file_timeout)
+        answer = self._run_operation("tool", {"name": name, "input": inputs}, timeout=self.options.file_timeout)
         if "problem" in answer:
             raise OperationRefused(answer["problem"])
-        return str(answer["text"])
+        text = str(answer["text"])
+        if name not in _SEARCHES:
+            return text
+        shortened = HeadTail(OUTPUT_LIMIT)
+        shortened.feed(text.encode("utf-8", "surrogateescape"))
+        return shortened.text()
 
     def _end_all(self) -> tuple[int, ...]:
         self._drop_shell()
@@ -411,6 +438,24 @@ class _Bounded:
         self._sink(data)
 
 
+def _read_inputs(spec: ToolSpec, given: Mapping[str, object]) -> dict[str, Any]:
+    """What the model gave of the inputs that a tool has. Raises `OperationRefused` for one that is missing or of
+    another kind."""
+    inputs: dict[str, Any] = {}
+    schema = cast("dict[str, Any]", spec.input_schema)
+    for name, shape in schema["properties"].items():
+        value = given.get(name)
+        if value is None:
+            if name in schema.get("required", ()):
+                raise OperationRefused(f"{name} is missing")
+            continue
+        kind, described = _KINDS.get(shape["type"], (type(value), ""))
+        if type(value) is not kind or (isinstance(value, int) and value < 0):
+            raise OperationRefused(f"{name} must be {described}")
+        inputs[name] = value
+    return inputs
+
+
 def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> EgressProxy | None:
     if options.network is not Network.ALLOW:
         return None
@@ -424,3 +469,126 @@ def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> Egre
 def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:
     files = tuple(LineCounts(path=path, added=added, removed=removed) for path, added, removed in answer["files"])
     return DiffStat(**{**answer, "files": files})
+
+
+class NoGuards:
+    """For commands of the caller: what stands behind them is the caller's to look at."""
+
+    def closing(self) -> Closing:
+        """Not known."""
+        return Closing()
+
+    def look_again(self, _validator: Validator, *, passed: bool) -> GuardDiagnostics:
+        """Nothing was found."""
+        return GuardDiagnostics()
+
+
+class CheckoutGuards:
+    """What the validators depend on, as it was when this was made. Without validators nothing is looked at."""
+
+    def __init__(
+        self, ask: Callable[[str, JsonObject, float], dict[str, object]], validators: Iterable[Validator]
+    ) -> None:
+        self._ask = ask
+        given = tuple(validators)
+        self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
+        #: Why nothing can be compared, such as a folder that is no repository: nothing can be pushed from it either.
+        self._unwatched = self._begin() if given else "there are no validators"
+        #: Why the newest closing could not be looked at: then there is nothing to compare with.
+        self._unseen = ""
+
+    def closing(self) -> Closing:
+        """HEAD and what differs from it now."""
+        if self._unwatched:
+            return Closing()
+        answer = self._look("closing")
+        self._unseen = _printable(str(answer.get("problem", "")))
+        if self._unseen:
+            return Closing(problem=self._unseen)
+        return Closing(
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            changed=_texts(answer["changed"]),
+            untracked=_texts(answer["untracked"]),
+        )
+
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
+        """What was changed since the start under this validator and since the closing; what was hidden from it, when it
+        was green."""
+        changed = self._changed(validator.guards)
+        if self._unwatched:
+            return GuardDiagnostics(changed=changed, notes=(f"git could not be asked: {self._unwatched}",))
+        if self._unseen:
+            return GuardDiagnostics(
+                changed=changed, problem=f"git could not be asked before the checks: {self._unseen}"
+            )
+        answer = self._look("look_again")
+        if "problem" in answer:
+            problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
+            return GuardDiagnostics(changed=changed, problem=problem)
+        ignores = _texts(answer["ignore_files"]) if validator.clean_tree else ()
+        return GuardDiagnostics(
+            changed=changed,
+            hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
+            moved=_texts(answer["moved"]),
+            created=_texts(answer["created"]),
+            notes=(f"new ignore files, which may hide other files from git: {name_some(ignores)}",) if ignores else (),
+        )
+
+    def _begin(self) -> str:
+        """Have the start recorded; gives why there is nothing to compare with."""
+        answer = self._look("begin")
+        if "problem" in answer:
+            raise InputError(
+                f"What the checks rely on cannot be recorded after `setup`: {_printable(str(answer['problem']))}.",
+                hint="Look at what `setup` left in the repository, in HOME and in TMPDIR.",
+            )
+        return str(answer.get("unwatched", ""))
+
+    def _look(self, what: str) -> dict[str, object]:
+        return self._ask(what, {}, _LOOK_SECONDS)
+
+    def _first_digests(self, guards: tuple[str, ...]) -> Files:
+        files = self._digests(guards)
+        if isinstance(files, str):
+            raise InputError(
+                f"The files that validators depend on could not be read: {files}.",
+                hint=f"Narrow the `guards` {', '.join(guards)} in the agent's registry.",
+            )
+        return files
+
+    def _changed(self, guards: tuple[str, ...]) -> tuple[str, ...]:
+        if not guards:
+            return ()
+        now = self._digests(guards)
+        if isinstance(now, str):
+            return (f"{', '.join(guards)} (cannot be read: {now})",)
+        return _differences(self._files[guards], now)
+
+    def _digests(self, patterns: tuple[str, ...]) -> Files | str:
+        """The digests, or why there are none."""
+        request: JsonObject = {
+            "expressions": [path_expression(pattern) for pattern in patterns],
+            "folders": [list(folders_before(pattern)) for pattern in patterns],
+        }
+        answer = self._ask("digests", request, _DIGEST_SECONDS)
+        if "problem" in answer:
+            return str(answer["problem"])
+        files = cast("Mapping[object, object]", answer["files"])
+        return {str(path): str(digest) for path, digest in files.items()}
+
+
+def _differences(before: Files, now: Files) -> tuple[str, ...]:
+    words = dict.fromkeys(before.keys() - now.keys(), "removed")
+    words |= dict.fromkeys(now.keys() - before.keys(), "added")
+    words |= {path: "changed" for path in before.keys() & now.keys() if before[path] != now[path]}
+    return tuple(f"{_printable(path)} ({words[path]})" for path in sorted(words))
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(_printable(str(value)) for value in cast("list[object]", values))
+
+
+def _printable(path: str) -> str:
+    """Names are the tools' own: no line break, no control character and no half of a surrogate pair gets further."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in path)

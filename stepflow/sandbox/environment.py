@@ -1,5 +1,6 @@
 """The tools' environment, built from nothing, and where they find programs: the system's and this interpreter's, or at
-a terminal the person's own. And how the parent closes its own process to them."""
+a terminal the person's own. Also installs Debian packages before any tool runs, and closes the parent's own process to
+the tools."""
 
 from __future__ import annotations
 
@@ -8,17 +9,23 @@ import os
 import re
 import resource
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
-from stepflow.sandbox.isolation import Identity, closed_folder, closed_interpreter
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import Identity, ToolboxOptions, closed_folder, closed_interpreter
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 #: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
@@ -54,6 +61,9 @@ _ENVIRONMENT = "pyvenv.cfg"
 _PLACES = ("bin/*", "lib/*/site-packages/*.pth", "lib/*/site-packages/__editable__*.py")
 _LARGEST = 1024 * 1024
 _SYSTEM = tuple(Path(folder) for folder in SYSTEM_PATH)
+_OUTPUT_LIMIT = 64 * 1024
+#: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:=~-]*(?<!-)")
 
 
 def build_environment(
@@ -260,3 +270,88 @@ def _rewrite(environment: Path, places: Mapping[Path, Path]) -> None:
             text = text.replace(os.fsencode(old), os.fsencode(new))
         if text != before:
             file.write_bytes(text)
+
+
+def check_packages(names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, uid: int | None = None) -> None:
+    """Raises `InputError` for what cannot be installed here. `uid` is who installs, by default this process's user."""
+    if not names:
+        return
+    if bad := [name for name in names if not _PACKAGE.fullmatch(name)]:
+        raise InputError(
+            f"apt-packages: {', '.join(repr(name[:100]) for name in bad)} cannot be the name of a Debian package.",
+            hint="Write names as `apt-get install` takes them, such as `shellcheck` or `g++`.",
+        )
+    if (os.geteuid() if uid is None else uid) != 0:
+        raise InputError(
+            "apt-packages: packages can only be installed as root, and this process is not root.",
+            hint="Use the action's container, or install the packages on the machine and leave the input out.",
+        )
+    if shutil.which("apt-get", path=os.pathsep.join(path)) is None:
+        raise InputError(
+            "apt-packages: there is no apt-get on this machine.",
+            hint="Use an image based on Debian or Ubuntu, or install the programs with the input `setup`.",
+        )
+
+
+def install_packages(
+    names: Sequence[str],
+    *,
+    path: Sequence[str] = SYSTEM_PATH,
+    timeout: float,
+    proxies: Mapping[str, str] = MappingProxyType({}),
+) -> CommandResult:
+    """Update the package lists and install; call `check_packages` first. stdout holds the end of what apt-get said.
+    Both together may take `timeout` seconds. `proxies` are variables that name them; nothing that a tool runs is alive
+    yet to see them."""
+    program = shutil.which("apt-get", path=os.pathsep.join(path)) or "apt-get"
+    begun = time.monotonic()
+    log = ""
+    for words in (("update",), ("install", "-y", "--no-install-recommends", "--", *names)):
+        exit_code, output = _apt_get((program, *words), path, proxies, timeout - (time.monotonic() - begun))
+        log = f"{log}{output}"[-_OUTPUT_LIMIT:]
+        if exit_code != 0:
+            break
+    return CommandResult(exit_code=exit_code, stdout=log, seconds=time.monotonic() - begun)
+
+
+def _apt_get(
+    words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float
+) -> tuple[int, str]:
+    """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
+    # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
+    # It is known before anyone waits for it, since a signal can strike as soon as the thread runs.
+    started: list[subprocess.Popen[str]] = []
+    with ThreadPoolExecutor(max_workers=1) as starter:
+        try:
+            starter.submit(lambda: started.append(_start(words, path, proxies))).result()
+            output, _ = started[0].communicate(timeout=max(timeout, 0))
+        except subprocess.TimeoutExpired:
+            _kill(started[0])
+            output, _ = started[0].communicate()
+            output += f"\n{' '.join(words[:2])} took too long and was ended."
+        except BaseException:
+            starter.shutdown()
+            for process in started:
+                _kill(process)
+            raise
+    return started[0].returncode, output
+
+
+def _start(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
+        words,
+        env={**proxies, "PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

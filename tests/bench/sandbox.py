@@ -20,7 +20,7 @@ from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import LAYERS, ToolboxOptions
+from stepflow.sandbox.isolation import LAYERS, ToolboxOptions
 
 CALLS = 200
 STARTS = 20

@@ -10,7 +10,7 @@ import yaml
 
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.wording import advice
-from stepflow.sandbox.options import LAYERS
+from stepflow.sandbox.isolation import LAYERS
 from tests.docs.page import REFERENCE_PAGE, ROOT
 from tests.e2e.security.attacks import ATTACKS, NEEDS_NO_NEW_PRIVS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.sandbox.options import LAYERS
+from stepflow.sandbox.isolation import LAYERS
 from tests.bench.sandbox import CALLS, STARTS, TOOLS
 from tests.docs.page import ROOT
 from tests.docs.tables import THREAT_MODEL

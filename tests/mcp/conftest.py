@@ -14,7 +14,7 @@ from stepflow.domain.words import Isolation
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.transports import RemoteAccess
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from tests.mcp.steps import Step
 from tests.sandbox.toolbox_world import reachable_folder
 

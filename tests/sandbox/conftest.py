@@ -9,7 +9,7 @@ import pytest
 from toolbox_world import Box, copy_packages, git, reachable_folder
 
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import give_to
 
 

@@ -14,7 +14,7 @@ from toolbox_world import Box
 
 from stepflow.run.snapshots import Snapshots
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 
 
 def git_bytes(folder: Path, *words: str, given: bytes = b"") -> bytes:

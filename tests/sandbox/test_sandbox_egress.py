@@ -23,7 +23,7 @@ from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.egress.proxy import Internet
 from stepflow.sandbox.egress.socket_calls import connected_pair
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.selftest import Outside, try_canaries
 from tests.servers.private_network import Proxy, TlsFront, closed_port, pem_of
 from tests.servers.web_pages import Pages

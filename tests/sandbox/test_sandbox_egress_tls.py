@@ -15,7 +15,7 @@ from stepflow.domain.connection import Connection
 from stepflow.domain.words import Isolation, Network
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from tests.servers.private_network import Proxy, Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")

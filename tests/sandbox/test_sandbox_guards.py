@@ -9,7 +9,7 @@ import time
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.sandbox.options import ProcessLimits
+from stepflow.sandbox.isolation import ProcessLimits
 from tests.build import make_validator
 
 pytestmark = pytest.mark.whole

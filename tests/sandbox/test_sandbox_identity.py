@@ -19,8 +19,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment, tool_programs
-from stepflow.sandbox.isolation import Choice, SandboxState, judge_layers
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import Choice, SandboxState, ToolboxOptions, judge_layers
 
 ENVIRONMENT = {
     *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
@@ -207,7 +206,7 @@ from pathlib import Path
 from stepflow.errors import IsolationError
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 try:
     Toolbox.start(Path(sys.argv[1]))
 except IsolationError as exc:

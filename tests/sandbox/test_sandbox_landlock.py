@@ -18,7 +18,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 NO_LANDLOCK = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
@@ -185,7 +185,7 @@ from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 
 ATTACH = (
     "import ctypes, sys, os; c = ctypes.CDLL(None); p = int(sys.argv[1]); "

@@ -17,7 +17,7 @@ from toolbox_world import AS_ROOT, alive, gone_within, root_only, stays_root
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.sandbox.options import ProcessLimits
+from stepflow.sandbox.isolation import ProcessLimits
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
 pytestmark = [linux_only, pytest.mark.whole]
@@ -181,7 +181,7 @@ from pathlib import Path
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 checkout, how = Path(sys.argv[1]), sys.argv[2]
 # In the background of a shell a program begins with this signal ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

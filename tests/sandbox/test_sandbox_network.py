@@ -17,7 +17,7 @@ from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")
 

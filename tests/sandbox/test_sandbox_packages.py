@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.sandbox.environment import check_pass_env
-from stepflow.sandbox.packages import check_packages, install_packages
+from stepflow.sandbox.environment import check_packages, check_pass_env, install_packages
 
 
 def fake_apt(folder: Path, script: str) -> tuple[str, ...]:
@@ -79,7 +78,7 @@ def test_an_interrupted_installation_leaves_no_process_behind(tmp_path: Path, lo
     # A shell may have started these tests deaf to SIGINT.
     listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     call = f"install_packages(('a',), path={path!r}, timeout=60)"
-    program = f"{listens}; from stepflow.sandbox.packages import install_packages; {call}"
+    program = f"{listens}; from stepflow.sandbox.environment import install_packages; {call}"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as parent:
         until = time.monotonic() + 20
         while not (log.exists() and log.read_text().strip()) and time.monotonic() < until:

@@ -18,7 +18,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import seccomp
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 MACHINE = platform.machine()

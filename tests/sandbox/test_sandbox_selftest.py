@@ -301,7 +301,7 @@ from pathlib import Path
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.selftest import Outside, try_canaries
 options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}))
 with Toolbox.start(Path(sys.argv[1]), options=options) as box:

@@ -17,9 +17,8 @@ from toolbox_world import granted
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child.enter_sandbox import SandboxConfig
-from stepflow.sandbox.isolation import Choice, SandboxState, sandbox_config
+from stepflow.sandbox.isolation import Choice, SandboxState, ToolboxOptions, sandbox_config
 from stepflow.sandbox.launcher import Launcher
-from stepflow.sandbox.options import ToolboxOptions
 
 pytestmark = pytest.mark.whole
 

@@ -15,7 +15,7 @@ import pytest
 from toolbox_world import Box, alive, root_only
 
 from stepflow.domain.words import Isolation
-from stepflow.sandbox.options import LAYERS, ProcessLimits
+from stepflow.sandbox.isolation import LAYERS, ProcessLimits
 
 pytestmark = [
     pytest.mark.whole,

@@ -110,7 +110,7 @@ def readable_interpreter() -> str | None:
 
 def copy_packages(folder: Path) -> Path:
     """What a toolbox needs of Python's packages, in a folder that is open where this checkout may not be."""
-    for name in ("stepflow", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"):
+    for name in ("stepflow", "pydantic", "pydantic_core", "annotated_types", "typing_inspection", "yaml"):
         source = Path(import_module(name).__file__ or "").parent
         shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(import_module("typing_extensions").__file__ or "", folder)

@@ -1,4 +1,4 @@
-"""The file tools: read, write, edit, glob and grep."""
+"""The file tools: read, write, edit, glob and grep. The kinds of their inputs were checked before."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
-from .output import HeadTail
 from .paths import (
     FILE_FLAGS,
     OperationRefused,
@@ -23,8 +22,6 @@ from .paths import (
 )
 
 Inputs = Mapping[str, Any]
-T = TypeVar("T", str, bool, int)
-_MUST_BE = {str: "a string", bool: "true or false", int: "a whole number from 0"}
 #: What one `read` gives at most.
 READ_LIMIT = 256 * 1024
 #: What `write` and `edit` take at most; the boundary takes no larger change either.
@@ -34,24 +31,11 @@ _LONGEST_LOOK = 20_000
 _CLOSE_LINES = 3
 NAMES_LIMIT = 500
 MATCHES_LIMIT = 1000
-TEXT_LIMIT = 100 * 1024
 _ENTRIES_LIMIT = 200_000
 _SHOWN_LINE = 500
 _LONGEST_LINE = 1024 * 1024
 #: Made by tools, large, and hardly ever what is looked for: only when they are named.
 _SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
-
-
-def value_of(inputs: Inputs, name: str, kind: type[T], default: T | None = None) -> T:
-    """What the model gave, of this kind; without a default it must be there."""
-    value = inputs.get(name)
-    if value is None:
-        if default is None:
-            raise OperationRefused(f"{name} is missing")
-        return default
-    if type(value) is not kind or (isinstance(value, int) and value < 0):
-        raise OperationRefused(f"{name} must be {_MUST_BE[kind]}")
-    return value
 
 
 def line_range(inputs: Inputs, name: str) -> tuple[int, int] | None:
@@ -69,7 +53,7 @@ def line_range(inputs: Inputs, name: str) -> tuple[int, int] | None:
 
 def read(root: str, inputs: Inputs) -> str:
     """The file's text, whole or a range of lines, as it is; bytes that are no UTF-8 are replaced."""
-    shown = value_of(inputs, "file_path", str)
+    shown = inputs["file_path"]
     wanted = line_range(inputs, "view_range")
     with _open(root, shown, limit=None) as file:
         if b"\0" in file.read(_PROBE):
@@ -83,7 +67,7 @@ def read(root: str, inputs: Inputs) -> str:
 
 def write(root: str, inputs: Inputs) -> str:
     """Says what was written."""
-    shown, content = value_of(inputs, "file_path", str), _encode(value_of(inputs, "content", str))
+    shown, content = inputs["file_path"], _encode(inputs["content"])
     if len(content) > FILE_LIMIT:
         raise OperationRefused(f"{shown}: the content has {len(content)} bytes, more than the {FILE_LIMIT} that fit")
     new = write_file(root, locate(root, shown), content, shown)
@@ -92,9 +76,9 @@ def write(root: str, inputs: Inputs) -> str:
 
 def edit(root: str, inputs: Inputs) -> str:
     """Says how many places were changed."""
-    shown = value_of(inputs, "file_path", str)
-    old, new = value_of(inputs, "old_string", str), value_of(inputs, "new_string", str)
-    everywhere = value_of(inputs, "replace_all", bool, False)
+    shown = inputs["file_path"]
+    old, new = inputs["old_string"], inputs["new_string"]
+    everywhere = inputs.get("replace_all", False)
     if not old:
         raise OperationRefused("old_string is empty; use the write tool to make a file")
     if old == new:
@@ -184,11 +168,11 @@ def _encode(content: str) -> bytes:
 
 def glob(root: str, inputs: Inputs) -> str:
     """The paths that fit, relative to the repository root. `expression` is what the engine makes of the pattern."""
-    pattern = value_of(inputs, "pattern", str)
+    pattern = inputs["pattern"]
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise OperationRefused(f"{pattern}: a pattern is relative to the repository root and has no `..`")
-    folder = "/".join(locate(root, value_of(inputs, "path", str, "") or "."))
-    fits = _compile(value_of(inputs, "expression", str))
+    folder = "/".join(locate(root, inputs.get("path", "") or "."))
+    fits = _compile(inputs["expression"])
     prefix = f"{folder}/" if folder else ""
     names = [
         f"{path}/" if is_folder else path
@@ -198,13 +182,13 @@ def glob(root: str, inputs: Inputs) -> str:
     lines = sorted(names)[:NAMES_LIMIT]
     if len(names) > NAMES_LIMIT:
         lines.append(f"[{len(names) - NAMES_LIMIT} more: narrow the pattern]")
-    return _cut(lines) or "no file or folder fits"
+    return "\n".join(lines) or "no file or folder fits"
 
 
 def grep(root: str, inputs: Inputs) -> str:
     """`path:line:text` for each line that the expression is found in."""
-    expression = _compile(value_of(inputs, "pattern", str))
-    given = value_of(inputs, "path", str, "")
+    expression = _compile(inputs["pattern"])
+    given = inputs.get("path", "")
     start = "/".join(locate(root, given or "."))
     lines: list[str] = []
     for path in _files(root, start, given):
@@ -212,8 +196,8 @@ def grep(root: str, inputs: Inputs) -> str:
             lines.append(line)
             if len(lines) > MATCHES_LIMIT:
                 lines[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
-                return _cut(lines)
-    return _cut(lines) or "no line fits"
+                return "\n".join(lines)
+    return "\n".join(lines) or "no line fits"
 
 
 def _compile(expression: str) -> re.Pattern[str]:
@@ -268,9 +252,3 @@ def _matches(root: str, path: str, expression: re.Pattern[str]) -> Iterator[str]
 
 def _short(line: str) -> str:
     return line if len(line) <= _SHOWN_LINE else f"{line[:_SHOWN_LINE]}… [{len(line)} characters]"
-
-
-def _cut(lines: list[str]) -> str:
-    shortened = HeadTail(TEXT_LIMIT)
-    shortened.feed("\n".join(lines).encode("utf-8", "surrogateescape"))
-    return shortened.text()

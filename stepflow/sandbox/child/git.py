@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from .enter_sandbox import config_variables
-from .output import STREAM_LIMIT, HeadTail
 from .paths import OperationRefused, below, digest, read_regular
 
 #: Takes the next piece of what a program writes.
@@ -39,6 +38,7 @@ _LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _BRANCH = re.compile(r"refs/heads/[\w./+@-]{1,250}")
+_OUTPUT_BYTES = 1024 * 1024
 _LISTING_BYTES = 32 * 1024 * 1024
 #: More changed files than this are not looked at one by one: trees that hold one another make any number of them out of
 #: a few bytes.
@@ -65,6 +65,22 @@ class Ended:
     error: str = ""
 
 
+class _Head:
+    """The first `limit` bytes of a stream, and whether that is all of it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._data, self.is_whole = limit, bytearray(), True
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self._data += data[: self._limit + 1 - len(self._data)]
+        self.is_whole = len(self._data) <= self._limit
+
+    def text(self) -> str:
+        """Bytes that are no UTF-8 are replaced."""
+        return self._data[: self._limit].decode("utf-8", "replace")
+
+
 def git(
     *arguments: str,
     stdin: int | None = None,
@@ -86,7 +102,7 @@ def run_program(
 ) -> Ended:
     """Run a program, by default without input. What the sink raises ends it. Not by `subprocess`: that imports
     `threading`, and then every fork of the launcher costs half as much again."""
-    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    output, errors = _Head(_OUTPUT_BYTES), _Head(_OUTPUT_BYTES)
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
     ends = (null if stdin is None else stdin, out_end, err_end)
@@ -271,9 +287,9 @@ class EngineGit:
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> list[str]:
         """What git prints, cut at its NUL characters. Raises `OperationRefused`."""
-        output = HeadTail(_LISTING_BYTES)
+        output = _Head(_LISTING_BYTES)
         self.stream(*arguments, sink=output.feed, stdin=stdin)
-        if output.left_out:
+        if not output.is_whole:
             raise OperationRefused(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
         return [record for record in output.text().split("\0") if record]
 

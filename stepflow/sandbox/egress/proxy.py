@@ -8,16 +8,18 @@ import errno
 import os
 import socket
 import threading
+from asyncio import StreamReader, StreamWriter
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from stepflow.domain.connection import HostRequests
+from stepflow.domain.connection import ConnectionTo, HostRequests
 from stepflow.errors import IsolationError
-from stepflow.sandbox.egress.allowed_hosts import describe_host, is_address, is_public, normalize_host
+from stepflow.sandbox.egress.allowed_hosts import AllowedHost, describe_host, is_address, is_public, normalize_host
 from stepflow.sandbox.egress.destination import (
     ALERT,
     HANDSHAKE,
+    Destination,
     read_before_second_hello,
     read_client_hello,
     read_destination,
@@ -26,6 +28,7 @@ from stepflow.sandbox.egress.destination import (
 from stepflow.sandbox.egress.socket_calls import (
     ConnectCall,
     ListenCall,
+    SocketCall,
     answer_connect,
     answer_listen,
     connected_pair,
@@ -34,15 +37,6 @@ from stepflow.sandbox.egress.socket_calls import (
     receive_call,
     refuse_call,
 )
-
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from collections.abc import Iterator, Sequence
-
-    from stepflow.domain.connection import ConnectionTo
-    from stepflow.sandbox.egress.allowed_hosts import AllowedHost
-    from stepflow.sandbox.egress.destination import Destination
-    from stepflow.sandbox.egress.socket_calls import SocketCall
 
 _MOST_CONNECTIONS = 256
 _MOST_NAMES = 200

@@ -10,14 +10,11 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepflow.sandbox.child.seccomp import NUMBERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # linux/seccomp.h: struct seccomp_notif with its seccomp_data, seccomp_notif_resp, seccomp_notif_addfd.
 _CALL = struct.Struct("=QIIiIQ6Q")

@@ -29,7 +29,7 @@ from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import close_process
-from stepflow.sandbox.options import ProcessLimits, ToolboxOptions
+from stepflow.sandbox.isolation import ProcessLimits, ToolboxOptions
 from stepflow.sandbox.workspace import make_workspace, remove_folder
 
 CHECKOUT = Path("/github/workspace")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stepflow.sandbox.options import LAYERS
+from stepflow.sandbox.isolation import LAYERS
 from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.security.attacks import ATTACKS, CLOSED_PARENT, OPEN_SOCKET, Attack
 from tests.e2e.security.trial import Configuration, Tried, run_driver
