@@ -14,9 +14,9 @@ from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.parsing import Pointer
-from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.definition.prompts import Supply, check_stdin, values_in
 from stepflow.definition.steps import Node, check_key, check_part
+from stepflow.definition.texts import DEFAULT_EDITION, Address, PromptFiles
 from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel
 from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue

@@ -38,12 +38,11 @@ from stepflow.definition.graph import (
 from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.parsing import Pointer
-from stepflow.definition.prompt_files import open_prompts, read_system_prompt
-from stepflow.definition.prompts import GatePrompts, Supply
-from stepflow.definition.repository import GuidanceFiles, read_skills
+from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
+from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import (
     DEFAULT_MODEL,

@@ -1,32 +1,95 @@
-"""The prompts of a registry, and whether every variable in them can be supplied."""
+"""The prompts of a registry and the system prompt, and whether every variable in them can be supplied."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
+from stepflow.definition.agent import Agent
+from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import InputEntry, StepEntry, StepSettings
-from stepflow.definition.folder import beside
-from stepflow.definition.prompt_files import (
-    DEFAULT_EDITION,
-    Address,
-    Prompt,
-    PromptFiles,
-    TagReporter,
-    closest_variable,
-    shipped_prompt,
-)
+from stepflow.definition.folder import AgentFolder, FileRefused, Why, beside, file_code
 from stepflow.definition.steps import Node, Nodes
+from stepflow.definition.texts import DEFAULT_EDITION, Address, Prompt, PromptFiles, shipped_prompt, split_prompt
 from stepflow.domain.agent_settings import Parameter
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import INPUT_TEXT, TEMPLATE_KEYS
 from stepflow.engine.prompt.template import Tag, Use
-from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
+from stepflow.engine.prompt.variables import handoff_variable, run_variable_names, system_names
 
 _SUPPLY = "Declare a parameter, hand it off in a step, or remove it."
+
+
+def closest_variable(path: str, names: Collection[str]) -> str | None:
+    """The variable that a name or a dotted path probably means: one spelled similarly, or a handoff with that key."""
+    parts = path.removeprefix("uv.").split(".")
+    by_key = (name for name in names if name.endswith(f"_{parts[-1]}") and name not in run_variable_names(None))
+    flat = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(parts))
+    for near in (flat, *sorted(by_key, key=len), closest_match(flat, names), parts[0]):
+        if near in names:
+            return near
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagReporter:
+    """Reports the tags of one prompt that stay as text, or insert nothing (SF512, SF516).
+
+    `owner` says whose prompt it is, `names` are the variables that it may use; `plain` ones have no parts. `advice` is
+    what to do about an unknown name.
+    """
+
+    prompt: Prompt
+    owner: str
+    names: Collection[str]
+    plain: Collection[str]
+    problems: FileProblems
+    advice: str = "Declare a parameter, hand it off in a step"
+
+    def report(self, tags: Iterable[Tag], *, takes_sections: bool = False) -> None:
+        """Report each spelling once."""
+        for tag in {tag.written: tag for tag in reversed(tuple(tags))}.values():
+            match tag.use:
+                case Use.UNKNOWN if tag.is_explicit and "." in tag.path:
+                    self._add_malformed(tag)
+                case Use.UNKNOWN:
+                    self._add_unknown(tag)
+                case Use.FAULT:
+                    self._add(tag, tag.fault, "Correct it")
+                case Use.SECTION if not takes_sections:
+                    self._add(tag, "stays as text: only prompts of steps with gates take sections in", "Write the text")
+                case Use.VALUE if "." in tag.path.removeprefix("uv.") and tag.name in self.plain:
+                    self._add(tag, f'puts in nothing: "{tag.name}" has no parts', f'Write "{{uv-{tag.name}}}"')
+
+    def _add_malformed(self, tag: Tag) -> None:
+        near = closest_variable(tag.path, self.names)
+        message = f'{self.owner}"{tag.written}" is not a variable: a name has letters, digits, "_" and "-"{hint(near)}'
+        fix = f'Write "{{uv-{near or re.sub("[^A-Za-z0-9_-]", "_", tag.path)}}}".'
+        own = self.problems.diagnostics.of(self.prompt.source.file)
+        own.add("SF512", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)
+
+    def _add_unknown(self, tag: Tag) -> None:
+        near = closest_variable(tag.path, self.names)
+        if tag.path == INPUT_TEXT:
+            self._add(tag, 'stays as text: the step does not have "usesStdin"', 'Set "usesStdin": true')
+        elif tag.path in self.names:
+            self._add(tag, "stays as text in a code block", f'Write "{{uv-{tag.path}}}" for its value')
+        elif not tag.in_code or (near and tag.written.startswith("{{")):  # other code is as it is meant to be
+            is_block = "#" in tag.written
+            state = "asks for what nothing supplies" if is_block else "stays as text: nothing supplies it"
+            meant = tag.written.replace(tag.path, near or "") if is_block else f"{{uv-{near}}}"
+            self._add(tag, state + hint(near), f'Write "{meant}"' if near else self.advice)
+
+    def _add(self, tag: Tag, state: str, fix: str) -> None:
+        own = self.problems.diagnostics.of(self.prompt.source.file)
+        message, fix = (
+            f'{self.owner}"{tag.written}" {state}',
+            f'{fix}, or write "\\{tag.written}" if the text is meant.',
+        )
+        own.add("SF516", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,3 +371,41 @@ class GatePrompts:
             message = f'the input "{name}" is from "{origin}", but {state}'
             self.problems.report("SF510", at, message, "Name a step and one of its handoff fields.")
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
+
+
+_SYSTEM_PATH = "/runner/flow/systemPromptPath"
+
+
+def read_system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
+    """The system prompt, the agent's own or the shipped one; None when it cannot be read."""
+    path = agent.runner.flow.system_prompt_path
+    if path is None:
+        return shipped_prompt("system").source
+    fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
+    try:
+        _, text, first_line = split_prompt(folder.read(path))
+    except FileRefused as refused:
+        texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
+        message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
+        agent.problems.add(file_code(refused), _SYSTEM_PATH, message, fix)
+        return None
+    if not text:
+        agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
+    prompt = Prompt(source=SourceText(text=text, file=path), first_line=first_line)
+    if agent.known:
+        _check_system_prompt(prompt, agent)
+    return prompt.source
+
+
+def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
+    """Report variables that are not the same in every step of a run: they stay as text in the system prompt."""
+    names = system_names(agent.parameters)
+    reporter = TagReporter(
+        prompt=prompt,
+        owner="the system prompt: ",
+        names=names,
+        plain=names,
+        problems=agent.problems,
+        advice="Write it in the prompt of a step",
+    )
+    reporter.report(prompt.tags(names, is_closed=True))

@@ -11,10 +11,10 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
 from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer, last_key
-from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, TagReporter, closest_variable
-from stepflow.definition.prompts import Supply
+from stepflow.definition.prompts import Supply, TagReporter, closest_variable
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import check_c3_style, check_key, check_part
+from stepflow.definition.texts import Address, Prompt, PromptFiles
 from stepflow.domain.definition import (
     Condition,
     ExitCode,

@@ -1,18 +1,22 @@
-"""What the repository tells whoever works on it: its guidance (`AGENTS.md` files) and its skills (folders with a
-`SKILL.md`, https://agentskills.io), as they were when the agent was loaded."""
+"""The texts that a model is given to read: prompt files, and the repository's guidance (`AGENTS.md`) and skills
+(folders with a `SKILL.md`, https://agentskills.io), as they were when the agent was loaded."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, shown
+from stepflow.definition.file_models import GateRegistry, Registry
 from stepflow.definition.folder import (
+    AgentFolder,
     FileRefused,
     Why,
     first_link,
@@ -22,9 +26,190 @@ from stepflow.definition.folder import (
     walk_files,
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
-from stepflow.definition.prompt_files import split_prompt
+from stepflow.definition.steps import check_part
+from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.definition import SKILL_FILE, Skill, SourceText
+from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.engine.prompt.template import Tag, parse_template
 from stepflow.engine.prompt.variables import CUT_MARK
+
+#: The placeholders of a path template.
+TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def fill_template(template: str, parts: dict[str, str]) -> str:
+    """The path that a sound template gives; a part that is not given is empty."""
+    return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
+
+
+def split_prompt(text: str) -> tuple[str, str, int]:
+    """A prompt file's front matter, its text with plain line ends and trimmed, and the line on which that begins."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    begin = lines.index("---", 1) + 1 if lines[0] == "---" and "---" in lines[1:] else 0
+    body = "\n".join(lines[begin:])
+    blank = body[: len(body) - len(body.lstrip())].count("\n")
+    return "\n".join(lines[1 : begin - 1]) if begin else "", body.strip(), begin + blank + 1
+
+
+DEFAULT_BASE = "prompts"
+DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"
+DEFAULT_PLAIN_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}.md"
+DEFAULT_EDITION = "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A text with the line of its file on which it begins."""
+
+    source: SourceText
+    first_line: int = 1
+    #: False for a file that exists and cannot be used, which was reported: nothing is concluded from its text.
+    usable: bool = True
+
+    def tags(self, known: Container[str] = (), *, is_open: bool = False, is_closed: bool = False) -> tuple[Tag, ...]:
+        """The tags of the text as `parse_template` reads them; those of a shipped template need no check."""
+        if self.source.template:
+            return ()
+        return parse_template(self.source.text, known, is_open=is_open, is_closed=is_closed).tags
+
+    def line_of(self, tag: Tag) -> int:
+        """The line of the file that a tag is on."""
+        return self.first_line + self.source.text.count("\n", 0, tag.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """The parts of a prompt address that an entry gives; the registry's `c1` stands in for a missing one."""
+
+    c2: str
+    c3: str
+    edition: str = DEFAULT_EDITION
+    c1: str | None = None
+
+
+@dataclass(kw_only=True)
+class PromptFiles:
+    """Reads prompts below one base folder, each once. Closure steps without an adaptation use this `adaptation`."""
+
+    folder: AgentFolder
+    base: str
+    c1: str
+    template: str
+    plain_template: str
+    adaptation: ClosureAction | None
+    problems: FileProblems
+    _read: dict[str, Prompt | None] = field(default_factory=dict)
+
+    def find(self, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer) -> Prompt | None:
+        """The prompt of a step, from the file for its adaptation if that exists. `at` is the pointer of the address."""
+        plain = self.path(address, None)
+        fitting = adaptation or (self.adaptation if kind is StepKind.CLOSURE else None)
+        adapted = self.read(self.path(address, fitting)) if fitting else None
+        prompt = adapted or self.read(plain)
+        if prompt is not None and adapted is None and adaptation:
+            own = self.path(address, adaptation)
+            message = f'the adaptation file "{own}" is missing, "{plain}" is used'
+            self.problems.report("SF502", at, message, 'Write the file, or remove "adaptation".')
+        return prompt
+
+    def path(self, address: Address, adaptation: str | None) -> str:
+        """The file of an address, relative to the agent folder."""
+        parts = {"c1": address.c1 or self.c1, "c2": address.c2, "c3": address.c3, "edition": address.edition}
+        template = self.template if adaptation else self.plain_template
+        path = fill_template(template, {**parts, "adaptation": adaptation or ""})
+        return self.below_base(path)
+
+    def below_base(self, path: str) -> str:
+        """A path under the base, relative to the agent folder."""
+        return path if self.base == "." else f"{self.base}/{path}"
+
+    def read(self, path: str) -> Prompt | None:
+        """The prompt in a file; None when the file is missing or empty."""
+        if path not in self._read:
+            self._read[path] = self._read_now(path)
+        return self._read[path]
+
+    def _read_now(self, path: str) -> Prompt | None:
+        own = self.problems.diagnostics.of(path)
+        try:
+            raw = self.folder.read(path)
+        except FileRefused as refused:
+            if refused.why is Why.MISSING:
+                return None
+            code = "SF109" if refused.unsafe else "SF104"
+            own.add(code, "", f'the prompt file "{path}" {refused.message}', refused.fix)
+            return Prompt(source=SourceText(text="", file=path), usable=False)
+        front, text, first_line = split_prompt(raw)
+        try:
+            read_yaml(front, build=False)  # its content has no effect
+        except YamlFault as fault:
+            message = f"the front matter is not valid YAML: {fault.problem}"
+            own.add("SF508", "", message, "Correct it, or remove it: it has no effect.", line=(fault.line or 1) + 1)
+        return Prompt(source=SourceText(text=text, file=path), first_line=first_line) if text else None
+
+
+def shipped_prompt(key: str) -> Prompt:
+    """A template of the package. A missing one means a broken installation, not a fault of the agent: this raises."""
+    file = files("stepflow.engine.prompt") / "templates" / f"{key}.md"
+    _, text, first_line = split_prompt(file.read_text(encoding="utf-8"))
+    source = SourceText(text=text, file=f"stepflow/engine/prompt/templates/{key}.md", template=key)
+    return Prompt(source=source, first_line=first_line)
+
+
+def open_prompts(
+    registry: Registry, folder: AgentFolder, problems: FileProblems, github: GitHubSettings
+) -> PromptFiles | None:
+    """The prompt files of a registry; None when its base or its templates cannot be used. A closure step's prompt is
+    adapted to the closure action that agent.json sets under `github`."""
+    base, c1 = registry.prompts_base, registry.c1 or registry.default_c1
+    template, plain = DEFAULT_TEMPLATE, DEFAULT_PLAIN_TEMPLATE
+    if isinstance(registry, GateRegistry):
+        template = template if registry.path_template is None else registry.path_template
+        plain = plain if registry.path_template_no_adaptation is None else registry.path_template_no_adaptation
+    base = DEFAULT_BASE if base is None else base
+    reason = unsafe_reason(base)
+    if reason:
+        key = type(registry).model_fields["prompts_base"].alias
+        problems.add("SF109", f"/{key}", f'"{key}" is "{base}", which {reason}', _INSIDE)
+    sound = [
+        not reason,
+        _check_template("pathTemplate", template, problems),
+        _check_template("pathTemplateNoAdaptation", plain, problems),
+        bool(c1) and check_part(Pointer(), "c1", c1, problems),
+    ]
+    if not all(sound):
+        return None
+    closure_action = github.default_closure_action
+    return PromptFiles(
+        folder=folder,
+        base=folder.base(base),
+        c1=c1,
+        template=template,
+        plain_template=plain,
+        adaptation=closure_action if github.enabled and closure_action in _CLOSURE_ADAPTATIONS else None,
+        problems=problems,
+    )
+
+
+_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
+_INSIDE = "Name a place inside the agent folder."
+
+
+def _check_template(key: str, template: str, problems: FileProblems) -> bool:
+    unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
+    if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
+        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace stands alone"
+        message = f'"{key}" is "{template}": {fault}'
+        fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
+        problems.add("SF514", f"/{key}", message, fix)
+        return False
+    reason = unsafe_reason(fill_template(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
+    if reason:
+        problems.add("SF109", f"/{key}", f'"{key}" is "{template}", which {reason}', _INSIDE)
+    return reason is None
+
 
 #: The name of the open convention, https://agents.md.
 GUIDANCE_FILE = "AGENTS.md"
@@ -164,7 +349,7 @@ def _read_skill(root: Path, folder: str) -> Skill:
     path = PurePosixPath(folder)
     if link := first_link(root, path):
         raise _Unusable(f'"{link}" is a symbolic link', "Name the folder itself.", unsafe=True)
-    files = dict(_texts(root, path))
+    files = dict(_texts_of_skill(root, path))
     if SKILL_FILE not in files:
         raise _Unusable(f'there is no text file "{path / SKILL_FILE}"', "Write one, or correct the path.")
     front = _front_matter(files[SKILL_FILE])
@@ -187,7 +372,7 @@ def _front_matter(text: str) -> dict[str, Any]:
     return front if isinstance(front, dict) else {}
 
 
-def _texts(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
+def _texts_of_skill(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
     """Every text in the folder by its path in it. Files that are not UTF-8 are left out: `read` would not return them
     either."""
     paths = sorted(islice(walk_files(root / folder), MOST_FILES + 1))
