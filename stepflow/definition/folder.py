@@ -100,13 +100,6 @@ def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[
         return _read(fd, most), os.fstat(fd).st_size
 
 
-def read_end_below(folder: Path, path: str | PurePath, *, most: int) -> bytes:
-    """The last bytes of such a file, at most `most`."""
-    with _opened(folder, path) as fd:
-        os.lseek(fd, max(0, os.fstat(fd).st_size - most), os.SEEK_SET)
-        return _read(fd, most)
-
-
 def first_link(folder: Path, path: PurePath) -> str:
     """The first part of a path below the folder that is a symbolic link; empty when there is none."""
     for number in range(1, len(path.parts) + 1):

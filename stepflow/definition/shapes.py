@@ -220,50 +220,30 @@ def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems
 def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
     """What is wrong with a value, and what to write instead."""
     key, kind, value, context = error["loc"][-1], error["type"], error["input"], error.get("ctx", {})
-    demand = _DEMANDS.get(kind, "be another value ({msg})").format(**context, msg=error["msg"])
-    message = f'"{key}" is {shown(value)}, but it must {demand}'
-    if "expected" in context:
-        near = did_you_mean(value, re.findall(r"'([^']*)'", context["expected"])) if isinstance(value, str) else ""
-        return message + near, "Use one of these words."
-    fix = _FIXES.get(kind, "Write another value{example}.")
+    demand, fix = _WORDS.get(kind, ("be another value ({msg})", "Write another value{example}."))
+    message = f'"{key}" is {shown(value)}, but it must {demand.format(**context, msg=error["msg"])}'
+    if "expected" in context and isinstance(value, str):
+        message += did_you_mean(value, re.findall(r"'([^']*)'", context["expected"]))
     return message, fix.format(**context, example=_example(key, kind, value, context))
 
 
-#: What a value must be, by pydantic's error types.
-_DEMANDS = {
-    "string_type": "be a string",
-    "int_type": "be a whole number",
-    "float_type": "be a number",
-    "bool_type": "be true or false",
-    "list_type": "be a list",
-    "tuple_type": "be a list",
-    "dict_type": "be an object",
-    "model_type": "be an object",
-    "greater_than_equal": "be at least {ge}",
-    "greater_than": "be more than {gt}",
-    "less_than_equal": "be at most {le}",
-    "too_short": "have at least {min_length} item",
-    "string_pattern_mismatch": "be of the form {pattern}",
-    "enum": "be one of {expected}",
-    "literal_error": "be one of {expected}",
-}
-
-
-#: What to write instead, by the same types.
-_FIXES = {
-    "string_type": "Write a string in double quotes{example}.",
-    "int_type": "Write a whole number without quotes{example}.",
-    "float_type": "Write a number without quotes{example}.",
-    "bool_type": "Write true or false without quotes{example}.",
-    "list_type": "Write a list in brackets{example}.",
-    "tuple_type": "Write a list in brackets{example}.",
-    "dict_type": "Write an object in braces{example}.",
-    "model_type": "Write an object in braces{example}.",
-    "greater_than_equal": "Write {ge} or more{example}.",
-    "greater_than": "Write more than {gt}.",
-    "less_than_equal": "Write {le} or less{example}.",
-    "too_short": "Write one item or more, or leave the list out.",
-    "string_pattern_mismatch": "Write a string that matches {pattern}.",
+#: What a value must be and what to write instead, by pydantic's error types.
+_WORDS = {
+    "string_type": ("be a string", "Write a string in double quotes{example}."),
+    "int_type": ("be a whole number", "Write a whole number without quotes{example}."),
+    "float_type": ("be a number", "Write a number without quotes{example}."),
+    "bool_type": ("be true or false", "Write true or false without quotes{example}."),
+    "list_type": ("be a list", "Write a list in brackets{example}."),
+    "tuple_type": ("be a list", "Write a list in brackets{example}."),
+    "dict_type": ("be an object", "Write an object in braces{example}."),
+    "model_type": ("be an object", "Write an object in braces{example}."),
+    "greater_than_equal": ("be at least {ge}", "Write {ge} or more{example}."),
+    "greater_than": ("be more than {gt}", "Write more than {gt}."),
+    "less_than_equal": ("be at most {le}", "Write {le} or less{example}."),
+    "too_short": ("have at least {min_length} item", "Write one item or more, or leave the list out."),
+    "string_pattern_mismatch": ("be of the form {pattern}", "Write a string that matches {pattern}."),
+    "enum": ("be one of {expected}", "Use one of these words."),
+    "literal_error": ("be one of {expected}", "Use one of these words."),
 }
 
 

@@ -284,15 +284,13 @@ class ValidationBuilder:
         any_retry_prompt: SourceText | None = None
         if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
             address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
-            for pattern in {one.validator.pattern.name: one.validator.pattern for one in conditions}.values():
-                served = [one.validator for one in conditions if one.validator.pattern.name == pattern.name]
-                prompt = self._retry_prompt(
-                    self.prompts, replace(address, edition=pattern.edition), pattern, served, at
-                )
-                if prompt is not None:
-                    retry_prompts[pattern.name] = prompt
             every = [one.validator for one in conditions]
             any_retry_prompt = self._retry_prompt(self.prompts, address, None, every, at)
+            for pattern in dict.fromkeys(validator.pattern for validator in every):
+                served = [validator for validator in every if validator.pattern == pattern]
+                own = replace(address, edition=pattern.edition)
+                if prompt := self._retry_prompt(self.prompts, own, pattern, served, at):
+                    retry_prompts[pattern.name] = prompt
         return ValidationEntry(
             id=key,
             conditions=conditions,
