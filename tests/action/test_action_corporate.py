@@ -84,11 +84,7 @@ def test_a_run_reaches_model_api_and_git_through_the_proxy(corporate: Corporate)
     assert "[Network] 1 certificate trusted besides the public ones, by ca-certificates" in done.log
     assert PASSWORD not in everything_of(done)
     assert BRANCH in corporate.world.branches()
-
-
-def test_all_links_lead_to_the_server_of_the_inputs(corporate: Corporate) -> None:
-    done = corporate.run(corporate.variables)
-    assert done.exit_code == 0, done.log
+    # All links lead to the server of the inputs.
     assert done.outputs["pull-request-url"].startswith(f"https://{GHES}/o/r/pull/")
     assert done.outputs["comment-url"].startswith(f"https://{GHES}/o/r/issues/7")
     [comment] = corporate.world.comments()

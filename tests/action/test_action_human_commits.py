@@ -17,7 +17,6 @@ from tests.world import BRANCH, CLOSING, COMMIT, World, answer, bash, understood
 pytestmark = pytest.mark.whole
 
 OUR_NAME, OUR_ADDRESS = "github-actions[bot]", "41898282+github-actions[bot]@users.noreply.127.0.0.1"
-COMMITS = pytest.mark.parametrize("commits", ["git", "verified"])
 
 
 def greet(text: str) -> list[Reply]:
@@ -76,8 +75,11 @@ def is_kept(world: World, commit: str) -> bool:
     return commit in git("rev-list", "--branches", cwd=world.served).split()
 
 
-@COMMITS
-@pytest.mark.parametrize("change", [push_by_person, apply_suggestion], ids=["pushed", "suggestion applied"])
+@pytest.mark.parametrize(
+    ("commits", "change"),
+    [("git", push_by_person), ("verified", apply_suggestion)],
+    ids=["pushed", "suggestion applied"],
+)
 def test_a_commit_below_a_follow_up_is_not_pushed_over(
     world: World, commits: str, change: Callable[[World], str]
 ) -> None:
@@ -99,11 +101,8 @@ def test_a_commit_below_a_follow_up_is_not_pushed_over(
     assert done.outputs["branch"] == f"{BRANCH}-2", done.log
 
 
-@COMMITS
-def test_a_branch_of_runs_and_follow_ups_alone_is_replaced_also_when_main_has_moved_on(
-    world: World, commits: str
-) -> None:
-    world.runner.inputs["commits"] = commits
+def test_a_branch_of_runs_and_follow_ups_alone_is_replaced_also_when_main_has_moved_on(world: World) -> None:
+    world.runner.inputs["commits"] = "verified"
     opened = open_pull_request(world)
     assert follow_up(opened, improve("twice")).outputs["outcome"] == "completed"
     work_on(opened, "main", ("commit", "--quiet", "--allow-empty", "--message", "Main goes on"))

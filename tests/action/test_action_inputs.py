@@ -34,21 +34,6 @@ def refused(done: Invocation, *words: str) -> bool:
 # limits
 
 
-def working_in_circles() -> list:
-    return [understood(), *(answer("continuation.issue", "repeat", summary="again") for _ in range(20))]
-
-
-def test_max_iterations_ends_the_run(world: World) -> None:
-    done = world.run(working_in_circles(), max_iterations="3")
-    assert (done.outputs["outcome"], done.outputs["iterations"], done.exit_code) == ("limit_reached", "3", 1)
-
-
-def test_budget_usd_ends_the_run_before_the_next_turn(world: World) -> None:
-    done = world.run(solve(), budget_usd="0.000001")
-    assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1)
-    assert len(world.model.bodies) == 1
-
-
 def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None:
     replies = iter(solve())
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.checkout import Invocation
 from tests.readable import stumbles
-from tests.servers.messages_api import Drop, Failure, Reply, answers, calls, says
+from tests.servers.messages_api import Reply, answers, calls, says
 from tests.world import World, answer, bash, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
@@ -80,31 +80,7 @@ BROKEN_JSON = says('{"stepId": "initial.issue", "next_action": {"action": "next"
             ["safeguards refused this as", "cyber"],
             id="refusal",
         ),
-        pytest.param(
-            [understood(), says("{", stop_reason="model_context_window_exceeded")],
-            "model_failed",
-            2,
-            ["context window"],
-            id="context-window",
-        ),
         pytest.param([says("{", stop_reason="max_tokens")] * 9, "routing_failed", 6, ["no JSON object"], id="cut"),
-        pytest.param(
-            [Failure(status=400, error="invalid_request_error", message="messages: too odd")],
-            "model_failed",
-            1,
-            ["400", "too odd"],
-            id="400",
-        ),
-        pytest.param(
-            [Failure(status=401, error="authentication_error", message="invalid x-api-key")],
-            "model_failed",
-            1,
-            ["401", "anthropic-api-key"],
-            id="401",
-        ),
-        pytest.param(
-            [Failure(status=404, error="not_found_error", message="model: x")], "model_failed", 1, ["model"], id="404"
-        ),
     ],
 )
 def test_a_model_that_misbehaves_ends_the_run(
@@ -114,23 +90,6 @@ def test_a_model_that_misbehaves_ends_the_run(
     assert_told(world, done, outcome, *words)
     assert len(world.model.bodies) == turns
     assert world.clock.slept == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (Failure(status=500, message="sorry"), ["500", "sorry", "5 tries"]),
-        (Drop(), ["cannot be reached", "5 tries"]),
-        (says("never finished", cut_after=4), ["broken", "5 tries"]),
-    ],
-)
-def test_a_service_that_stays_down_is_asked_five_times_with_growing_waits(
-    world: World, fault: Reply, words: list[str]
-) -> None:
-    done = world.run(lambda _: fault)
-    assert_told(world, done, "model_failed", *words)
-    assert (len(world.model.bodies), world.clock.slept) == (5, [5, 10, 20, 40])
-    assert "waiting 40 s for the model" in done.log
 
 
 def test_a_closing_that_never_fits_its_schema_does_not_close(world: World) -> None:

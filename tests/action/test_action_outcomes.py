@@ -130,24 +130,6 @@ def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[
     assert world.wrote_nothing(but_comments=1)
 
 
-def test_a_comment_that_github_cannot_take_fails_the_boundary_and_leaves_the_rest(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 500, times=99)
-    done = world.run(solve())
-    assert_ended(world, done, "boundary_failed")
-    assert done.outputs["validated"] == "true"
-    assert (done.outputs["branch"], done.outputs["pull-request"], done.outputs["comment-url"]) == (BRANCH, "8", "")
-    assert effects(done) == {
-        "push_branch": "applied",
-        "open_pull_request": "applied",
-        "post_comment": "failed",
-        "add_labels": "planned",
-        "remove_labels": "planned",
-    }
-    assert "The failure could not be reported on the issue" in done.summary
-    assert (world.comments(), world.labels()) == ([], {"agent:fixer", "bug"})
-    assert "500" in done.outputs["reason"]
-
-
 def test_a_comment_that_github_takes_only_later_tells_of_the_broken_boundary(world: World) -> None:
     world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
     done = world.run(solve())
@@ -156,18 +138,6 @@ def test_a_comment_that_github_takes_only_later_tells_of_the_broken_boundary(wor
     assert "boundary_failed" in comment
     assert "post\\_comment" in comment
     assert done.outputs["comment-url"]
-
-
-def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
-    first = world.run(solve())
-    assert f"commit={first.outputs['commit']}" in world.comments()[0]
-    world.check_out_again()
-    second = world.run(solve())
-    assert second.exit_code == 0, second.log
-    assert world.branches().keys() == {"main", BRANCH}
-    assert (len(world.comments()), len(world.pulls())) == (1, 1)
-    assert world.comments()[0].startswith("<!-- stepflow -->\nThe world is greeted now.")
 
 
 def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: World) -> None:
@@ -191,18 +161,6 @@ def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: Worl
     assert world.github.state.issues[7]["state"] == "open"
 
 
-def test_somebody_who_may_only_read_is_refused_and_nothing_is_written(world: World) -> None:
-    world.github.state.permissions["bob"] = "read"
-    done = world.run(solve())
-    assert (done.outputs["outcome"], done.exit_code) == ("refused", 1), done.log
-    assert "bob" in done.outputs["reason"]
-    assert "min-permission" in done.outputs["reason"]
-    assert len(done.annotations) == 1
-    assert world.wrote_nothing()
-    assert world.github.writes() == []
-    assert world.model.bodies == []
-
-
 def test_somebody_who_loses_write_access_meanwhile_is_refused_and_nothing_is_written(world: World) -> None:
     done = world.run(losing_access(world, solve()))
     assert_ended(world, done, "refused")
@@ -210,17 +168,6 @@ def test_somebody_who_loses_write_access_meanwhile_is_refused_and_nothing_is_wri
     assert world.wrote_nothing()
     assert world.github.writes() == []
     assert set(effects(done).values()) == {"planned"}
-
-
-def test_a_protected_path_in_the_commits_stops_the_push(world: World) -> None:
-    evil = "mkdir -p .github/workflows && echo 'on: push' > .github/workflows/x.yml && git add --all"
-    done = world.run(
-        [understood(), bash(f"echo 'hello, world' > greeting.txt && {evil} && {COMMIT}"), *solve()[2:] * 3]
-    )
-    assert_ended(world, done, "refused")
-    assert "refused: protected path: .github/workflows/x.yml" in done.outputs["reason"]
-    assert world.wrote_nothing(but_comments=1)
-    assert ".github/workflows/x.yml" in done.summary
 
 
 def test_what_was_refused_after_the_work_is_kept_where_on_failure_says(world: World) -> None:

@@ -117,10 +117,8 @@ def test_without_read_token_the_token_that_may_write_is_asked_with_before_the_mo
     ("trigger", "association", "begins"),
     [
         ("label", "OWNER", False),
-        ("comment", "MEMBER", False),
         ("comment", "OWNER", True),
         ("own label", "COLLABORATOR", False),
-        ("own label", "OWNER", True),
         ("workflow_dispatch", "", True),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkout import Invocation, git
-from tests.world import BRANCH, COMMIT, World, answer, bash, solve, understood
+from tests.world import BRANCH, World, answer, solve
 
 pytestmark = pytest.mark.whole
 
@@ -44,23 +44,6 @@ def test_a_second_run_with_the_same_work_writes_no_commit_and_keeps_the_pull_req
     assert again.outputs["pull-request"] == first.outputs["pull-request"], again.log
     assert again.outputs["commit"] == first.outputs["commit"]
     assert (world.github.mutations(), pushes(world), len(world.pulls())) == ([], [], 1)
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("printf '#!/bin/sh\\n' > run.sh && chmod +x run.sh", "an executable file: run.sh"),
-        ("ln -s greeting.txt link", "a symlink: link"),
-    ],
-)
-def test_what_the_api_cannot_carry_ends_as_refused_with_its_path(world: World, command: str, says: str) -> None:
-    work = bash(f"{command} && echo 'hello, world' > greeting.txt && git add --all && {COMMIT}")
-    script = [understood(), work, *solve()[2:] * 3]
-    done = world.run(script, commits="verified")
-    assert (done.outputs["outcome"], done.exit_code) == ("refused", 1), done.log
-    assert says in done.outputs["reason"]
-    assert (world.github.mutations(), pushes(world), world.branches().keys()) == ([], [], {"main"})
-    assert world.wrote_nothing(but_comments=1)
 
 
 def test_unfinished_work_is_kept_on_a_signed_branch_too(world: World) -> None:

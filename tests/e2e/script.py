@@ -88,13 +88,6 @@ def fix_shortly() -> list[Answer]:
     ]
 
 
-def claim_success_without_a_commit() -> list[Answer]:
-    """The fixer says that it is done, again and again, and never commits."""
-    edit = calls(("bash", {"command": "date >> sizes.py"}))
-    claim = [answer("continuation.issue", "handoff", summary="done"), answer("closure.issue", "closing", **CLOSING)]
-    return [answer("initial.issue", "next", understanding="something"), *([edit, *claim] * 3)]
-
-
 def look_around_and_answer() -> list[Answer]:
     """The closer's three steps; it tells what its tools are, and in the next step what is left of the first."""
     count = f"echo '{LEFT_RUNNING}:' $(ps -eo args | grep -cxF '{LEFT_RUNNING}')"

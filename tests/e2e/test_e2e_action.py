@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.repository import BRANCH, commented, git, labeled
+from tests.e2e.repository import BRANCH, git, labeled
 from tests.e2e.script import (
     ALL_SECRETS,
     EVENT_CANARY,
     SECRETS,
-    answer_the_question,
-    claim_success_without_a_commit,
     fix_with_one_forgotten_commit,
 )
 
@@ -139,63 +137,3 @@ def test_the_summary_draws_the_walked_path(fixed: tuple[World, Job]) -> None:
     _, job = fixed
     assert "```mermaid" in job.summary
     assert all(step in job.summary for step in ("initial.issue", "continuation.issue", "closure.issue"))
-
-
-def test_the_same_event_again_replaces_the_branch_and_writes_nothing_twice(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    first = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
-    second = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
-    assert (first.exit_code, second.exit_code) == (0, 0), second.everything
-    assert (len(world.pulls()), len(world.comments()), world.labels()) == (1, 1, {"ready-for-review"})
-    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
-    assert git(world.server, "rev-parse", BRANCH) == second.outputs["commit"]
-    assert f"commit={second.outputs['commit']}" in world.comments()[0]["body"]
-    assert world.github.violations == []
-
-
-def test_an_agent_that_polls_the_state_closes_the_issue_itself(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    job = world.run(answer_the_question(), labeled("agent:closer", secret=EVENT_CANARY))
-    assert (job.exit_code, job.outputs["outcome"], job.outputs["verdict"]) == (0, "completed", "answered"), (
-        job.everything
-    )
-    assert (world.issue()["state"], len(world.comments()), world.pulls()) == ("closed", 1, [])
-    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
-    assert (job.outputs["branch"], job.outputs["pull-request"]) == ("", "")
-    assert world.only_read_before_the_first_turn(turns=len(answer_the_question()))
-    assert world.github.violations == []
-
-
-def test_a_claim_of_success_that_no_validator_bears_out_changes_nothing_but_the_comment(
-    new_world: Callable[[], World],
-) -> None:
-    world = new_world()
-    job = world.run(claim_success_without_a_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
-    assert (job.exit_code, job.outputs["outcome"]) == (1, "validation_failed"), job.everything
-    assert (world.issue()["state"], world.labels(), world.pulls()) == ("open", {"bug", "agent:fixer"}, [])
-    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
-    (comment,) = world.comments()
-    assert "validation_failed" in comment["body"]
-    assert "sizes.py" in comment["body"]
-    assert world.github.violations == []
-
-
-def test_a_comment_that_is_no_command_is_skipped_without_a_single_request(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    # What the workflow's own condition lets through, and is no command all the same.
-    event = commented("/stepflowers are in bloom", secret=EVENT_CANARY)
-    job = world.run([], event, event_name="issue_comment")
-    assert (job.exit_code, job.outputs["outcome"]) == (0, "skipped"), job.everything
-    assert [kind for kind, _ in job.annotations] == ["notice"]
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)
-
-
-def test_a_label_that_names_no_agent_costs_nothing_and_is_told_on_the_issue(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    job = world.run([], labeled("agent:fixr", secret=EVENT_CANARY))
-    assert (job.exit_code, job.outputs["outcome"]) == (2, "invalid_definition"), job.everything
-    assert {kind for kind, _ in job.annotations} == {"error", "notice"}
-    assert any('did you mean "fixer"' in text for _, text in job.annotations)
-    assert world.model_bodies() == []
-    (comment,) = world.comments()
-    assert 'did you mean "fixer"' in comment["body"]
