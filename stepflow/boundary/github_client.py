@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
@@ -333,15 +334,22 @@ def _configure_session(session: requests.Session, connection: Connection) -> Non
     session.mount("https://", _Adapter(connection))
 
 
+@cache
+def _trusting(certificates: str) -> ssl.SSLContext:
+    """One for all sessions that trust these authorities besides the machine's: reading hundreds of them takes time."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if system := system_authorities():
+        context.load_verify_locations(cafile=str(system))
+    if certificates:
+        context.load_verify_locations(cadata=certificates)
+    return context
+
+
 class _Adapter(requests.adapters.HTTPAdapter):
     """Trusts the machine's authorities and those of the way; requests adds the public ones that it brings itself."""
 
     def __init__(self, connection: Connection) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if system := system_authorities():
-            self._context.load_verify_locations(cafile=str(system))
-        if connection.certificates:
-            self._context.load_verify_locations(cadata=connection.certificates)
+        self._context = _trusting(connection.certificates)
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - requests' own method

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from threading import Event, Thread
 from typing import Any
 
@@ -142,7 +143,13 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
 
 def ssl_context(connection: Connection) -> ssl.SSLContext:
     """The public authorities and those of the connection."""
+    return _trusting(connection.certificates)
+
+
+@cache
+def _trusting(certificates: str) -> ssl.SSLContext:
+    """One for all clients that trust these authorities: reading hundreds of them takes time."""
     context = httpx2.create_ssl_context(trust_env=False)
-    if connection.certificates:
-        context.load_verify_locations(cadata=connection.certificates)
+    if certificates:
+        context.load_verify_locations(cadata=certificates)
     return context

@@ -81,13 +81,6 @@ def test_no_tool_sees_what_logs_the_job_in_and_nothing_that_is_left_holds_it(wor
     assert set(LOGIN.values()) <= {line.removeprefix("::add-mask::") for line in done.log.splitlines()}
 
 
-def test_a_login_in_pass_env_is_refused_before_a_token_is_spent(world: World) -> None:
-    world.runner.environ = {**LOGIN}
-    done = world.run([], pass_env="AWS_SESSION_TOKEN")
-    assert (done.exit_code, world.model.requests) == (2, [])
-    assert "AWS_SESSION_TOKEN" in done.outputs["reason"]
-
-
 @pytest.mark.parametrize("account", [IDS["service_account_id"], ""], ids=["named", "none"])
 def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workflow_names(
     account: str, world: World, tmp_path: Path

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import anthropic
 import pytest
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
@@ -15,7 +14,6 @@ from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel
-from stepflow.model.logins import vertex_url
 from stepflow.model.models import UnlistedModel, resolve_model
 from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
@@ -295,23 +293,6 @@ def test_an_aws_profile_that_is_not_there_is_named_at_once(monkeypatch) -> None:
     login = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     with pytest.raises(InputError, match="nobody"):
         AnthropicModel(access=ModelAccess(provider=Provider.BEDROCK, login=login))
-
-
-@pytest.mark.parametrize("region", ["global", "us", "eu", "us-east5"])
-def test_the_addresses_are_those_of_the_sdk(region: str, monkeypatch) -> None:
-    for name in ("ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_FOUNDRY_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    with anthropic.AnthropicVertex(region=region, project_id="p", access_token="t") as client:
-        assert str(client.base_url).rstrip("/") == vertex_url(region)
-    login = {"AWS_REGION": region, "AWS_BEARER_TOKEN_BEDROCK": "b", "ANTHROPIC_FOUNDRY_RESOURCE": region}
-    with anthropic.AnthropicBedrock(aws_region=region, api_key="b") as bedrock:
-        made = AnthropicModel(access=ModelAccess(provider=Provider.BEDROCK, login=login))
-        assert str(bedrock.base_url).rstrip("/") == made.base_url
-    with anthropic.AnthropicFoundry(resource=region, api_key="k") as foundry:
-        made = AnthropicModel(
-            access=ModelAccess(provider=Provider.FOUNDRY, login={**login, "ANTHROPIC_FOUNDRY_API_KEY": "k"})
-        )
-        assert str(foundry.base_url).rstrip("/") == made.base_url
 
 
 def test_tokens_that_were_given_are_in_no_message(open_model) -> None:
