@@ -40,8 +40,11 @@ def folder_name(agent: str) -> str:
 
 
 def plant(mistake: dict, root: Path) -> Path:
-    """A sound agent with one mistake in it; its folder."""
-    shutil.copytree(AGENTS[mistake["agent"]], root / ".agent")
+    """A sound agent with one mistake in it; its folder. Its scenarios, which take most of the time to read, come along
+    where the mistake is in one of them."""
+    is_of_scenario = mistake.get("file", "").startswith("scenarios/")
+    left_out = () if is_of_scenario else ("scenarios",)
+    shutil.copytree(AGENTS[mistake["agent"]], root / ".agent", ignore=shutil.ignore_patterns(*left_out))
     folder = root / ".agent" / folder_name(mistake["agent"])
     if "move" in mistake:
         (folder / mistake["move"][0]).rename(folder / mistake["move"][1])

@@ -23,7 +23,8 @@ NOT_PLANTED = {"SF101", "SF104", "SF115", "SF116", "SF209", "SF214", "SF608"}
 def agent_for(rule: LintRule, root: Path) -> Path:
     """The sound agent whose files the examples name."""
     checks = rule.code.startswith("SF7")
-    shutil.copytree(DEFINITIONS / "valid/check-flow/.agent" if checks else ROOT / ".agent", root / ".agent")
+    source = DEFINITIONS / "valid/check-flow/.agent" if checks else ROOT / ".agent"
+    shutil.copytree(source, root / ".agent", ignore=shutil.ignore_patterns("scenarios"))
     return root / ".agent" / ("demo" if checks else "fixer")
 
 
