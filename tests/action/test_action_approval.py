@@ -140,7 +140,7 @@ def nothing(_: World) -> None:
         (nothing, "carol", {"body": f"{ISSUE['body']} And more."}, "", "the issue has been edited"),
         (move_base, "carol", {}, "", "another commit than the one checked out"),
         (change_definition, "carol", {}, "", "another version of the agent"),
-        pytest.param(nothing, "carol", {"number": 8}, "", "it is not about issue #8", marks=pytest.mark.fast),
+        (nothing, "carol", {"number": 8}, "", "it is not about issue #8"),
     ],
     ids=["wrong digest", "writer", "reader", "edited issue", "moved base", "changed definition", "another issue"],
 )

@@ -9,6 +9,8 @@ import pytest
 from tests.checkout import Invocation, git
 from tests.world import World, label_event, solve
 
+pytestmark = pytest.mark.whole
+
 RELEASE = "release/1"
 DISPATCHED: dict[str, Any] = {
     "inputs": {},
@@ -36,7 +38,7 @@ def dispatch(world: World, ref: str, **inputs: str) -> Invocation:
     return world.runner.run(DISPATCHED, name="workflow_dispatch", **given)
 
 
-@pytest.mark.parametrize("detached", [False, pytest.param(True, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("detached", [False, True])
 def test_a_dispatched_branch_is_the_base(world: World, detached: bool) -> None:
     check_out(world, RELEASE, detached=detached)
     done = dispatch(world, f"refs/heads/{RELEASE}")
@@ -44,7 +46,6 @@ def test_a_dispatched_branch_is_the_base(world: World, detached: bool) -> None:
     assert [pull["base"] for pull in world.pulls()] == [RELEASE]
 
 
-@pytest.mark.whole
 def test_the_branch_that_a_step_checked_out_is_the_base_on_any_event(world: World) -> None:
     check_out(world, RELEASE)
     world.runner.environ = {"GITHUB_REF": "refs/heads/main"}
@@ -53,7 +54,6 @@ def test_the_branch_that_a_step_checked_out_is_the_base_on_any_event(world: Worl
     assert [pull["base"] for pull in world.pulls()] == [RELEASE]
 
 
-@pytest.mark.whole
 def test_a_branch_of_this_machine_alone_is_no_base(world: World) -> None:
     git("checkout", "--quiet", "-b", "prepared", cwd=world.checkout)
     done = dispatch(world, "refs/heads/main")
@@ -61,7 +61,6 @@ def test_a_branch_of_this_machine_alone_is_no_base(world: World) -> None:
     assert [pull["base"] for pull in world.pulls()] == ["main"]
 
 
-@pytest.mark.whole
 def test_a_run_goes_on_only_where_its_pull_request_goes_to_the_same_base(world: World) -> None:
     """A comment's event is of the default branch, whatever branch the run was dispatched on."""
     folder = str(world.runner.folder / "mine")
@@ -79,7 +78,6 @@ def test_a_run_goes_on_only_where_its_pull_request_goes_to_the_same_base(world: 
     assert [pull["base"] for pull in world.pulls()] == [RELEASE]
 
 
-@pytest.mark.whole
 def test_agent_json_has_the_last_word(world: World) -> None:
     git("branch", "develop", "main", cwd=world.served)
     world.edit("agent.json", lambda agent: pull_request(agent).update(base="develop"))
@@ -95,7 +93,6 @@ def pull_request(agent: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-@pytest.mark.whole
 def test_a_merge_that_will_not_close_the_issue_is_told_in_pull_request_and_comment(world: World) -> None:
     world.edit("agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(closeBy="merge"))
     check_out(world, RELEASE)

@@ -25,6 +25,7 @@ def test_all_rows_are_in_log_and_summary_and_nothing_is_asked_or_written(world: 
     assert not (world.runner.folder / "temp" / "stepflow").exists()
 
 
+@pytest.mark.whole
 def test_tools_and_effort_that_differ_are_a_row_for_each_step(world: World) -> None:
     world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="medium"))
     first = {"tools": ["Read", "Grep"], "model": "haiku", "effort": "low"}
@@ -59,12 +60,14 @@ def test_with_a_read_token_actor_labels_and_rules_are_looked_up(readable: World)
     assert readable.wrote_nothing()
 
 
+@pytest.mark.whole
 def test_a_label_that_is_not_there_is_a_warning(readable: World) -> None:
     done = readable.run([], mode="preflight", trigger_labels="fix-it", agent="fixer")
     assert done.exit_code == 0, done.log
     assert "fix-it" in next(line for line in done.log.splitlines() if line.startswith("! warning  labels"))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("commits", ["git", "verified"])
 def test_a_rule_of_the_agents_branch_demands_signed_commits(readable: World, commits: str) -> None:
     readable.github.state.rules[BRANCH] = ["required_signatures"]
@@ -82,6 +85,7 @@ def test_an_actor_without_write_access_fails_as_a_run_would(readable: World) -> 
     assert [line for line in done.annotations if line.startswith("::error")]
 
 
+@pytest.mark.whole
 def test_the_input_agent_is_enough_on_any_event(world: World) -> None:
     event = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_name": "o/r"}}
     done = world.runner.run(event, name="pull_request", mode="preflight", agent="fixer")
@@ -97,6 +101,7 @@ def test_a_wrong_input_is_a_row_and_ends_with_two(world: World) -> None:
     assert "pass-env" in done.outputs["reason"]
 
 
+@pytest.mark.whole
 def test_a_preflight_says_where_to_look_when_the_rules_cannot_be_read(readable: World) -> None:
     readable.github.fail("GET", "/rules/branches/", 404)
     done = readable.run([], mode="preflight")

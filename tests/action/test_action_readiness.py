@@ -100,7 +100,10 @@ def test_a_run_ends_before_the_model_is_asked(world: World, happens: Any, says: 
     assert world.branches().keys() - {"stepflow", "stepflow/fixer", "stepflow/fixer/issue-7/x"} == {"main"}
 
 
-@pytest.mark.parametrize(("happens", "says"), [CASES[0], CASES[6], CASES[-1]])
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [pytest.param(*CASES[0], marks=pytest.mark.whole), pytest.param(*CASES[6], marks=pytest.mark.whole), CASES[-1]],
+)
 def test_a_preflight_asks_the_same(world: World, happens: Any, says: str) -> None:
     happens(world)
     done = preflight(world)
@@ -130,6 +133,7 @@ def test_an_issue_that_is_read_is_known_to_be_locked(world: World) -> None:
     assert "Issue #7 is locked" in done.outputs["reason"]
 
 
+@pytest.mark.whole
 def test_a_dry_run_asks_the_server_nothing(world: World) -> None:
     world.git_server.token = "another"
     done = world.run([], boundary="dry-run")
@@ -157,6 +161,7 @@ def test_a_dry_run_is_told_of_a_branch_that_cannot_be(world: World) -> None:
     assert "pullRequest.branchPrefix" in done.outputs["reason"]
 
 
+@pytest.mark.whole
 def test_a_preflight_by_number_is_told_that_the_issue_is_locked(world: World) -> None:
     world.github.read_token = "github_pat_readonly0123456789"
     assert "| issue | ✅ ok |" in preflight(world, **{"read-token": world.github.read_token}).summary
@@ -215,6 +220,7 @@ def test_a_disk_without_room_ends_a_run_before_the_model_is_asked(
     assert "MiB are free on the disk of" in preflight(world).log
 
 
+@pytest.mark.whole
 def test_a_server_that_does_not_answer_is_a_warning(world: World) -> None:
     """It is asked again, and answers, so the next run says nothing of it."""
     world.git_server.fail("info/refs.*upload-pack", 502)
@@ -224,6 +230,7 @@ def test_a_server_that_does_not_answer_is_a_warning(world: World) -> None:
         assert ("could not be checked" in done.log) is is_warned
 
 
+@pytest.mark.whole
 def test_an_agent_that_pushes_nothing_needs_no_repository(world: World) -> None:
     world.edit(
         "agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(pullRequest={"enabled": False})

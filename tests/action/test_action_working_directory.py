@@ -116,6 +116,7 @@ def test_a_pull_request_that_changes_the_agents_of_a_folder_is_not_followed_up(o
     assert f"pull request #{PULL} changes {SERVICE}/.agent/fixer/prompts/system.md" in done.outputs["reason"]
 
 
+@pytest.mark.whole
 def test_the_self_test_and_preflight_work_below_the_root(monorepo: World) -> None:
     done = monorepo.runner.run({}, name="push", mode="preflight", agent="fixer", working_directory="services")
     assert done.outputs["outcome"] == "completed", done.log

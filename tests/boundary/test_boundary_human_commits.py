@@ -190,12 +190,8 @@ class Run:
             writer.close()
 
 
-def stories(number: int) -> list[object]:
-    """One in the fast tests, the others in the whole ones, more of them with `STEPFLOW_FULL=1`."""
-    return [pytest.param(seed, marks=[pytest.mark.whole] if seed >= 1 else []) for seed in range(number)]
-
-
-@pytest.mark.parametrize("seed", stories(30 if FULL else 8))
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(30 if FULL else 8))
 def test_no_order_of_runs_and_people_loses_a_commit(
     tmp_path: Path, git_server: GitServer, github: GitHubServer, state: State, seed: int
 ) -> None:

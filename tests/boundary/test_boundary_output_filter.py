@@ -180,6 +180,7 @@ def test_a_long_text_is_cut_and_says_so(text: str) -> None:
     assert filtered.endswith("has been cut here.)*")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "text",
     ["a" * 300_000, "](" * 50_000, "&#38" * 50_000, ")" * 99_000, "[skip " * 20_000, "&#3" * 40_000 + ";" * 40_000],

@@ -38,11 +38,13 @@ def test_commands_are_completed(tmp_path: Path) -> None:
     assert completed("stepflow pre", tmp_path, tmp_path) == ["preflight"]
 
 
+@pytest.mark.whole
 def test_the_flags_of_a_command_are_completed(tmp_path: Path) -> None:
     flags = ["--budget-usd", "--budget-tokens", "--budget-usd-per-issue"]
     assert completed("stepflow run fixer --budget", tmp_path, tmp_path) == flags
 
 
+@pytest.mark.whole
 def test_agents_of_the_repository_and_shipped_ones_are_completed(checkout: Path, tmp_path: Path) -> None:
     names = completed("stepflow run ", checkout, tmp_path)
     assert {"fixer", "builtin/fix", "builtin/triage"} <= set(names)

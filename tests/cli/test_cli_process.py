@@ -56,6 +56,7 @@ def test_the_message_of_an_error_holds_no_secret(checkout: Path, capsys, monkeyp
     assert "nowhere/***" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_a_credential_of_the_checkout_is_neither_seen_nor_taken(checkout: Path, capsys) -> None:
     config = checkout / ".git/config"
     with config.open("a") as file:

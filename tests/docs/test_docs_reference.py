@@ -19,6 +19,7 @@ def text() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_the_page_is_up_to_date(text: str) -> None:
     assert text == page(), "docs/registry.md is not up to date: make docs"
 

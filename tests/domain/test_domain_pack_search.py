@@ -48,6 +48,7 @@ def test_other_packs_hold_none_and_too_short_a_secret_is_none(repository: Path) 
     assert not pack_holds_secret(io.BytesIO(pack(repository, "--depth=0") + b"what follows"), SOUGHT)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sought", [SOUGHT, secrets_to_find([])])
 def test_a_search_holds_no_more_of_a_file_than_a_few_pieces(repository: Path, sought: frozenset[bytes]) -> None:
     """Also of a run that has no secret at all."""

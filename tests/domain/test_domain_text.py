@@ -150,6 +150,7 @@ def test_the_telling_line_is_the_first_failure_else_the_last_line() -> None:
     assert telling_line("\n", 50) == ""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("line", ["", "error ", " " * 500, "fail" * 100, "no " * 200, "E" * 900])
 def test_no_output_holds_it_up(line: str) -> None:
     begin = time.process_time()

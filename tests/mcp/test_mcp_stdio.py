@@ -58,6 +58,7 @@ def test_a_step_without_its_tools_starts_nothing(open_step):
     assert step.bash("pgrep -P $PPID | grep -v $$ | wc -l").strip() == "0"
 
 
+@pytest.mark.whole
 def test_an_error_of_the_tool_and_a_tool_that_is_not_there_are_results(open_step):
     step = open_step(docs())
     step.begin()
@@ -68,6 +69,7 @@ def test_an_error_of_the_tool_and_a_tool_that_is_not_there_are_results(open_step
     assert "query" in wrong.text
 
 
+@pytest.mark.whole
 def test_what_is_no_text_is_named_and_a_long_text_keeps_its_ends(open_step):
     step = open_step(docs())
     step.begin()
@@ -88,6 +90,7 @@ def test_one_that_ends_in_a_call_says_its_last_words_and_is_started_for_the_next
     assert step.call("search", query="loops").text == "found loops"
 
 
+@pytest.mark.whole
 def test_a_shell_that_is_restarted_takes_it_along_and_the_next_call_starts_it(open_step):
     step = open_step(docs())
     step.begin()
@@ -117,6 +120,7 @@ class Failing(OpenServers):
         raise RuntimeError("the portal is gone")
 
 
+@pytest.mark.whole
 def test_what_runs_in_the_sandbox_ends_with_the_step_even_where_the_servers_cannot_be_closed(toolbox, open_step):
     locked = open_step(docs()).server
     step = Step(toolbox=toolbox, servers=Failing(toolbox.start_server, RemoteAccess()), server=locked)

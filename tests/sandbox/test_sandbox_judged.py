@@ -118,6 +118,7 @@ def test_a_check_meets_the_commit_and_the_files_whatever_else_was_planted(work) 
     assert {check: begun.says(check) for check, _ in LED_ASTRAY_TOGETHER.values()} == dict(LED_ASTRAY_TOGETHER.values())
 
 
+@pytest.mark.whole
 @root_only
 def test_a_check_meets_the_commit_of_a_history_that_others_cannot_read(work, checkout: Path) -> None:
     (checkout / ".git").chmod(0o700)
@@ -178,6 +179,7 @@ def test_a_check_meets_files_as_a_clone_of_the_commit_has_them(work, rules: str)
     assert begun.guards.look_again(VALIDATOR, passed=True).moved == ()
 
 
+@pytest.mark.whole
 def test_files_that_cannot_be_written_hold_no_closing_up(work) -> None:
     begun = work("echo '*.txt eol=crlf' > .gitattributes; git add .; git commit -qm rules")
     begun.tools(
@@ -188,6 +190,7 @@ def test_files_that_cannot_be_written_hold_no_closing_up(work) -> None:
     assert begun.says("git status --porcelain; git ls-files | wc -l") == ["6"]
 
 
+@pytest.mark.whole
 def test_nothing_that_is_not_committed_is_written_over(work) -> None:
     begun = work("echo '*.txt text' > .gitattributes; git add .; git commit -qm rules")
     begun.tools(
@@ -209,6 +212,7 @@ def test_a_commit_whose_objects_are_not_what_their_names_say_cannot_be_checked(w
     assert begun.close().problem
 
 
+@pytest.mark.whole
 def test_the_commits_and_the_branch_of_the_work_are_there(work) -> None:
     begun = work()
     begun.tools("git checkout -qb side/way; " + COMMIT)
@@ -277,6 +281,7 @@ def test_a_work_tree_without_a_change_is_checked_as_it_is(work) -> None:
     assert begun.says("git status --porcelain; git log --format=%s") == ["lib", "one"]
 
 
+@pytest.mark.whole
 @root_only
 def test_shared_memory_is_as_it_was(work) -> None:
     begun = work("echo kept > /dev/shm/kept-$PPID; ls /dev/shm > /dev/null")

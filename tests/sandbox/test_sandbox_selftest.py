@@ -105,6 +105,7 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match=r"no model is asked\. RUNNER_TEMP, reached by shell.*landlock"):
             report.demand(Isolation.REQUIRED)
 
+    @pytest.mark.whole
     def test_a_folder_is_as_open_as_it_and_its_files_are(self, without_landlock, outside):
         folder = Path(outside.environment["RUNNER_TEMP"])
         (folder / "held").unlink()
@@ -127,6 +128,7 @@ class TestWhatIsFound:
             state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
             assert state.endswith(f"{folder} {ways}" if ways else "kept"), (folder_mode, file_mode)
 
+    @pytest.mark.whole
     @pytest.mark.parametrize(("mode", "end"), [(0o711, "kept"), (0o755, "(list)")])
     def test_the_parents_temporary_files_are_those_beside_the_workspace(
         self, without_landlock, outside, open_folder, mode, end
@@ -137,6 +139,7 @@ class TestWhatIsFound:
         open_folder.chmod(mode)
         assert try_canaries(without_landlock.toolbox, replace(outside, checkout=source)).states[TEMPORARY].endswith(end)
 
+    @pytest.mark.whole
     @pytest.mark.parametrize("name", [b"\xff\xfe", "\u0665 'x' \n \"y\"".encode()])
     def test_files_of_any_name_are_tried(self, without_landlock, outside, name):
         folder = Path(outside.environment["RUNNER_TEMP"])
@@ -171,6 +174,7 @@ class TestWhatIsFound:
         assert reached(report)["the checkout"] == (f"by shell: {source} (list, read), {source}/.git (read)")
         assert source.stat().st_ctime_ns == changed
 
+    @pytest.mark.whole
     def test_places_that_are_not_here_do_not_count_as_kept(self, without_landlock, open_folder):
         nothing = Outside(environment={"HOME": "/nowhere"}, run_folder=None, socket_folders=(), docker=("/nowhere",))
         states = try_canaries(without_landlock.toolbox, nothing).states
@@ -226,6 +230,7 @@ class TestWhatIsFound:
             states = try_canaries(start(isolation=Isolation.BEST_EFFORT).toolbox, outside).states
         assert states["the docker socket"] == "kept"
 
+    @pytest.mark.whole
     @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
     def test_sockets_of_every_type_are_tried(self, without_landlock, outside, open_folder, kind):
         with socket.socket(socket.AF_UNIX, kind) as server:
@@ -250,6 +255,7 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match=r"the parent in /proc, .*; the parent's memory, "):
             report.demand(Isolation.BEST_EFFORT)
 
+    @pytest.mark.whole
     def test_without_a_group_of_its_own_the_parents_group_opens_the_docker_socket(
         self, own_user, start, outside, open_folder
     ):
@@ -257,6 +263,7 @@ class TestWhatIsFound:
         with listening(open_folder / "sockets" / "docker.sock", 0o660, group=os.getgid()):
             assert "the docker socket" in reached(try_canaries(box.toolbox, outside))
 
+    @pytest.mark.whole
     def test_without_an_environment_of_its_own_the_parents_variables_are_seen(
         self, monkeypatch, own_user, start, outside
     ):
