@@ -297,13 +297,14 @@ class CheckPrompts:
             message = f"the prompt {what} missing or empty{beside(self.files.folder, paths[0])}"
             self.problems.report("SF501", at, message, f'Write "{paths[0]}".')
             return None
-        own, uses_stdin = self.problems.diagnostics.of(prompt.source.file), bool(node.entry.uses_stdin)
+        uses_stdin = bool(node.entry.uses_stdin)
         known = {*self.supply.names, INPUT_TEXT} if uses_stdin else self.supply.names
         tags = prompt.tags(known, is_open=not self.supply.known)
         self.supply.reporter(node.id, prompt, known, self.problems).report(tags)
         for name, tag in values_in(tags).items():
-            if name != INPUT_TEXT and not (tag.is_asked and self.supply.has(name)):
-                self.supply.check(node.id, name, own, line=prompt.line_of(tag), word=tag.written)
+            is_supplied = name == INPUT_TEXT or (tag.is_asked and self.supply.has(name))
+            if not is_supplied and (gap := self.supply.find_gap(node.id, name)):
+                prompt.report("SF507", tag, *gap, self.problems)
         return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
 
     def _sound(self, entry: PromptEntry, at: Pointer) -> bool:

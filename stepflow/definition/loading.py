@@ -388,7 +388,7 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
         if not isinstance(entry, StepEntry) or entry.runner is None:
             check_models(entry, at, problems, flow=agent.runner.flow)
             continue
-        for key in MODEL_KEYS:
+        for key in (*MODEL_KEYS, "tools"):
             if to_snake(key) in entry.model_fields_set:
                 problems.note_idle(at / key, f'"{key}" has no effect where a command answers instead of the model')
 

@@ -68,8 +68,7 @@ class TagReporter:
         near = closest_variable(tag.path, self.names)
         message = f'{self.owner}"{tag.written}" is not a variable: a name has letters, digits, "_" and "-"{hint(near)}'
         fix = f'Write "{{uv-{near or re.sub("[^A-Za-z0-9_-]", "_", tag.path)}}}".'
-        own = self.problems.diagnostics.of(self.prompt.source.file)
-        own.add("SF512", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)
+        self.prompt.report("SF512", tag, message, fix, self.problems)
 
     def _add_unknown(self, tag: Tag) -> None:
         near = closest_variable(tag.path, self.names)
@@ -84,12 +83,8 @@ class TagReporter:
             self._add(tag, state + hint(near), f'Write "{meant}"' if near else self.advice)
 
     def _add(self, tag: Tag, state: str, fix: str) -> None:
-        own = self.problems.diagnostics.of(self.prompt.source.file)
-        message, fix = (
-            f'{self.owner}"{tag.written}" {state}',
-            f'{fix}, or write "\\{tag.written}" if the text is meant.',
-        )
-        own.add("SF516", "", message, fix, line=self.prompt.line_of(tag), word=tag.written)
+        fix = f'{fix}, or write "\\{tag.written}" if the text is meant.'
+        self.prompt.report("SF516", tag, f'{self.owner}"{tag.written}" {state}', fix, self.problems)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +149,11 @@ class Supply:
         """Whether something may supply the variable."""
         return not self.known or name in self.names
 
-    def check(
-        self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None, word: str = ""
-    ) -> None:
-        """Warn about a variable of a step that nothing supplies, or nothing always supplies (SF507)."""
+    def find_gap(self, step_id: str, name: str) -> tuple[str, str] | None:
+        """Why a variable of a step has no value, or not in every run (SF507), and what to do; None when it has one."""
         begin = self.lost.get((step_id, name))
         if not self.known or name in self.sure or (name in self.handoff and begin is None):
-            return
+            return None
         if begin is not None:
             state = f'has no value in a follow-up that begins at "{begin}"'
             fix = 'Let it begin at an earlier step, or, in a registry with gates, give the value a default by "inputs".'
@@ -171,7 +164,7 @@ class Supply:
             near = closest_variable(name, self.names)
             state = f"is supplied by nothing{hint(near)}"
             fix = f'Write "{near}", or declare a parameter.' if near else _SUPPLY
-        problems.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}', fix, line=line, word=word)
+        return f'step "{step_id}": the variable "{name}" {state}', fix
 
 
 def _sections_in(prompt: Prompt) -> dict[str, Tag]:
@@ -278,7 +271,7 @@ class GatePrompts:
                 sections.append((known[name], self._section(name)))
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{did_you_mean(name, known)}'
-                self._report_section(prompt, tag, message, f"The sections are {listed(known)}.")
+                prompt.report("SF509", tag, message, f"The sections are {listed(known)}.", self.problems)
         return sections
 
     def _section(self, name: str) -> Prompt:
@@ -288,12 +281,8 @@ class GatePrompts:
             self.sections[name] = prompt
             for inner, tag in _sections_in(prompt).items():
                 message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
-                self._report_section(prompt, tag, message, "Put both sections into the step's prompt.")
+                prompt.report("SF509", tag, message, "Put both sections into the step's prompt.", self.problems)
         return self.sections[name]
-
-    def _report_section(self, prompt: Prompt, tag: Tag, message: str, fix: str) -> None:
-        own = self.problems.diagnostics.of(prompt.source.file)
-        own.add("SF509", "", message, fix, line=prompt.line_of(tag), word=tag.written)
 
     def _check_variables(self, parts: list[tuple[Node[StepEntry], Prompt]], step: StepPrompt) -> None:
         """Check the variables of a prompt and of its sections, each with the step or section that declares them."""
@@ -321,22 +310,23 @@ class GatePrompts:
             self._check_declared(owner, text, inputs, own_uses | meant)
         for one in step.inputs:
             value = handoff_variable(one.step_id, one.key)
-            if one.default is None and (one.required or one.name in every) and (node.id, value) in self.supply.lost:
-                self.supply.check(node.id, value, self.problems, at=node.at / "inputs" / one.name)
+            is_lost = (node.id, value) in self.supply.lost and (one.required or one.name in every)
+            if one.default is None and is_lost and (gap := self.supply.find_gap(node.id, value)):
+                self.problems.add("SF507", node.at / "inputs" / one.name, *gap)
 
     def _check_undeclared(
         self, node: Node[StepEntry], text: Prompt, undeclared: Mapping[str, Tag], variables: Collection[str]
     ) -> None:
         """Report the variables in a text that are not declared (SF505), or that nothing supplies (SF507)."""
-        own = self.problems.diagnostics.of(text.source.file)
         for name, tag in undeclared.items():
-            line, near = text.line_of(tag), closest_match(name, variables)
+            near = closest_match(name, variables)
             if name not in self.supply.handoff and (near or self.supply.has(name)):
                 message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
                 fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
-                own.add("SF505", "", message, fix, line=line, word=tag.written)
-            if not near and not (tag.is_asked and self.supply.has(name)):
-                self.supply.check(node.id, name, own, line=line, word=tag.written)
+                text.report("SF505", tag, message, fix, self.problems)
+            is_supplied = near or (tag.is_asked and self.supply.has(name))
+            if not is_supplied and (gap := self.supply.find_gap(node.id, name)):
+                text.report("SF507", tag, *gap, self.problems)
 
     def _check_declared(self, owner: Node[StepEntry], text: Prompt, inputs: set[str], used: set[str]) -> None:
         for index, name in enumerate(owner.entry.uv_variables or ()):
@@ -346,8 +336,8 @@ class GatePrompts:
                 message = f'the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
                 self.problems.report("SF506", at, message, fix)
-            elif name not in inputs:
-                self.supply.check(owner.id, name, self.problems, at=at)
+            elif name not in inputs and (gap := self.supply.find_gap(owner.id, name)):
+                self.problems.add("SF507", at, *gap)
 
     def _input(self, node: Node[StepEntry], name: str, entry: InputEntry) -> StepInput:
         """An input; its `from` is a step and a key: the longest known id, else everything before the last dot, is the

@@ -409,10 +409,7 @@ class StepTools:
 
     def _of_step(self, node: Node[StepSettings]) -> tuple[str, ...] | None:
         at = node.at / "tools"
-        if node.entry.tools is None:
-            return None
-        if _is_command(node):
-            self.problems.note_idle(at, '"tools" has no effect where a command answers instead of the model')
+        if node.entry.tools is None or _is_command(node):
             return None
         mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
         plan = mode is PermissionMode.PLAN

@@ -74,9 +74,11 @@ class Prompt:
             return ()
         return parse_template(self.source.text, known, is_open=is_open, is_closed=is_closed).tags
 
-    def line_of(self, tag: Tag) -> int:
-        """The line of the file that a tag is on."""
-        return self.first_line + self.source.text.count("\n", 0, tag.start)
+    def report(self, code: str, tag: Tag, message: str, fix: str, problems: FileProblems, *, word: str = "") -> None:
+        """Report a problem with a tag, at its line of the file; `word` is the part of the tag that is meant."""
+        line = self.first_line + self.source.text.count("\n", 0, tag.start)
+        own = problems.diagnostics.of(self.source.file)
+        own.add(code, "", message, fix, line=line, word=word or tag.written)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -285,12 +285,13 @@ class ValidationBuilder:
         if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
             address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
             every = [one.validator for one in conditions]
-            any_retry_prompt = self._retry_prompt(self.prompts, address, None, every, at)
             for pattern in dict.fromkeys(validator.pattern for validator in every):
                 served = [validator for validator in every if validator.pattern == pattern]
                 own = replace(address, edition=pattern.edition)
                 if prompt := self._retry_prompt(self.prompts, own, pattern, served, at):
                     retry_prompts[pattern.name] = prompt
+            # Last: what was read is no longer named as a file that could have been meant.
+            any_retry_prompt = self._retry_prompt(self.prompts, address, None, every, at)
         return ValidationEntry(
             id=key,
             conditions=conditions,
@@ -311,14 +312,14 @@ class ValidationBuilder:
             prompt=prompt, owner="the retry prompt: ", names=known, plain=plain, problems=self.problems
         )
         reporter.report(tags)
-        own, reported = self.problems.diagnostics.of(prompt.source.file), {"this", "@index"}
+        reported = {"this", "@index"}
         for tag in tags:
             if tag.use is Use.VALUE and not tag.is_asked and tag.name not in known | reported:
                 reported.add(tag.name)
                 near = closest_variable(tag.path, known)
                 message = f'the retry prompt names "{tag.name}", which no failure has{hint(near)}'
                 fix = f"Write one of {listed(sorted(own_values))}."
-                own.add("SF515", "", message, fix, line=prompt.line_of(tag), word=tag.name)
+                prompt.report("SF515", tag, message, fix, self.problems, word=tag.name)
         return all(tag.use is not Use.FAULT for tag in tags)
 
     def _retry_prompt(
