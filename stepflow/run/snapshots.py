@@ -82,8 +82,8 @@ class Snapshots:
             self._demand_no_secret(taken, pack)
             diffs = SnapshotDiffs()
             if run:
-                changed = self._diff(run, taken)
-                diffs = SnapshotDiffs(step=changed if step == run else self._diff(step, taken), run=changed)
+                changed = self._diffs(list(dict.fromkeys((step, run))), taken)
+                diffs = SnapshotDiffs(step=changed[0], run=changed[-1])
             size = self._store.add(taken.name, pack, diffs)
         self._last, self._left_out[taken.name] = taken.name, taken.left_out
         return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_described(taken.left_out))
@@ -102,15 +102,18 @@ class Snapshots:
                 "else the run cannot be resumed.",
             )
 
-    def _diff(self, start: str, taken: TakenSnapshot) -> StepDiff:
-        """What changed since a snapshot, for people."""
+    def _diffs(self, starts: list[str], taken: TakenSnapshot) -> list[StepDiff]:
+        """What changed since each of these snapshots, for people."""
         try:
-            output, is_whole = self._repository.diff(start, taken.name, without=taken.left_out)
+            texts = self._repository.diffs(starts, taken.name, without=taken.left_out)
         except StepflowError as error:
-            return StepDiff(notes=(f"what changed cannot be shown: {self._redact(error.message)}",))
-        known = self._left_out.get(start, {})
-        unseen = {_printable(path): why for path, why in taken.left_out.items() if path not in known}
-        return read_diff(output, is_whole=is_whole, left_out=unseen, redact=self._redact)
+            return [StepDiff(notes=(f"what changed cannot be shown: {self._redact(error.message)}",))]
+        diffs = list[StepDiff]()
+        for start, (text, is_whole) in zip(starts, texts, strict=True):
+            known = self._left_out.get(start, {})
+            unseen = {_printable(path): why for path, why in taken.left_out.items() if path not in known}
+            diffs.append(read_diff(text, is_whole=is_whole, left_out=unseen, redact=self._redact))
+        return diffs
 
     def restore(self, name: str) -> None:
         """Bring the workspace to what it was; the next snapshot builds on this one.

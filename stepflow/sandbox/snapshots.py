@@ -14,7 +14,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -217,11 +217,14 @@ class WorkspaceGit:
             complaints.append(result.stderr)
         return bytes(output)
 
-    def run_script(self, script: str, *, stdin: bytes = b"") -> tuple[bytes, str]:
+    def run_script(
+        self, script: str, *, stdin: bytes = b"", output: bytearray | None = None, limit: int = _OUTPUT_LIMIT
+    ) -> tuple[bytes, str]:
         """What a shell script prints that ends at the first program that fails, and what it complains of. Raises
         `WorkspaceGitFailed`, and `StepflowError` for what `_REFUSE_TO_WAIT` finds."""
-        output = bytearray()
-        result = self._programs.run(("sh", "-e", "-c", script), self._environment, stdin, feed=output.extend)
+        output = bytearray() if output is None else output
+        argv = ("sh", "-e", "-c", script)
+        result = self._programs.run(argv, self._environment, stdin, feed=output.extend, limit=limit)
         if result.exit_code == _WOULD_WAIT:
             raise StepflowError(
                 f"{os.fsdecode(bytes(output)).strip()!r} is not a regular file, so git would wait there."
@@ -297,22 +300,24 @@ class SnapshotRepository:
         plain = ("-q", "--window=0", "--depth=0", "--no-reuse-delta")
         self._own("pack-objects", "--revs", "--stdout", *plain, stdin=wanted.encode(), feed=sink, limit=limit)
 
-    def diff(self, before: str, name: str, *, without: Collection[bytes]) -> tuple[bytes, bool]:
-        """How the files went from one snapshot to the other, as git shows it, and whether that is all of it. Raises
+    def diffs(self, starts: Sequence[str], name: str, *, without: Collection[bytes]) -> list[tuple[bytes, bool]]:
+        """How the files went from each snapshot to the last one, as git shows it, and whether that is all of it. Raises
         `StepflowError`."""
         excluded = [f":(top,exclude,literal){os.fsdecode(path)}" for path in sorted(without)[:_MOST_EXCLUDED]]
-        words = ("diff-tree", "-r", "--raw", "--patch", "--no-renames", before, name, "--")
-        output = bytearray()
+        words, paths = ("git", "diff-tree", "-r", "--raw", "--patch", "--no-renames"), excluded and [":/", *excluded]
+        commands = (shlex.join((*words, start, name, "--", *paths)) for start in starts)
+        mark, output, is_whole = secrets.token_hex(), bytearray(), True
         try:
-            self._own(
-                *(*words, *(excluded and [":/", *excluded])),
-                feed=output.extend,
+            self._own.run_script(
+                "export GIT_LITERAL_PATHSPECS=0\n" + f"\nprintf {mark}\n".join(commands),
+                output=output,
                 limit=_DIFF_LIMIT,
-                env={"GIT_LITERAL_PATHSPECS": "0"},
             )
         except OutputTooLarge:
-            return bytes(output), False
-        return bytes(output), True
+            is_whole = False
+        texts = bytes(output).split(mark.encode())
+        missing = [(b"", False)] * (len(starts) - len(texts))
+        return [*((text, True) for text in texts[:-1]), (texts[-1], is_whole), *missing]
 
     def restore(self, name: str) -> Mapping[bytes, str]:
         """Bring files, HEAD and index to what they were, with nothing of the tools alive; gives why which paths were
@@ -387,7 +392,9 @@ class SnapshotRepository:
             with path.open("rb") as pack:
                 self._own("index-pack", "--stdin", stdin=pack)
         # From now on git knows files that did not change by their times.
-        self._own.run_script(f"git read-tree {last or self._base or '--empty'}\ngit update-index -q --refresh || :")
+        self._own.run_script(
+            f"git read-tree {shlex.quote(last or self._base or '--empty')}\ngit update-index -q --refresh || :"
+        )
 
     def _refuse_to_wait(self) -> None:
         """Raises `StepflowError` where git's own folder holds pipes, sockets or devices."""

@@ -274,7 +274,7 @@ class TestWhatChanged:
             second = one.snapshots.take(step=first, run=first)
             assert second.problem == ""
             diff = SnapshotStore(open_folder / "run/snapshots").diffs(second.name).step
-        assert "what changed cannot be shown: git diff-tree failed" in diff.notes[0]
+        assert "what changed cannot be shown: git failed: fatal: unable to read" in diff.notes[0]
 
     def test_a_secret_that_was_there_is_masked_and_a_new_one_is_not_kept(self, known, open_folder):
         secret = "ghs_0123456789"
