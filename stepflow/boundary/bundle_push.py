@@ -142,7 +142,7 @@ class BundlePush:
         """The commits of the bundle, parents first, when they may leave."""
         checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=self._rules)
         for violation in checked.violations:
-            raise Refused(f"refused: {violation.message}", hint=violation.hint)
+            raise Refused(f"{violation.message}", hint=violation.hint)
         return checked.commits
 
     @property
@@ -151,19 +151,17 @@ class BundlePush:
 
     def _unbundle(self, git: Git) -> str:
         if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:
-            raise Refused(f"refused: the commits are larger than {MOST_BUNDLE_BYTES // 1024 // 1024} MiB")
+            raise Refused(f"the commits are larger than {MOST_BUNDLE_BYTES // 1024 // 1024} MiB")
         with self.bundle.open("rb", buffering=0) as file:
             bundle = read_bundle(file)
             if strangers := bundle.builds_on - {self.base_commit}:
-                raise Refused(
-                    f"refused: the commits build on {', '.join(sorted(strangers))}, not on the run's base only"
-                )
+                raise Refused(f"the commits build on {', '.join(sorted(strangers))}, not on the run's base only")
             try:
                 git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=file)
             except GitFailed as exc:
-                raise Refused(f"refused: the commits are not sound ({exc.said})") from exc
+                raise Refused(f"the commits are not sound ({exc.said})") from exc
         if self.tree and tree_of(git, bundle.tip) != self.tree:
-            raise Refused("refused: the commits do not hold what the validators saw")
+            raise Refused("the commits do not hold what the validators saw")
         return bundle.tip
 
     def _plan_verified(
@@ -254,7 +252,7 @@ def read_bundle(file: IO[bytes]) -> Bundle:
     header = _HEADER.match(file.read(LONGEST_HEADER))
     tip = _TIP.search(header[0]) if header else None
     if header is None or tip is None:
-        raise Refused("refused: what the workspace handed over is no git bundle.")
+        raise Refused("what the workspace handed over is no git bundle.")
     file.seek(begin + header.end())
     builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
     return Bundle(tip=tip[1].decode(), builds_on=builds_on)

@@ -53,7 +53,7 @@ class BoundarySettings:
 
 
 class Refused(BoundaryError):
-    """The trust rules forbid writing; nothing was written. About commits the message begins with `refused: `."""
+    """The trust rules forbid writing; nothing was written."""
 
 
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:

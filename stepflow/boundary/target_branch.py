@@ -80,7 +80,7 @@ class Branches:
     def demand_other_than_default(self, branch: str) -> None:
         """Raises `Refused` for the default branch, which no run writes to."""
         if branch == self.default:
-            raise Refused(f"refused: {branch} is the repository's default branch")
+            raise Refused(f"{branch} is the repository's default branch")
 
     def names(self, branch: str) -> list[str]:
         """The names that the commits may go to, best first. Raises `Refused` for the default branch."""
@@ -126,8 +126,8 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
     they have deleted the branch."""
     now = f"now stands at {tip[:12]}" if tip else "is gone"
     return Refused(
-        f"refused: somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
-        f"{base[:12]}. Nothing was pushed to it. {WORK_IS_KEPT}",
+        f"somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
+        f"{base[:12]}. Nothing was pushed to it.",
         hint="Start the run again with a comment `/stepflow run` on the pull request.",
     )
 
@@ -135,8 +135,8 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
 def closed_meanwhile(pull: PullRequest) -> Refused:
     """Nothing is pushed to a pull request that people have merged or closed."""
     return Refused(
-        f"refused: pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run worked on "
-        f"it, so nothing was pushed. {WORK_IS_KEPT}",
+        f"pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run worked on "
+        f"it, so nothing was pushed.",
         hint="Reopen it and start the run again with a comment `/stepflow run`, or put the label on the issue again "
         "for a new pull request.",
     )

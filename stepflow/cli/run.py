@@ -20,7 +20,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
 from stepflow.domain.report import RunReport
 from stepflow.domain.secrets import holds_login, login_of, logs_in
-from stepflow.domain.words import Outcome, exit_code
+from stepflow.domain.words import Outcome, Stage, exit_code, state_reason
 from stepflow.errors import InputError, StepflowError
 from stepflow.modes.preflight import run_preflight
 from stepflow.report.document import report_json
@@ -168,8 +168,9 @@ def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | Non
         print(harmless(request.redactor(f"stepflow: {error}")), file=sys.stderr)
         show_lines(console, commits_saved(bundle, git))
         again = f"The commits are kept in {bundle}; `stepflow resume {request.folder}` tries again."
-        reason = request.redactor(f"Completion loop: {error} {again}")
-        report = replace(report, outcome=outcome_of(error), success=False, reason=reason)
+        outcome, why = outcome_of(error), request.redactor(f"{error} {again}")
+        reason = state_reason(Stage.COMPLETION, outcome, why)
+        report = replace(report, outcome=outcome, success=False, stage=Stage.COMPLETION, explanation=why, reason=reason)
         show_lines(console, write_files(request.folder, report, {}))
     return report
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stepflow.domain.checkout import Closing
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Intent, Outcome
+from stepflow.domain.words import Intent, Outcome, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +144,7 @@ class FlowResult:
     nothing else may leave (boundary.md §4)."""
 
     outcome: Outcome
+    stage: Stage
     reason: str
     step_id: str
     iterations: int

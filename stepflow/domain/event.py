@@ -20,7 +20,7 @@ from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue, as_text
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
 from stepflow.domain.text import RemovedPiece
-from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, StepKind
+from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +191,7 @@ class FlowEnded:
     """The flow is over, before the boundary. `answer` is the closing answer."""
 
     outcome: Outcome
+    stage: Stage
     reason: str
     step_id: str
     answer: JsonObject | None
@@ -270,6 +271,7 @@ class RunFinished:
     """The last event."""
 
     outcome: Outcome
+    stage: Stage
     reason: str
     success: bool
     event: Literal["run_finished"] = "run_finished"

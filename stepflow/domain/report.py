@@ -20,7 +20,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.text import RemovedText
-from stepflow.domain.words import Dialect, Effort, Intent, Outcome, StepKind, VerdictType
+from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
 
 #: Fields of a run's report and its history that have another name in JSON.
 NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}
@@ -110,6 +110,8 @@ class RunReport:
     outcome: Outcome
     code: str | None
     reason: str
+    stage: Stage
+    explanation: str
     success: bool
     iterations: int
     agent: str

@@ -249,6 +249,21 @@ CODE_OF_OUTCOME: dict[Outcome, str] = {
     Outcome.SCHEMA_FAILED: "FAILED_SCHEMA_RESOLUTION",
 }
 
+
+class Stage(StrEnum):
+    """Where a run ended."""
+
+    BEFORE = "Before the run"
+    FLOW = "Flow loop"
+    COMPLETION = "Completion loop"
+
+
+def state_reason(stage: Stage, outcome: Outcome, reason: str) -> str:
+    """The reason of a run's end as its result has it: where the run ended, the code of its outcome, and why."""
+    code = CODE_OF_OUTCOME.get(outcome)
+    return f"{stage}: {f'{code}: ' if code else ''}{reason}"
+
+
 #: What is not listed exits with 1.
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,

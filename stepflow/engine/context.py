@@ -17,20 +17,16 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import count, usd
-from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
+from stepflow.domain.words import Outcome, Stage
 from stepflow.engine.prompt.variables import Variables, step_variables
 from stepflow.ports import Ports
-
-#: Where a run stopped, the first words of every reason.
-FLOW_LOOP = "Flow loop"
-COMPLETION_LOOP = "Completion loop"
 
 
 class FlowStopped(Exception):
     """The run ends here without success. Raised anywhere in the engine, turned into a result by its loop."""
 
     def __init__(
-        self, outcome: Outcome, reason: str, *, answer: JsonObject | None = None, where: str = FLOW_LOOP
+        self, outcome: Outcome, reason: str, *, answer: JsonObject | None = None, where: Stage = Stage.FLOW
     ) -> None:
         super().__init__(reason)
         self.outcome, self.reason, self.answer, self.where = outcome, reason, answer, where
@@ -107,19 +103,20 @@ class FlowContext:
         reason: str,
         answer: JsonObject | None,
         *,
-        where: str,
+        where: Stage,
         validated: bool = False,
         closing: Closing | None = None,
     ) -> FlowResult:
         """Record the end of the flow and make its result."""
-        code = CODE_OF_OUTCOME.get(outcome)
-        reason = f"{where}: {code + ': ' if code else ''}{reason}"
         state = self.state
         self.record(
-            FlowEnded(outcome=outcome, reason=reason, step_id=state.step_id, answer=answer, validated=validated)
+            FlowEnded(
+                outcome=outcome, stage=where, reason=reason, step_id=state.step_id, answer=answer, validated=validated
+            )
         )
         return FlowResult(
             outcome=outcome,
+            stage=where,
             reason=reason,
             step_id=state.step_id,
             iterations=state.iteration,

@@ -188,7 +188,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         texts = read_files(request.root, (expect.files if expect else None) or ())
         redactor = prepared.request.redactor
         files = {path: None if content is None else redactor(content) for path, content in texts.items()}
-        came, reason = came_of(report, ran, files), report.reason
+        came, reason = came_of(report, ran, files), report.explanation
         run_folder = report.host_run_folder or report.run_folder
         if left := prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0:
             notes.append(f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played")

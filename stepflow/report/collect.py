@@ -18,7 +18,7 @@ from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunRe
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText
-from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
+from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
 from stepflow.report.wording import describe_issue_cost
 
 E = TypeVar("E")
@@ -213,6 +213,7 @@ class ReportFacts:
     run_id: str = ""
     agent: str = ""
     outcome: Outcome = Outcome.CANCELLED
+    stage: Stage = Stage.BEFORE
     reason: str = ""
     code: str | None = None
     problems: tuple[Problem, ...] = ()
@@ -229,11 +230,14 @@ def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
     if read.finished:
         return read.finished
     if flow and flow.outcome is not Outcome.COMPLETED:
-        return events.RunFinished(outcome=flow.outcome, reason=flow.reason, success=False)
+        return events.RunFinished(outcome=flow.outcome, stage=flow.stage, reason=flow.reason, success=False)
+    if known.reason:
+        success = bool(flow) and known.outcome is Outcome.COMPLETED
+        return events.RunFinished(outcome=known.outcome, stage=known.stage, reason=known.reason, success=success)
     if flow and known.outcome is Outcome.COMPLETED:
-        return events.RunFinished(outcome=known.outcome, reason=known.reason or flow.reason, success=True)
-    where = "Completion loop" if flow else "Flow loop" if read.last(events.IterationStarted) else "Before the run"
-    return events.RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
+        return events.RunFinished(outcome=known.outcome, stage=flow.stage, reason=flow.reason, success=True)
+    stage = Stage.COMPLETION if flow else Stage.FLOW if read.last(events.IterationStarted) else Stage.BEFORE
+    return events.RunFinished(outcome=known.outcome, stage=stage, reason=UNFINISHED, success=False)
 
 
 def _approval(read: Reading) -> ApprovalRequest | None:
@@ -275,7 +279,9 @@ def collect_report(
         run_id=started.run_id if started else known.run_id,
         outcome=ended.outcome,
         code=_code_of(ended.outcome, known, problems),
-        reason=ended.reason,
+        reason=state_reason(ended.stage, ended.outcome, ended.reason),
+        stage=ended.stage,
+        explanation=ended.reason,
         success=ended.success,
         iterations=run.iteration,
         agent=started.agent if started else agent.name if agent else known.agent,

@@ -24,7 +24,6 @@ from stepflow.report.wording import (
     describe_hosts,
     describe_issue_cost,
     describe_outcome,
-    describe_reason,
     line,
     mark_of,
     marked,
@@ -323,7 +322,7 @@ def _noted(event: events.Noted) -> EventMessage:
 
 
 def _run_finished(event: events.RunFinished) -> EventMessage:
-    mark, reason = mark_of(event.outcome), describe_reason(event.reason)
+    mark, reason = mark_of(event.outcome), event.reason
     return EventMessage(
         title=f"{mark.text} {describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}",
         tone=mark.tone,

@@ -20,7 +20,7 @@ from stepflow.report.safe_text import (
     one_line,
     seconds_text,
 )
-from stepflow.report.wording import Line, Tone, describe_reason, mark_of
+from stepflow.report.wording import Line, Tone, mark_of
 
 CELL = 60
 REASON = 600
@@ -50,7 +50,7 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
     """What was expected and what came, column by column; `≠` marks the rows that differ."""
     if not rehearsed.differences or rehearsed.updated:
         return []
-    reason = one_line(describe_reason(rehearsed.reason), REASON)
+    reason = one_line(rehearsed.reason, REASON)
     head, *output = (one_line(line, REASON) for line in rehearsed.red or ("",))
     lines = [line for difference in rehearsed.differences for line in _part(difference)]
     lines += [head, *(f"│ {line}" for line in output)] if head else []

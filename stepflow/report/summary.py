@@ -43,7 +43,6 @@ from stepflow.report.wording import (
     describe_hosts,
     describe_lines,
     describe_outcome,
-    describe_reason,
     describe_way,
     mark_of,
     next_step,
@@ -320,7 +319,7 @@ def _shared_values(report: RunReport) -> dict[str, object]:
     return {
         "report": report,
         "ended": OUTCOMES[report.outcome],
-        "reason": describe_reason(report.reason),
+        "reason": report.explanation,
         "advice": next_step(report),
         "plan": code_block(plan_text(report.handoff), "text"),
         "left": " · ".join(_left(report)),
@@ -375,7 +374,7 @@ def _fit(sections: Sequence[str], limit: int) -> str:
 
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
-    reason = one_line(describe_reason(report.reason), 500)
+    reason = one_line(report.explanation, 500)
     lines = [f"{mark_of(report.outcome).text} {describe_outcome(report.outcome)}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
@@ -459,5 +458,5 @@ def outcome_annotation(report: RunReport) -> tuple[str, ...]:
     if report.success:
         return ()
     level = "notice" if report.outcome in NOTICED else "error"
-    what = f"{describe_reason(report.reason)}\n{next_step(report)}"
+    what = f"{report.explanation}\n{next_step(report)}"
     return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)

@@ -16,7 +16,7 @@ from stepflow.domain.event import IssueCostSummed
 from stepflow.domain.json import JsonValue
 from stepflow.domain.report import CheckState, HistoryEntry, RunReport
 from stepflow.domain.text import Spent, changed_lines, count, cut, usd
-from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
+from stepflow.domain.words import CanaryState, Outcome
 from stepflow.report.safe_text import clean, defuse
 
 #: How each outcome is called among people.
@@ -42,8 +42,6 @@ OUTCOMES: Mapping[Outcome, str] = {
     Outcome.INVALID_DEFINITION: "the agent's files have errors",
     Outcome.INTERNAL_ERROR: "an internal error",
 }
-#: Where a reason arose (flow.md §11); people need not read it.
-STAGES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 
 
 def reached_places(canaries: Mapping[str, str]) -> tuple[str, ...]:
@@ -107,19 +105,6 @@ def describe_outcome(outcome: Outcome) -> str:
     """How the run ended, with the word that programs read where it went wrong."""
     words = OUTCOMES[outcome]
     return words if outcome in (Outcome.COMPLETED, words) else f"{words} ({outcome})"
-
-
-#: With these a reason may begin, beside which the outcome stands.
-_ENDINGS = (*CODE_OF_OUTCOME.values(), Outcome.REFUSED)
-
-
-def describe_reason(reason: str) -> str:
-    """The reason for people, without where it arose and without the code of its outcome (flow.md §11)."""
-    described = next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
-    return next(
-        (described.removeprefix(f"{code}: ") for code in _ENDINGS if described.startswith(f"{code}: ")),
-        described,
-    )
 
 
 ADVICE: dict[Outcome, str] = {
@@ -234,7 +219,7 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
     """The same for a whole report: a success depends on what was written."""
     at_job = FOLLOWS_UP if report.follow_up else BY_LABEL
     again = at_job if report.host_run_folder else ELSEWHERE
-    if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.reason:
+    if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.explanation:
         return MACHINE.format(again=again)
     if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
         return OF_SCENARIO

@@ -26,7 +26,7 @@ from stepflow.domain.event import Noted
 from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import search_pack, secrets_to_find
 from stepflow.domain.text import name_some
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import BoundaryError
 from stepflow.run.finish import Run, beside_commits, find_unkeepable, stream_commits
 from stepflow.run.request import boundary_settings, commit_rules
@@ -123,7 +123,9 @@ class ClosingRules:
     def _plan(self, step: Step, answer: JsonObject | None, commits: int) -> Plan:
         """What the boundary would do now."""
         run = self._run
-        result = FlowResult(outcome=Outcome.COMPLETED, reason="", step_id=step.id, iterations=0, answer=answer)
+        result = FlowResult(
+            outcome=Outcome.COMPLETED, stage=Stage.COMPLETION, reason="", step_id=step.id, iterations=0, answer=answer
+        )
         return plan_effects(
             run.prepared.agent,
             run.facts,

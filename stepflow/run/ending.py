@@ -22,7 +22,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, RunReport
-from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
+from stepflow.domain.words import CODE_OF_OUTCOME, Outcome, Stage, state_reason
 from stepflow.errors import (
     BaseCheckError,
     BoundaryError,
@@ -54,6 +54,7 @@ class Ending:
 
     outcome: Outcome
     reason: str
+    stage: Stage = Stage.COMPLETION
     code: str | None = None
     unreported: bool = False
     confirmed: tuple[Receipt, ...] = ()
@@ -101,7 +102,7 @@ def report_unbegun(
         agent=agent,
         issue=issue,
         outcome=outcome,
-        reason=f"Before the run: {reason}",
+        reason=reason,
         problems=problems,
         code=code,
         run_folder=folders[0],
@@ -175,7 +176,7 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     request, agent = prepared.request, prepared.agent
     known = ReportFacts()
     if ending:
-        known = ReportFacts(outcome=ending.outcome, reason=ending.reason, code=ending.code)
+        known = ReportFacts(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, code=ending.code)
     facts = replace(
         known,
         run_id=request.run_id,
@@ -219,7 +220,9 @@ def _with_ending(report: RunReport, ending: Ending) -> RunReport:
     return replace(
         report,
         outcome=ending.outcome,
-        reason=ending.reason,
+        reason=state_reason(ending.stage, ending.outcome, ending.reason),
+        stage=ending.stage,
+        explanation=ending.reason,
         success=ending.outcome is Outcome.COMPLETED,
         code=CODE_OF_OUTCOME.get(ending.outcome),
     )
@@ -310,13 +313,12 @@ def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
 def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
     """The run folder of a run that a signal ended before it began, where no earlier run has left one."""
     path = request.folder / "journal.jsonl"
-    reason = f"Before the run: {cancelled}"
-    finished = RunFinished(outcome=Outcome.CANCELLED, reason=reason, success=False)
+    finished = RunFinished(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason=str(cancelled), success=False)
     facts = ReportFacts(
         run_id=request.run_id,
         agent=request.trigger.agent,
         issue=request.trigger.issue_number,
-        reason=reason,
+        reason=str(cancelled),
         run_folder=str(request.folder),
         host_run_folder=request.host_folder,
     )

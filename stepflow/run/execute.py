@@ -32,7 +32,7 @@ from stepflow.domain.event import (
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
-from stepflow.domain.words import BaseChecks, Outcome, Provider, StructuredOutput
+from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput
 from stepflow.engine.completion.closing import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -92,8 +92,7 @@ def run_stages(run: Run) -> Ending:
 
     result = replace(result, validated=result.validated and not run.work.uncommitted)
     if result.outcome is Outcome.COMPLETED and run.work.problem:
-        reason = f"Completion loop: refused: {run.work.problem}"
-        result = replace(result, outcome=Outcome.REFUSED, reason=reason)
+        result = replace(result, outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=run.work.problem)
     if run.finish:
         return run.finish(run.facts, result)
     done = resumed_run.receipts(result.iterations) if resumed_run else ()
@@ -349,7 +348,10 @@ def drive_run(
             # It came before anything could be planned or collected.
             guarded(lambda: report_run_failure(run, ending), journal, phase)
         finished = RunFinished(
-            outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
+            outcome=ending.outcome,
+            stage=ending.stage,
+            reason=ending.reason,
+            success=ending.outcome is Outcome.COMPLETED,
         )
         is_written = _written(journal, finished)
 
@@ -366,16 +368,16 @@ def drive_run(
 class PhaseTracker:
     """Tracks where a run is, for the first words of its reason, and where its commits are."""
 
-    words = "Before the run"
+    stage = Stage.BEFORE
     in_bundle = False
 
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
         match entry.event:
             case IterationStarted() | RunResumed():
-                self.words = "Flow loop"
+                self.stage = Stage.FLOW
             case FlowEnded(outcome=Outcome.COMPLETED):
-                self.words = "Completion loop"
+                self.stage = Stage.COMPLETION
             case WorkCollected(commits=commits):
                 self.in_bundle = commits > 0
             case EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED):
@@ -387,7 +389,7 @@ class PhaseTracker:
         """Where the run ended, why, and where its commits are when they went nowhere else."""
         if self.in_bundle:
             problem = f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}."
-        return f"{self.words}: {problem}"
+        return problem
 
 
 def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -> Ending:
@@ -395,19 +397,19 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
     try:
         return work()
     except RunCancelled as cancelled:
-        return Ending(outcome=Outcome.CANCELLED, reason=phase.explain(str(cancelled)))
+        return Ending(outcome=Outcome.CANCELLED, stage=phase.stage, reason=phase.explain(str(cancelled)))
     except StepflowError as error:
         reason = phase.explain(str(error))
-        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True)
+        return Ending(outcome=outcome_of(error), stage=phase.stage, reason=reason, code=code_of(error), unreported=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             where = f" ({bug.filename})" if bug.filename else ""
             problem = f"this machine cannot write{where}: {bug.strerror}."
             reason = phase.explain(f"{problem} Free space on its disks, then start the run again.")
-            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
+            return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         reason = phase.explain(f"{BUG}: {type(bug).__name__}: {bug}")
-        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
+        return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
 
 
 def _make_room(prepared: Prepared) -> str:

@@ -230,12 +230,12 @@ def _report_issue_cost(run: Run, spent: Spent | None) -> None:
 
 def finish_run(run: Run, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
-    ending = Ending(outcome=result.outcome, reason=result.reason)
+    ending = Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
     writes, is_pushed = run.request.inputs.boundary is BoundaryMode.GITHUB, False
     if result.outcome is Outcome.COMPLETED:
         plan = _plan(run, result, ending)
         if plan.no_changes:
-            ending = Ending(outcome=Outcome.NO_CHANGES, reason=f"Completion loop: {plan.no_changes}")
+            ending = Ending(outcome=Outcome.NO_CHANGES, reason=plan.no_changes)
         if refusal := _refusal(run, plan):
             ending = refusal
         elif writes:
@@ -353,8 +353,8 @@ def _refusal(run: Run, plan: Plan) -> Ending | None:
     pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
     if not reason and pushes and work.is_checked and work.uncommitted:
         beside = beside_commits(work.uncommitted)
-        reason = f"refused: {beside.message}. {beside.hint}"
-    return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
+        reason = f"{beside.message}. {beside.hint}"
+    return Ending(outcome=Outcome.REFUSED, reason=reason) if reason else None
 
 
 def beside_commits(files: Sequence[str]) -> Violation:
@@ -388,10 +388,10 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
         _note(run, "info", "applied")
         return replace(completed, confirmed=tuple(confirmed)), applied.is_pushed
     reason = applied.reason
-    if run.work.bundle and not applied.is_pushed and WORK_IS_KEPT not in reason:
+    if run.work.bundle and not applied.is_pushed:
         reason = f"{reason} {WORK_IS_KEPT}"
     _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {reason}")
-    ending = Ending(outcome=applied.outcome, reason=f"Completion loop: {reason}", confirmed=tuple(confirmed))
+    ending = Ending(outcome=applied.outcome, reason=reason, confirmed=tuple(confirmed))
     return ending, applied.is_pushed
 
 

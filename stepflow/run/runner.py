@@ -138,7 +138,7 @@ class StepFlowRunner:
         with cancellation.listening() if on_main else nullcontext():
             ending = guarded(play, journal, phase)
         success = ending.outcome is Outcome.COMPLETED
-        journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
+        journal.append(RunFinished(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, success=success))
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
 
     def _prepare(self, request: RunRequest, given: Mapping[str, JsonValue], context_text: str) -> Prepared:
@@ -181,7 +181,7 @@ class StepFlowRunner:
 
     def _finish(self, facts: RunFacts, result: FlowResult, journal: Journal) -> Ending:
         """After a completed flow: plan, write down, apply. Without a boundary the plan is empty."""
-        boundary, ending = self.boundary, Ending(outcome=result.outcome, reason=result.reason)
+        boundary, ending = self.boundary, Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
         if result.outcome is not Outcome.COMPLETED:
             return ending
         effects = tuple(boundary.plan(self.definition, facts, result)) if boundary else ()
@@ -192,7 +192,7 @@ class StepFlowRunner:
             journal.append(EffectApplied(**vars(receipt)))
             if receipt.status is EffectStatus.FAILED:
                 _note(journal, "error", f"[Boundary] failed: {receipt.kind}")
-                reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
+                reason = f"{receipt.kind} failed: {receipt.detail}"
                 return Ending(outcome=Outcome.BOUNDARY_FAILED, reason=reason)
         if boundary:
             _note(journal, "info", "[Boundary] applied")

@@ -102,7 +102,7 @@ def test_a_rule_that_stays_broken_ends_the_run_as_refused(world: World, broken: 
     done = world.run(did(f"{breaks}; {GREET}", "true", "true"))
     assert (done.outputs["outcome"], done.outputs["validated"], done.exit_code) == ("refused", "false", 1), done.log
     assert checks(world, done) == [(False, "retry"), (False, "retry"), (False, "abort")]
-    assert done.outputs["reason"].startswith("Completion loop: refused: ")
+    assert done.outputs["reason"].startswith("Completion loop: ")
     assert says in done.outputs["reason"]
     assert "The agent was asked 2 times to correct it." in done.outputs["reason"]
     assert world.wrote_nothing(but_comments=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepflow.domain.words import Outcome
-from stepflow.report.wording import OUTCOMES, describe_reason
+from stepflow.report.wording import OUTCOMES
 from stepflow.sandbox.box import Toolbox
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
@@ -42,16 +42,16 @@ def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 
     assert done.outputs["success"] == "false"
     assert done.outputs["reason"].startswith(("Before the run: ", "Flow loop: ", "Completion loop: "))
     (annotation,) = done.annotations
-    words, reason = OUTCOMES[Outcome(outcome)], describe_reason(done.outputs["reason"])
-    assert annotation.startswith(f"::error title=fixer%3A {words}::{reason[:20]}")
+    words = OUTCOMES[Outcome(outcome)]
+    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    assert annotation.startswith(f"::error title=fixer%3A {words}::{report['explanation'][:20]}")
     sign = "⏹️" if outcome == "cancelled" else "❌"
     assert f"## {sign} fixer on issue #7: {words}\n\n**Reason** (`{outcome}`): " in done.summary
     assert "**What to do next:**" in done.summary
     assert stumbles(done.outputs["reason"]) == []
     assert [fault for line in done.log.splitlines() for fault in stumbles(line) if "│" not in line] == []
     last = world.events(done)[-1]
-    assert (last["event"], last["outcome"], last["reason"]) == ("run_finished", outcome, done.outputs["reason"])
-    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    assert (last["event"], last["outcome"], last["reason"]) == ("run_finished", outcome, report["explanation"])
     assert (report["outcome"], report["reason"]) == (outcome, done.outputs["reason"])
 
 

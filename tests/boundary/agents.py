@@ -15,7 +15,7 @@ from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.words import CloseBy, Dialect, Outcome, StepKind, VerdictType
+from stepflow.domain.words import CloseBy, Dialect, Outcome, Stage, StepKind, VerdictType
 
 BOT = Account(id=41898282, login="github-actions[bot]")
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))
@@ -63,7 +63,8 @@ def facts(issue: Issue | None = ISSUE, **changes: object) -> RunFacts:
 def result(answer: JsonObject | None = None, **changes: object) -> FlowResult:
     given: dict[str, object] = {
         "outcome": Outcome.COMPLETED,
-        "reason": "Completion loop: done",
+        "stage": Stage.COMPLETION,
+        "reason": "done",
         "step_id": "closure.issue",
         "iterations": 3,
         "answer": answer or {},

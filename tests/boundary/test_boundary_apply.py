@@ -74,7 +74,7 @@ def test_a_refused_plan_writes_nothing(github: GitHubServer, writer: GitHubWrite
 
 
 def test_commits_that_may_not_leave_refuse_the_whole_plan(github: GitHubServer, writer: GitHubWriter) -> None:
-    reason = "refused: protected path: .github/workflows/ci.yml"
+    reason = "protected path: .github/workflows/ci.yml"
     applied, recorded = apply(plan_everything(), writer, RecordingPusher(refusal=reason))
     assert (applied.outcome, applied.reason, github.writes()) == (Outcome.REFUSED, reason, [])
     assert [(receipt.status, receipt.detail) for receipt in recorded] == [("failed", reason)]

@@ -320,7 +320,7 @@ def test_what_may_not_leave_is_refused_and_nothing_is_pushed(
     checkout.commit()
     with pytest.raises(Refused) as caught:
         push()
-    assert caught.value.message == f"refused: {reason}"
+    assert caught.value.message == reason
     assert branches(origin) == {"main": checkout.base}
 
 

@@ -151,10 +151,10 @@ def test_where_no_comment_is_wanted_comments_that_cannot_be_read_are_no_failure(
 
 
 def test_work_that_may_not_leave_is_said_to_stay(github: GitHubServer, writer: GitHubWriter) -> None:
-    failure = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
+    failure = report(writer, pusher=RecordingPusher(refusal="protected path: action.yml"), given=PUSHES)
     assert failure is not None
     assert failure.branch == ""
-    assert "could not be kept on a branch: refused: protected path: action.yml" in github.state.comments[0]["body"]
+    assert "could not be kept on a branch: protected path: action.yml" in github.state.comments[0]["body"]
 
 
 def test_unfinished_work_of_a_run_without_an_issue_goes_to_a_branch_too(

@@ -12,7 +12,7 @@ from stepflow.definition.loading import load_agent
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import Routed, StepAnswered, UserMessage
-from stepflow.domain.words import Intent, Outcome
+from stepflow.domain.words import Intent, Outcome, Stage
 from tests.build import make_agent, make_check_step, make_entry, make_facts
 from tests.engine.played import completed, play
 from tests.fakes import Reply, says
@@ -54,7 +54,7 @@ def test_the_check_question_is_asked_in_the_same_conversation_with_a_schema_of_i
     replies = [*step("ok"), *step("ok"), *step("ok", "All holds.")]
     result, ports = play(code_improver(), replies, facts=make_facts(args={"topic": "loops"}))
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 3)
-    assert result.reason == "Completion loop: All holds."
+    assert (result.stage, result.reason) == (Stage.COMPLETION, "All holds.")
     own, check = ports.model.requests[:2]
     assert own.schema is None
     assert check.schema is not None
@@ -117,7 +117,7 @@ def test_where_the_result_stands_in_the_answer_the_validation_entrys_schema_cost
 @pytest.mark.parametrize("replies", [[], [says("worked")]], ids=["in the step", "in its check"])
 def test_a_model_that_fails_ends_the_run_wherever_it_was_asked(replies: list[Reply]) -> None:
     result, _ports = play(code_improver(), [*replies, ModelFault(reason="the key is wrong")])
-    assert (result.outcome, result.reason) == (Outcome.MODEL_FAILED, "Flow loop: the key is wrong")
+    assert (result.outcome, result.reason) == (Outcome.MODEL_FAILED, "the key is wrong")
 
 
 def test_a_handed_off_key_that_is_missing_is_told() -> None:

@@ -9,7 +9,7 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepPrompt
 from stepflow.domain.event import Routed, UserMessage, ValidatorRan
 from stepflow.domain.run import Limits
-from stepflow.domain.words import Outcome, StepKind, VerdictType
+from stepflow.domain.words import Outcome, Stage, StepKind, VerdictType
 from tests.build import make_agent, make_entry, make_step, make_validator
 from tests.engine.played import play, steps_of
 from tests.fakes import TableCommands, says
@@ -34,7 +34,7 @@ def test_counting_iterations_walks_on_and_reaching_the_number_is_success() -> No
     result, ports = play(judged_agent(VerdictType.COUNT_ITERATION, *steps), [says("on it")] * 4, most=4)
     assert steps_of(ports) == ["initial.x", "continuation.x", "last", "last"]
     assert (result.outcome, result.iterations, result.validated) == (Outcome.COMPLETED, 4, False)
-    assert result.reason == "Flow loop: 4 iterations are taken"
+    assert (result.stage, result.reason) == (Stage.FLOW, "4 iterations are taken")
     assert [event.transition for event in ports.journal.of(Routed)] == ["next", "next", "repeat", "closing"]
 
 
@@ -69,7 +69,7 @@ def test_an_answer_that_breaks_the_schema_of_its_validation_entry_does_not_finis
     agent = judged_agent(VerdictType.POLL_STATE, free_step("end", StepKind.CLOSURE, validation=entry))
     result, _ports = play(agent, [says("all done"), says('{"summary": "all done", "reason": "It is."}')])
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 2)
-    assert result.reason == "Completion loop: It is."
+    assert result.reason == "It is."
 
 
 def test_a_limit_of_the_run_below_the_verdicts_count_is_a_failure() -> None:

@@ -22,7 +22,7 @@ from stepflow.domain.event import (
     ToolCalled,
 )
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import (
     Fanout,
@@ -262,7 +262,7 @@ def test_a_signal_that_strikes_between_write_and_return_leaves_the_numbers_right
         journal.append(STARTED)
         with pytest.raises(RunCancelled):
             journal.append(NOTE)
-        journal.append(RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False))
+        journal.append(RunFinished(outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="r", success=False))
     assert [entry.event.event for entry in read_journal(path)] == ["run_started", "noted", "run_finished"]
 
 

@@ -28,7 +28,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.run import ImageType, ToolImage
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.domain.words import FailureAction, Intent, Outcome, Stage, StepKind
 from stepflow.errors import InputError
 from stepflow.journal.replay import INTERRUPTED, replay, safe_point
 from tests.fakes import ListJournal, answers, fake_ports
@@ -77,8 +77,8 @@ RED = ValidatorRan(
 )
 DONE = CompletionJudged(entry="a", done=True, validated=True, step_id="a")
 AGAIN = CompletionJudged(entry="a", done=False, validated=False, step_id="b", retry_prompt="Mend it.")
-ENDED = FlowEnded(outcome=Outcome.TIMED_OUT, reason="Flow loop: x", step_id="a", answer=None, validated=False)
-FINISHED = RunFinished(outcome=Outcome.TIMED_OUT, reason="Flow loop: x", success=False)
+ENDED = FlowEnded(outcome=Outcome.TIMED_OUT, stage=Stage.FLOW, reason="x", step_id="a", answer=None, validated=False)
+FINISHED = RunFinished(outcome=Outcome.TIMED_OUT, stage=Stage.FLOW, reason="x", success=False)
 RESUMED = RunResumed(events=4, from_seq=1, iteration=1, step_id="a")
 RAN = CommandRan(
     step_id="a",

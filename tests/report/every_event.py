@@ -14,7 +14,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import ApprovalAnswered, ApprovalAsked, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece
-from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, StepKind
+from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
 from tests.report.plausible_run import STARTED
 
 #: Of these fields the domain knows every value.
@@ -175,7 +175,9 @@ EVENTS: dict[str, events.Event] = {
         retry_prompt="# Not clean\n\n" + "\n".join(f"- file{number}.py" for number in range(40)),
         retry_source="f_failed.md",
     ),
-    "end of the flow": events.FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
+    "end of the flow": events.FlowEnded(
+        outcome=Outcome.ABORTED, stage=Stage.FLOW, reason="r", step_id="s", answer=None, validated=False
+    ),
     "commits": events.WorkCollected(head_commit="c", commits=2),
     "uncommitted work": events.WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
     "plan": events.EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
@@ -215,7 +217,7 @@ EVENTS: dict[str, events.Event] = {
     "warning": events.Noted(level="warning", message="[Isolation] landlock: not to be had here"),
     "error": events.Noted(level="error", message="[Boundary] failed"),
     "bug": events.Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"}),
-    "end of the run": events.RunFinished(outcome=Outcome.ABORTED, reason="r", success=False),
+    "end of the run": events.RunFinished(outcome=Outcome.ABORTED, stage=Stage.FLOW, reason="r", success=False),
 }
 
 

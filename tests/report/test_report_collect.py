@@ -17,7 +17,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import ApprovalAsked
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, RunReport
-from stepflow.domain.words import Intent, Outcome, Permission, StepKind
+from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
 from stepflow.report.collect import WRITTEN, ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
 from tests.golden import assert_golden
@@ -33,7 +33,7 @@ def test_a_run_that_leaves_files_uncommitted_is_not_validated(left: list[str], v
 
 def test_a_run_that_is_killed_after_its_work_was_collected_still_tells_how_its_flow_ended():
     ended = events.FlowEnded(
-        outcome=Outcome.ABORTED, reason="Flow loop: no way to do it", step_id="s", answer=None, validated=False
+        outcome=Outcome.ABORTED, stage=Stage.FLOW, reason="no way to do it", step_id="s", answer=None, validated=False
     )
     timed = [*TIMED[:9], (0.1, ended), (0.1, events.WorkCollected(head_commit="a" * 40, commits=0))]
     report = collect_report(entries_of(timed), AGENT)
@@ -85,7 +85,8 @@ def test_no_journal_at_all_gives_a_report_from_the_facts():
         run_id="r",
         agent="fixer",
         outcome=Outcome.INVALID_DEFINITION,
-        reason="Before the run: 1 problem",
+        stage=Stage.BEFORE,
+        reason="1 problem",
         problems=(note, problem),
         issue=9,
         base_commit="abc",
@@ -103,12 +104,12 @@ def test_no_journal_at_all_gives_a_report_from_the_facts():
 
 def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
     def code(outcome: Outcome, reason: str, given: str | None = None) -> str | None:
-        ended = events.RunFinished(outcome=outcome, reason=reason, success=False)
+        ended = events.RunFinished(outcome=outcome, stage=Stage.FLOW, reason=reason, success=False)
         return collect_report(entries_of([(0, STARTED), (0, ended)]), facts=ReportFacts(code=given)).code
 
     assert code(Outcome.ROUTING_FAILED, "r") == "FAILED_STEP_ROUTING"
     assert code(Outcome.SCHEMA_FAILED, "r") == "FAILED_SCHEMA_RESOLUTION"
-    assert code(Outcome.INVALID_DEFINITION, "Flow loop: no code") is None
+    assert code(Outcome.INVALID_DEFINITION, "no code") is None
     assert code(Outcome.ABORTED, "SF505") is None
     assert code(Outcome.INVALID_DEFINITION, "r", "SF209") == "SF209"
 
@@ -126,7 +127,7 @@ def test_an_unpriced_turn_makes_the_cost_unknown():
 
 def test_a_run_that_stops_in_the_flow_keeps_the_flows_own_end():
     ended = events.FlowEnded(
-        outcome=Outcome.LIMIT_REACHED, reason="Flow loop: limit", step_id="s", answer=None, validated=False
+        outcome=Outcome.LIMIT_REACHED, stage=Stage.FLOW, reason="limit", step_id="s", answer=None, validated=False
     )
     report = collect_report(entries_of([*TIMED[:9], (0, ended)]))
     assert (report.outcome, report.reason, report.success) == (Outcome.LIMIT_REACHED, "Flow loop: limit", False)
@@ -139,10 +140,10 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
         (
             1.0,
             events.FlowEnded(
-                outcome=Outcome.CANCELLED, reason="Flow loop: x", step_id="s", answer=None, validated=False
+                outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="x", step_id="s", answer=None, validated=False
             ),
         ),
-        (0.0, events.RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: x", success=False)),
+        (0.0, events.RunFinished(outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="x", success=False)),
     ]
     resumed = (9000.0, events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"))
     call = events.ToolCalled(
@@ -183,7 +184,7 @@ FULL = (
     (0.1, events.EffectPlanned(kind=EffectKind.ADD_LABELS, detail="add it", text="words")),
     (0.1, events.EffectApplied(kind=EffectKind.ADD_LABELS, status=EffectStatus.FAILED, detail="502")),
     (0.1, ApprovalAsked(step_id="s", by=Permission.WRITE, digest="d", iterations_left=1, usd_left=1, tokens_left=1)),
-    (0.1, events.RunFinished(outcome=Outcome.AWAITING_APPROVAL, reason="Flow loop: waits", success=False)),
+    (0.1, events.RunFinished(outcome=Outcome.AWAITING_APPROVAL, stage=Stage.FLOW, reason="waits", success=False)),
 )
 
 
@@ -192,7 +193,7 @@ FULL = (
 def test_a_run_that_goes_on_says_nothing_of_the_end_before_it(length: int, ends: bool):
     """Every field is what a reader says who has never seen the earlier end; its time and its writes count."""
     resumed = (60.0, events.RunResumed(events=length, from_seq=1, iteration=1, step_id="s"))
-    stopped = (0.0, events.RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: SIGTERM", success=False))
+    stopped = (0.0, events.RunFinished(outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="SIGTERM", success=False))
     after = [resumed, *([stopped] if ends else [])]
 
     def without_end(event: events.Event) -> events.Event:
@@ -227,7 +228,10 @@ def test_what_a_resumed_run_plans_anew_is_told_in_its_new_words():
 
 
 def test_a_resumed_boundary_takes_the_old_end_back():
-    failed = (0.0, events.RunFinished(outcome=Outcome.BOUNDARY_FAILED, reason="Completion loop: 502", success=False))
+    failed = (
+        0.0,
+        events.RunFinished(outcome=Outcome.BOUNDARY_FAILED, stage=Stage.COMPLETION, reason="502", success=False),
+    )
     again = (3.0, events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED))
     report = collect_report(entries_of([*TIMED[:-1], failed, again]))
     assert (report.outcome, report.success) == (Outcome.CANCELLED, False)

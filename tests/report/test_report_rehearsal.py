@@ -29,7 +29,7 @@ GREEN = Rehearsed(
     file=".agent/fixer/scenarios/straight.yaml",
     line=1,
     outcome=Outcome.COMPLETED,
-    reason="Completion loop: done",
+    reason="done",
     iterations=3,
     seconds=1.25,
 )
@@ -37,7 +37,7 @@ RED = replace(
     GREEN,
     name="修理",
     outcome=Outcome.VALIDATION_FAILED,
-    reason="Completion loop: validator tests failed",
+    reason="validator tests failed",
     line=12,
     differences=(
         Mismatch(what="outcome", rows=(Row(where="", expected="completed", came="validation_failed"),)),

@@ -20,7 +20,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, ModelChange, RunReport
 from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
-from stepflow.domain.words import Effort, Intent, Outcome
+from stepflow.domain.words import Effort, Intent, Outcome, Stage
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
 from stepflow.report.summary import comment_summary, final_words, job_summary, verified
@@ -38,7 +38,7 @@ OWN_TAGS = re.compile(
 RED = collect_report(
     [entry for entry in ENTRIES if entry.seq <= 35],
     AGENT,
-    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, reason="Completion loop: git-clean is red"),
+    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason="git-clean is red"),
 )
 
 
@@ -136,9 +136,13 @@ ENDS = {
     ),
     "no run": collect_report(
         (),
-        facts=ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,)),
+        facts=ReportFacts(
+            outcome=Outcome.INVALID_DEFINITION, stage=Stage.BEFORE, reason="1 problem", problems=(PROBLEM,)
+        ),
     ),
-    "nothing to do": collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, reason="Before the run: no agent")),
+    "nothing to do": collect_report(
+        (), facts=ReportFacts(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent")
+    ),
     "all that is rare": replace(
         REPORT,
         spec_violations=2,
@@ -178,7 +182,7 @@ def test_what_to_do_next_is_told_as_in_the_golden_file():
     closed = (Receipt(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.APPLIED),)
     reports = {str(each): replace(REPORT, success=False, outcome=each) for each in Outcome} | {
         "invalid arguments": replace(REPORT, success=False, outcome=Outcome.INVALID_DEFINITION, code="SF209"),
-        "a bug": replace(REPORT, success=False, outcome=Outcome.INTERNAL_ERROR, reason=f"Before the run: {BUG}"),
+        "a bug": replace(REPORT, success=False, outcome=Outcome.INTERNAL_ERROR, explanation=BUG),
         "a scripted model": replace(REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted"),
         "a dry run": replace(REPORT, effects=planned),
         "a pull request": REPORT,

@@ -17,7 +17,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Intent, Outcome, Stage, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.log import ActionLog, RunLog, TerminalLog, folded_traceback
@@ -153,7 +153,7 @@ def test_progress_without_limits_tells_what_there_is():
 
 def test_a_step_without_an_id_or_kind_still_opens_and_closes():
     started = events.IterationStarted(iteration=1, step_id="\u200b", kind=None, model="")
-    ended = events.RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)
+    ended = events.RunFinished(outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="r", success=False)
     lines = action_log(entries_of([(0, started), (1, ended)]), None)
     assert lines[0] == "::group::Iteration 1 · (no id)"
     assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "■ canceled (cancelled): r"]
@@ -198,9 +198,9 @@ def test_problems_become_annotations_and_notes_do_not():
 def test_only_a_run_that_did_not_succeed_is_annotated():
     report = collect_report(ENTRIES, AGENT)
     assert outcome_annotation(report) == ()
-    failed = replace(report, success=False, outcome=Outcome.LIMIT_REACHED, reason="Flow loop: 10 iterations")
+    failed = replace(report, success=False, outcome=Outcome.LIMIT_REACHED, explanation="10 iterations")
     assert outcome_annotation(failed)[0].startswith("::error title=fixer%3A a limit was reached::10 iterations%0A")
-    skipped = collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, reason="Before the run: no agent"))
+    skipped = collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent"))
     assert outcome_annotation(skipped)[0].startswith("::notice title=stepflow%3A nothing to do::no agent%0A")
 
 

@@ -25,7 +25,7 @@ from stepflow.domain.event import (
     ToolCalled,
     ToolStarted,
 )
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Intent, Outcome, Stage, StepKind
 from stepflow.model.scenario import Scenario, ScriptedError, Turn
 from stepflow.run.recorded import PreviousRun, RunSnapshots
 from stepflow.run.resume import implausible
@@ -46,7 +46,9 @@ RENEWED = CacheRenewed(step_id="a", usage=Usage(cache_read_tokens=9), cost_usd=0
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
 CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
 FAILED = SnapshotFailed(reason="full")
-MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", answer=None, validated=False)
+MODEL_FAILED = FlowEnded(
+    outcome=Outcome.MODEL_FAILED, stage=Stage.FLOW, reason="x", step_id="a", answer=None, validated=False
+)
 
 
 def snapshot(name: str) -> SnapshotTaken:

@@ -41,11 +41,11 @@ from stepflow.domain.definition import (
 from stepflow.domain.event import BaseChecked, CompletionJudged, ValidatorRan
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count, excerpt, name_some, readable_output, telling_line
-from stepflow.domain.words import FailureAction, Outcome
+from stepflow.domain.words import FailureAction, Outcome, Stage
 from stepflow.engine.attempt import Answered
 from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.completion.extract import extract
-from stepflow.engine.context import COMPLETION_LOOP, FlowContext, FlowStopped
+from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 from stepflow.engine.prompt.render import render_retry
 from stepflow.engine.router import repeat_move
@@ -66,13 +66,12 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
             if step.validation:
                 context.record(CompletionJudged(entry=entry.id, done=True, validated=validated, step_id=step.id))
             return context.end(
-                Outcome.COMPLETED, reason, answer, where=COMPLETION_LOOP, validated=validated, closing=closing
+                Outcome.COMPLETED, reason, answer, where=Stage.COMPLETION, validated=validated, closing=closing
             )
         case Failed():
-            raise FlowStopped(Outcome.VALIDATION_FAILED, verdict.reason, answer=answer, where=COMPLETION_LOOP)
+            raise FlowStopped(Outcome.VALIDATION_FAILED, verdict.reason, answer=answer, where=Stage.COMPLETION)
         case Unproven():
-            refusal = f"refused: {verdict.reason}"
-            raise FlowStopped(Outcome.REFUSED, refusal, answer=answer, where=COMPLETION_LOOP)
+            raise FlowStopped(Outcome.REFUSED, verdict.reason, answer=answer, where=Stage.COMPLETION)
         case NotDone():
             _send_back(context, step, entry, attempt, verdict)
             return None
@@ -199,7 +198,7 @@ def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | Non
 def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt: Answered, verdict: NotDone) -> None:
     target = repeat_move(step, attempt.decision.handoff, context.agent.steps)
     if isinstance(target, Stop):
-        raise FlowStopped(target.outcome, target.reason, answer=attempt.answer, where=COMPLETION_LOOP)
+        raise FlowStopped(target.outcome, target.reason, answer=attempt.answer, where=Stage.COMPLETION)
     retry = render_retry(entry, verdict.failure, step.id, context.variables(step))
     reason = f"the check {verdict.failure.validator} is red"
     if change := context.find_change(context.agent.steps[target.step_id], ClimbCause.VALIDATOR, reason):
