@@ -178,7 +178,7 @@ def solve_without_comment() -> list[Any]:
 
 def test_a_redirect_within_githubs_hosts_is_followed(reading: World) -> None:
     reading.git_server.attachments["/storage/1"] = Attachment(png())
-    run(reading, shown(attach(reading, 1, leads_to="/storage/1")))
+    run(reading, shown(attach(reading, 1, leads_to="/storage/1")), [])
     assert images(reading) == [("image/png", png())]
 
 
@@ -186,7 +186,7 @@ def test_an_attachment_that_is_not_signed_is_read_where_everybody_may(reading: W
     address = attach(reading, 1)
     reading.github.state.signed.clear()
     reading.git_server.attachments[address.removeprefix(reading.git_server.url)] = Attachment(png())
-    run(reading, shown(address, address))
+    run(reading, shown(address, address), [])
     assert images(reading) == [("image/png", png())]
 
 
@@ -203,7 +203,7 @@ def test_only_what_people_see_is_read(reading: World) -> None:
         f"{TEXT}\n\n<!-- ![]({first}) -->\n\n<img width=1 src='{second}'>\n\n`![]({third})`\n\n"
         f'<p><img alt="x" width="300" src="{fourth}"></p>\n\n![by its name][it]\n\n[it]: {fifth}'
     )
-    run(reading, written(body))
+    run(reading, written(body), [])
     assert images(reading) == [("image/png", png(4, 1)), ("image/png", png(5, 1))]
 
 
@@ -211,7 +211,7 @@ def test_images_of_writers_comments_are_read_and_no_strangers(reading: World) ->
     state = reading.github.state
     state.add_comment(7, f"Like this: ![]({attach(reading, 1, png(1, 1))})", "bob")
     state.add_comment(7, f"![]({attach(reading, 2, png(2, 1))})", "eve")
-    run(reading, shown())
+    run(reading, shown(), [])
     assert images(reading) == [("image/png", png(1, 1))]
     assert len(reading.git_server.asked) == 1
 

@@ -10,33 +10,26 @@ from tests.world import World, solve
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 
-def test_no_effort_is_sent_where_none_is_said(world: World) -> None:
+def test_what_the_agent_does_not_say_is_not_sent(world: World) -> None:
     assert world.run(solve()).outputs["outcome"] == "completed"
     assert [body["output_config"].keys() for body in world.model.bodies] == [{"format"}] * 4
-
-
-def test_the_effort_of_a_step_beats_that_of_the_agent_in_every_turn(world: World) -> None:
-    world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="medium"))
-    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(effort="xhigh"))
-    done = world.run(solve())
-    assert done.outputs["outcome"] == "completed", done.log
-    assert [body["output_config"]["effort"] for body in world.model.bodies] == ["medium", "xhigh", "xhigh", "medium"]
-
-
-def test_the_most_output_of_a_step_beats_that_of_the_agent_in_every_turn(world: World) -> None:
-    world.run(solve())
     assert [body["max_tokens"] for body in world.model.bodies] == [32_000] * 4
-    world.edit("agent.json", lambda it: it["runner"]["flow"].update(maxOutputTokens=64_000))
-    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(maxOutputTokens=128_000))
+
+
+def test_effort_and_most_output_of_a_step_beat_those_of_the_agent_in_every_turn(world: World) -> None:
+    world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="medium", maxOutputTokens=64_000))
+    own = {"effort": "xhigh", "maxOutputTokens": 128_000}
+    world.edit("steps_registry.json", lambda it: it["steps"]["continuation.issue"].update(own))
     rows = world.run([], mode="preflight").summary.splitlines()
     assert [row for row in rows if row.startswith("| output tokens")] == [
         "| output tokens: initial.issue | ✅ ok | at most 64,000 an answer |",
         "| output tokens: continuation.issue | ✅ ok | at most 128,000 an answer |",
         "| output tokens: closure.issue | ✅ ok | at most 64,000 an answer |",
     ]
-    done = world.run(solve(), resume="never")
+    done = world.run(solve())
     assert done.outputs["outcome"] == "completed", done.log
-    assert [body["max_tokens"] for body in world.model.bodies[4:]] == [64_000, 128_000, 128_000, 64_000]
+    assert [body["output_config"]["effort"] for body in world.model.bodies] == ["medium", "xhigh", "xhigh", "medium"]
+    assert [body["max_tokens"] for body in world.model.bodies] == [64_000, 128_000, 128_000, 64_000]
 
 
 def test_a_model_that_takes_no_effort_ends_the_run_with_advice_that_names_it(world: World) -> None:

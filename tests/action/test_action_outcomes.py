@@ -293,6 +293,7 @@ def test_an_issue_edited_meanwhile_is_told_and_the_events_text_is_used(world: Wo
     done = world.run(solve(), label_event(body="Say hello to the world."))
     assert done.exit_code == 0, done.log
     assert "Say hello to the world." in json.dumps(world.model.bodies[0])
+    assert "says only" not in json.dumps(world.model.bodies), "what GitHub has by now is not read"
     assert "The issue has been edited since" in world.comments()[0]
 
 
