@@ -195,11 +195,11 @@ def check_models(entry: _Entry, at: Pointer, problems: FileProblems, *, flow: Fl
     for place, rung in named:
         _check_name(rung.model, place, problems)
         if rung.effort or not entry.effort:
-            check_effort(rung.model, rung.effort or (flow.effort if flow else None), place, problems)
+            _check_effort(rung.model, rung.effort or (flow.effort if flow else None), place, problems)
     inherited = (own_models(flow), own_fallback(flow)) if flow else ((), None)
     for each in (*(rungs or inherited[0]), fallback or inherited[1]):
         if each and entry.effort and not each.effort:
-            check_effort(each.model, entry.effort, at / "effort", problems)
+            _check_effort(each.model, entry.effort, at / "effort", problems)
 
 
 def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: str) -> None:
@@ -228,31 +228,23 @@ def _check_name(name: str, at: Pointer, problems: FileProblems) -> None:
         problems.report("SF113", at, message, f'Write "{near}", unless your server has a model of that name.')
 
 
-def check_effort(model: str, effort: Effort | None, at: Pointer, problems: FileProblems) -> None:
-    """Refuse an effort that this model is known not to support (SF117)."""
+def _check_effort(model: str, effort: Effort | None, at: Pointer, problems: FileProblems) -> None:
     if misfit := find_effort_misfit(model, effort):
-        problems.report("SF117", at, misfit.message, misfit.fix)
+        problems.report("SF117", at, *misfit)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EffortMisfit:
-    """Why a model does not support an effort, and what to change."""
-
-    message: str
-    fix: str
-
-
-def find_effort_misfit(model: str, effort: Effort | None) -> EffortMisfit | None:
-    """Why this model does not support this effort; None for the many models about which nothing is known."""
+def find_effort_misfit(model: str, effort: Effort | None) -> tuple[str, str] | None:
+    """Why this model does not support this effort (SF117), and what to do; None for the many models about which nothing
+    is known."""
     known = _CLAUDE.fullmatch(model)
     taken = _EFFORTS.get(known["name"]) if known else None
     if effort is None or taken is None or effort in taken:
         return None
     if taken:
         message = f'the model "{model}" does not know the effort "{effort}"'
-        return EffortMisfit(message=message, fix=f"Use {listed(taken)}, or a newer model.")
+        return message, f"Use {listed(taken)}, or a newer model."
     fix = 'Remove "effort" where it applies to this model, or use a newer model.'
-    return EffortMisfit(message=f'the model "{model}" takes no "effort"', fix=fix)
+    return f'the model "{model}" takes no "effort"', fix
 
 
 AGENT_FILE = "agent.json"

@@ -279,8 +279,9 @@ def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
         step = agent.steps[step_id]
         if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
             continue
+        reason, _ = misfit
         raise InputError(
-            f'The input model cannot be used: {misfit.message}, which step "{step_id}" has from the agent.',
+            f'The input model cannot be used: {reason}, which step "{step_id}" has from the agent.',
             hint="Choose another model for this run, or let the agent say the effort behind its own models, such as "
             '"models": ["opus:high"].',
         )
