@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import IO
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, Repository, engine_git, git, run_program, said
+from .git import ALTERNATES, Repository, engine_git, git, output_of, run_program
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
@@ -322,7 +322,7 @@ class JudgedRepository:
         }
 
     def _ask(self, *words: str, stdin: int | None = None) -> None:
-        said(git(*words, stdin=stdin, extra_env=self._environment))
+        output_of(git(*words, stdin=stdin, extra_env=self._environment))
 
     def _write(self, name: str, data: bytes) -> None:
         with open(os.path.join(self._folder, name), "wb") as file:
@@ -330,7 +330,7 @@ class JudgedRepository:
 
 
 def _pack(root: str, names: Iterable[str], into: IO[bytes], *, but: tuple[str, ...] = ()) -> None:
-    """Keep these of the folder, without the files whose names end as said."""
+    """Keep these entries of the folder, without the files whose names have one of the endings `but`."""
     into.seek(0)
     into.truncate()
     with tarfile.open(fileobj=into, mode="w") as archive:

@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from .git import MOST_CHANGED, EngineGit, Repository, check_repository_fingerprint, engine_git, git, listing, said
+from .git import (
+    MOST_CHANGED,
+    EngineGit,
+    Repository,
+    check_repository_fingerprint,
+    engine_git,
+    git,
+    output_of,
+    records_of,
+)
 from .paths import FILE_FLAGS, MOST_FILES, OperationRefused, below, digest, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
@@ -57,7 +66,7 @@ class Start:
 def read_start(top: str, commit: str) -> Start:
     """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises
     `OperationRefused`."""
-    own = said(git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
+    own = output_of(git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
     return Start(
         commit=commit,
         settings=_settings(),
@@ -79,7 +88,7 @@ def _rules(path: str) -> bytes:
 def _settings() -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     settings = []
-    for record in said(git("config", "--list", "-z")).split("\0"):
+    for record in output_of(git("config", "--list", "-z")).split("\0"):
         key, assigned, value = record.partition("\n")
         if key in _SETTINGS:
             settings.append((key, value if assigned else "true"))
@@ -157,7 +166,7 @@ class TreeWatch:
         self._first = dict(self._newest)
         excused: dict[str, str] = {}
         if look.differences:
-            shown = frozenset(record[3:] for record in listing(git(*_STATUS)))
+            shown = frozenset(record[3:] for record in records_of(git(*_STATUS)))
             excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
 

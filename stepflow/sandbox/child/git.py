@@ -155,7 +155,7 @@ def _exit_code(pid: int, options: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if reaped else None
 
 
-def said(ended: Ended) -> str:
+def output_of(ended: Ended) -> str:
     """What git printed; raises `OperationRefused` with its complaint when it failed."""
     if ended.exit_code != 0:
         raise OperationRefused(
@@ -164,9 +164,9 @@ def said(ended: Ended) -> str:
     return ended.stdout
 
 
-def listing(ended: Ended) -> list[str]:
-    """The records of output that NUL characters part."""
-    return [record for record in said(ended).split("\0") if record]
+def records_of(ended: Ended) -> list[str]:
+    """The records that git printed, each ended by a NUL character."""
+    return [record for record in output_of(ended).split("\0") if record]
 
 
 def repository_fingerprint(checkout: str) -> dict[str, str]:
@@ -314,7 +314,7 @@ class EngineGit:
     def stream(self, *arguments: str, sink: Sink, stdin: bytes = b"") -> None:
         """Hand on what git prints. Raises `OperationRefused`."""
         with open(self.write("stdin", stdin), "rb") as file:
-            said(self.run(*arguments, stdin=file.fileno(), stdout=sink))
+            output_of(self.run(*arguments, stdin=file.fileno(), stdout=sink))
 
     def run(self, *arguments: str, stdin: int | None = None, stdout: Sink | None = None) -> Ended:
         """Run git to its end."""
