@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import re
+import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +56,14 @@ def _facts(path: Path) -> tuple[object, ...]:
 
 def make_checkout(root: Path) -> Path:
     """The demo's repository under its real names, committed."""
-    source = DEMO / "repository"
+    return shutil.copytree(_demo(), root, dirs_exist_ok=True)
+
+
+@cache
+def _demo() -> Path:
+    parent = Path(tempfile.mkdtemp(prefix="stepflow-test-demo-"))
+    atexit.register(shutil.rmtree, parent)
+    root, source = parent / "checkout", DEMO / "repository"
     for file in (path for path in source.rglob("*") if path.is_file()):
         target = root / str(file.relative_to(source)).removesuffix(".txt")
         target.parent.mkdir(parents=True, exist_ok=True)

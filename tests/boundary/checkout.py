@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class Checkout:
-    """A clone with a base commit that the server has. Its git runs as the model's would, not as the boundary's."""
+class Repository:
+    """Its git runs as the model's would, not as the boundary's."""
 
-    def __init__(self, folder: Path, origin: Path) -> None:
-        self.folder, self.origin = folder, origin
-        folder.mkdir()
-        self.git("init", "--quiet", "--initial-branch=main")
-        self.write("README.md", "# demo\n")
-        self.write("src/parser.py", "def parse():\n    return None\n")
-        self.write(".github/workflows/ci.yml", "on: push\n")
-        self.base = self.commit("Start")
-        self.git("push", "--quiet", str(origin), "main")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def git(self, *args: str, stdin: bytes = b"", check: bool = True, committer: str = "", author: str = "") -> str:
         environment = {
@@ -43,16 +40,6 @@ class Checkout:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
-    def merge_two_sides(self) -> None:
-        """A merge commit on main, of two commits that change different files."""
-        self.git("checkout", "--quiet", "-b", "side")
-        self.write("side.txt", "side\n")
-        self.commit("Side")
-        self.git("checkout", "--quiet", "main")
-        self.write("main.txt", "main\n")
-        self.commit("Main")
-        self.git("merge", "--quiet", "--no-edit", "side")
-
     def commit(self, message: str = "Work", *, committer: str = "", author: str = "") -> str:
         self.git("add", "--all")
         self.git(
@@ -68,6 +55,43 @@ class Checkout:
             author=author,
         )
         return self.git("rev-parse", "HEAD")
+
+
+@cache
+def _begin() -> tuple[Path, str]:
+    """A repository with one commit, and that."""
+    parent = Path(tempfile.mkdtemp(prefix="stepflow-test-boundary-"))
+    atexit.register(shutil.rmtree, parent)
+    repository = Repository(parent / "checkout")
+    repository.folder.mkdir()
+    repository.git("init", "--quiet", "--initial-branch=main")
+    repository.write("README.md", "# demo\n")
+    repository.write("src/parser.py", "def parse():\n    return None\n")
+    repository.write(".github/workflows/ci.yml", "on: push\n")
+    return repository.folder, repository.commit("Start")
+
+
+class Checkout(Repository):
+    """A clone with a base commit that the server has, copied from one that is made once."""
+
+    def __init__(self, folder: Path, origin: Path) -> None:
+        super().__init__(folder)
+        self.origin = origin
+        begun, self.base = _begin()
+        shutil.copytree(begun, folder, symlinks=True)
+        # What a push would write.
+        shutil.copytree(folder / ".git" / "objects", origin / "objects", dirs_exist_ok=True)
+        (origin / "refs" / "heads" / "main").write_text(f"{self.base}\n")
+
+    def merge_two_sides(self) -> None:
+        """A merge commit on main, of two commits that change different files."""
+        self.git("checkout", "--quiet", "-b", "side")
+        self.write("side.txt", "side\n")
+        self.commit("Side")
+        self.git("checkout", "--quiet", "main")
+        self.write("main.txt", "main\n")
+        self.commit("Main")
+        self.git("merge", "--quiet", "--no-edit", "side")
 
     def bundle(self, base: str | None = None, *more: str) -> Path:
         """What the toolbox hands over."""
