@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
+from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
-from stepflow.domain.event import APPROVE
 from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent
 

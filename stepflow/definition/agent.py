@@ -24,8 +24,9 @@ from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import blank, field_notes, read_shape
 from stepflow.domain.agent_settings import Parameter, ParameterRules
-from stepflow.domain.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, Rung, SourceText
+from stepflow.domain.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import Rung
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import Limits
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME

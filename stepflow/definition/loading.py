@@ -48,13 +48,13 @@ from stepflow.domain.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
     McpServer,
-    Rung,
     SourceText,
     Step,
     StepPrompt,
     ValidationEntry,
 )
 from stepflow.domain.json import JsonObject
+from stepflow.domain.ladder import Rung
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.text import count
 from stepflow.domain.tools import KNOWN_TOOL_NAMES

@@ -5,44 +5,22 @@ A run's state is a fold of them. Types are imported at run time because the jour
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.effect import EffectKind, Receipt
-from stepflow.domain.json import JsonObject, JsonValue, as_text
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
 from stepflow.domain.text import RemovedPiece
-from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelChanged:
-    """A step's model gives way to the next rung of its ladder, which belongs to the step `owner`, or to the agent where
-    that is empty. `before` and `to` are the rungs as they are written; a `fallback` was taken after a refusal. After a
-    red validator that is all; else the step begins again, as after `context_overflowed`."""
-
-    step_id: str
-    owner: str
-    before: str
-    to: str
-    fallback: bool
-    cause: ClimbCause
-    reason: str
-    retry_prompt: str | None = None
-    retry_source: str | None = None
-    work: str = ""
-    event: Literal["model_changed"] = "model_changed"
-
-    def __str__(self) -> str:
-        return f"{'the fallback model ' if self.fallback else ''}{self.to} takes over from {self.before}"
+from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,55 +448,6 @@ class Routed:
     reason: str
     by_prefix: bool = False
     event: Literal["routed"] = "routed"
-
-
-#: How a comment begins that approves a plan; its digest follows.
-APPROVE = "/stepflow approve"
-#: Whoever approves a plan must have seen it whole, and a comment takes 65,536 characters with all that is around it.
-LONGEST_PLAN = 20_000
-MOST_PLAN_LINES = 2_000
-
-
-def plan_text(handoff: Mapping[str, Mapping[str, JsonValue]]) -> str:
-    """What the steps handed on, as whoever approves it is shown it."""
-    parts = [f"{step}, {key}:\n{as_text(value)}" for step, values in handoff.items() for key, value in values.items()]
-    return "\n\n".join(parts) or "nothing"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApprovalRequest:
-    """What a run waits for: an approval of `digest`, by somebody with the permission `by`. Of the limits so much is
-    left, None where there is none."""
-
-    step_id: str
-    by: Permission
-    digest: str
-    iterations_left: int
-    usd_left: float | None
-    tokens_left: int | None
-
-    @property
-    def command(self) -> str:
-        """The comment that approves it."""
-        return f"{APPROVE} {self.digest}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApprovalAsked(ApprovalRequest):
-    """The run ends before the step, until somebody answers."""
-
-    event: Literal["approval_asked"] = "approval_asked"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApprovalAnswered:
-    """The `actor` approved the step, with this `digest`, or rejected it for a `reason`; `digest` is then None."""
-
-    step_id: str
-    actor: str
-    digest: str | None
-    reason: str = ""
-    event: Literal["approval_answered"] = "approval_answered"
 
 
 Event = (

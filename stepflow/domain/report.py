@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from stepflow.domain.approval import ApprovalRequest
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.effect import Receipt
-from stepflow.domain.event import ApprovalRequest
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.text import RemovedText

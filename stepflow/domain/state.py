@@ -7,11 +7,10 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.event import (
     AnswerLost,
-    ApprovalAnswered,
     BaseChecked,
     CacheRenewed,
     CompletionJudged,
@@ -19,7 +18,6 @@ from stepflow.domain.event import (
     Event,
     FlowEnded,
     IterationStarted,
-    ModelChanged,
     ModelTurned,
     PromptRendered,
     Routed,
@@ -32,6 +30,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue, map_texts
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
 

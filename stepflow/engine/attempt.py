@@ -10,9 +10,10 @@ from stepflow.domain.agent_settings import StepCommand
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
-from stepflow.domain.definition import ClimbCause, Step
-from stepflow.domain.event import CommandRan, IterationStarted, ModelChanged, PromptRendered, SchemaFailed, StepAnswered
+from stepflow.domain.definition import Step
+from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.json import JsonObject, as_text
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.state import RunState
 from stepflow.domain.text import excerpt, readable_output

@@ -1,6 +1,6 @@
 """What every part of the flow works on: agent, facts, ports, the state that follows the journal, and the run's limits.
 
-What bounds one failure is counted where it happens: format retries in `attempt.py`, attempts in `closing.py`.
+What bounds one failure is counted where it happens: format retries in `attempt.py`, attempts in `judge.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.decision import FlowResult, Stop
-from stepflow.domain.definition import AgentDefinition, ClimbCause, Rung, Step
-from stepflow.domain.event import Event, FlowEnded, ModelChanged, Noted
+from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.event import Event, FlowEnded, Noted
 from stepflow.domain.json import JsonObject
+from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import count, usd

@@ -24,17 +24,10 @@ from stepflow.domain.conversation import (
     without_images,
 )
 from stepflow.domain.decision import FormatError
-from stepflow.domain.definition import AgentDefinition, ClimbCause, Step
-from stepflow.domain.event import (
-    AnswerLost,
-    ContextOverflowed,
-    ModelChanged,
-    ModelTurned,
-    ModelWaited,
-    ToolCalled,
-    UserMessage,
-)
+from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.event import AnswerLost, ContextOverflowed, ModelTurned, ModelWaited, ToolCalled, UserMessage
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.cache_renewal import keep_conversation, remember_cached

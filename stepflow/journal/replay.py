@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
     ModelFault,
@@ -22,9 +23,7 @@ from stepflow.domain.conversation import (
     ToolSpec,
     ToolUse,
 )
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.event import (
-    ApprovalAnswered,
     BaseChecked,
     CheckJudged,
     CommandRan,
@@ -32,7 +31,6 @@ from stepflow.domain.event import (
     ContextOverflowed,
     Event,
     IterationStarted,
-    ModelChanged,
     ModelTurned,
     Noted,
     PromptRendered,
@@ -44,6 +42,7 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 from stepflow.ports import Ports

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
-from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Rung, guidance_files
+from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
 from stepflow.domain.event import BaseChecked
+from stepflow.domain.ladder import Rung
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, mebibytes, telling_line, usd
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
-from stepflow.engine.completion.closing import run_on_base
+from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts

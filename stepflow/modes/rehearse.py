@@ -8,7 +8,8 @@ from pathlib import Path
 
 from stepflow.definition.folder import find_agents, where_else
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.event import ApprovalAnswered, BaseChecked, Entry, ValidatorRan
+from stepflow.domain.approval import ApprovalAnswered
+from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.text import count

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAsked, ApprovalRequest
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
-from stepflow.domain.definition import AgentDefinition, ClimbCause
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.event import ApprovalAsked, ApprovalRequest, ModelChanged
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.event import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import count, count_kinds, name_some

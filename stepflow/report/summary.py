@@ -11,9 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
+from stepflow.domain.approval import plan_text
 from stepflow.domain.checkout import DiffStat
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.event import plan_text
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen

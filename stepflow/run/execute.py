@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
+from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, Validator, guidance_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
-    ApprovalAnswered,
     EffectApplied,
     Entry,
     Event,
@@ -33,7 +33,7 @@ from stepflow.domain.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput
-from stepflow.engine.completion.closing import demand_green, run_on_base
+from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import Fanout, JournalFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.engine.completion.closing import MISSING
+from stepflow.engine.completion.judge import MISSING
 
 
 @pytest.mark.parametrize(

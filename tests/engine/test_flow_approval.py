@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from played import HAPPY, play, resume, started
 
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.event import ApprovalAnswered, ApprovalAsked, CompletionJudged, IterationStarted, Routed
+from stepflow.domain.event import CompletionJudged, IterationStarted, Routed
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import Branch, Rung, Step
+from stepflow.domain.definition import Branch, Step
 from stepflow.domain.event import (
     Event,
     FlowEnded,
@@ -28,6 +28,7 @@ from stepflow.domain.event import (
     ToolCalled,
     ValidatorRan,
 )
+from stepflow.domain.ladder import Rung
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind

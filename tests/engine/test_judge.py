@@ -11,7 +11,7 @@ from stepflow.domain.decision import Done, Failed, NotDone, Verdict
 from stepflow.domain.definition import Condition, ExitCode, OutputContains, OutputEmpty, OutputMatches, ValidationEntry
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
-from stepflow.engine.completion.closing import has_passed, judge_completion
+from stepflow.engine.completion.judge import has_passed, judge_completion
 from tests.build import make_entry, make_validator
 from tests.fakes import CLOSING, TableCommands, TableGuards
 

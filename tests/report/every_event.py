@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Any
 
 from stepflow.domain import event as events
+from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import ApprovalAnswered, ApprovalAsked, ModelChanged
+from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind

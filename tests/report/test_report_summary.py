@@ -15,8 +15,8 @@ from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
-from stepflow.domain.definition import ClimbCause
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, ModelChange, RunReport
 from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
