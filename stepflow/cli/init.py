@@ -140,7 +140,7 @@ def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterat
 def check_name(root: Path, name: str) -> None:
     """Raises `InputError` for a name that is none, and for one whose folder exists: nothing is ever overwritten."""
     if not AGENT_NAME.fullmatch(name):
-        raise InputError(f'"{name[:100]}" is no agent name.' if name else "The agent has no name.", hint=NAME_HINT)
+        raise InputError(f'"{name[:100]}" is not an agent name.' if name else "The agent has no name.", hint=NAME_HINT)
     folder = root / ".agent" / name
     if folder.exists() or folder.is_symlink():
         there = sorted(path.relative_to(root).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -16,7 +16,7 @@ from stepflow.domain.report import Mismatch, Row, RunReport
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, yaml_text
-from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validators_of
+from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validator_results
 
 EXPECT = "expect"
 #: What a scenario without `expect` is given.
@@ -36,7 +36,7 @@ def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, 
         outcome=report.outcome,
         steps=tuple(line.step_id for line in report.history),
         effects=tuple(effect.kind for effect in report.effects),
-        validators=validators_of(ran),
+        validators=validator_results(ran),
         files=dict(files),
     )
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The machine's time when the clock was made, and the seconds since: somebody who sets the machine's clock moves
-    neither a deadline nor an event, and no duration is negative."""
+    """The machine's time when the clock was made, plus the seconds since. Setting the machine's clock therefore moves
+    neither deadlines nor events, and no duration is negative."""
 
     def __init__(self) -> None:
         self._began = time.time() - time.monotonic()
@@ -38,38 +38,39 @@ class SystemClock:
 
 
 class RehearsalClock(SystemClock):
-    """The machine's time for a scripted model: there is no service to wait for, so it never waits."""
+    """The machine's time for a scripted model, which never needs waiting."""
 
     def sleep(self, seconds: float) -> None:
         """Return at once."""
 
 
-#: Seconds beyond the deadline in which a tool may still come to an end; `engine/conversation.py` bounds the model's.
+#: Seconds after the deadline in which a tool may still finish; `engine/conversation.py` limits the model's.
 GRACE = 30.0
-#: The same for validators, command steps and the set-up: a limit does not interrupt a completion, but the
-#: job's timeout would.
+#: The same for validators, command steps and the setup: a limit does not interrupt a completion, but the job's timeout
+#: would.
 COMPLETION_GRACE = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """`at` is in seconds since the epoch, None when the caller has set none."""
+    """The end of a run's time: `at` is in seconds since the epoch, None without a limit."""
 
     clock: Clock
     at: float | None
 
-    def left(self, grace: float) -> float:
-        """Seconds until the deadline, and then the grace."""
+    def seconds_left(self, grace: float) -> float:
+        """Return the seconds until the deadline plus the grace."""
         return math.inf if self.at is None else max(0.0, self.at - self.clock.now()) + grace
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimelyTools:
-    """Tools whose `bash` has the time that is left. `usual` is the timeout, in seconds, of a call that names none."""
+    """Tools whose `bash` calls end at the deadline."""
 
     tools: Tools
     deadline: Deadline
-    usual: float
+    #: Seconds for a call that names no timeout.
+    default_timeout: float
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """Start what the step's tools need."""
@@ -77,28 +78,28 @@ class TimelyTools:
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one call. The other tools have short timeouts of their own."""
-        given = use.input.get("timeout_ms") or self.usual * 1000
-        left = self.deadline.left(GRACE) * 1000
-        # An input that is no number is for the tool itself to refuse.
-        if use.name == "bash" and isinstance(given, int | float) and given > left:
-            use = replace(use, input={**use.input, "timeout_ms": int(left)})
+        timeout = use.input.get("timeout_ms") or self.default_timeout * 1000
+        most = self.deadline.seconds_left(GRACE) * 1000
+        # The tool itself refuses an input that is not a number.
+        if use.name == "bash" and isinstance(timeout, int | float) and timeout > most:
+            use = replace(use, input={**use.input, "timeout_ms": int(most)})
         return self.tools.run_tool(use)
 
     def end_step(self) -> None:
-        """Kill what is left of the step."""
+        """Kill the remaining processes of the step."""
         self.tools.end_step()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimelyCommands:
-    """Commands that have the time that is left."""
+    """Commands that end at the deadline."""
 
     commands: Commands
     deadline: Deadline
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process."""
-        timeout = min(request.timeout, self.deadline.left(COMPLETION_GRACE))
+        timeout = min(request.timeout, self.deadline.seconds_left(COMPLETION_GRACE))
         return self.commands.run_command(replace(request, timeout=timeout))
 
 
@@ -108,8 +109,8 @@ _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded. An exception there could leave the lock of all imports taken, and a thread that
-    imports would wait for it forever; Python waits for that thread before it ends."""
+    """Whether a module is being imported. An exception there could leave the import lock taken: another thread would
+    then wait for it forever, and Python waits for that thread before it exits."""
     while frame:
         if frame.f_code.co_filename == _IMPORT_SYSTEM:
             return True
@@ -118,10 +119,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 class Cancellation:
-    """Turns a signal into `RunCancelled`, wherever the main thread is; only once, so that the end can be written.
+    """Raises `RunCancelled` in the main thread when a signal comes, only once, so that the reports can be written.
 
-    `early` are the numbers of signals that came while nobody listened yet. `for_good`: the process ends soon after the
-    context, and no signal may change its exit code on the way there.
+    `early` are the numbers of signals that came before anything listened. With `for_good`, signals stay ignored after
+    the context, so that none changes the exit code of the process, which ends soon after.
     """
 
     def __init__(self, early: Sequence[int] = (), *, for_good: bool = False) -> None:
@@ -131,10 +132,10 @@ class Cancellation:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen until the block ends, then give the signals back to whoever had them."""
+        """Listen until the block ends, then restore the previous handlers."""
         before = {number: signal.signal(number, self._on_signal) for number in (*SIGNALS, signal.SIGALRM)}
         unraisable = sys.unraisablehook
-        sys.unraisablehook = lambda lost: None if self._strikes_again(lost) else unraisable(lost)
+        sys.unraisablehook = lambda lost: None if self._raise_again(lost) else unraisable(lost)
         try:
             for number in self._early:
                 self._on_signal(number, None)
@@ -143,18 +144,18 @@ class Cancellation:
             signal.setitimer(signal.ITIMER_REAL, 0)
             sys.unraisablehook = unraisable
             for number, handler in before.items():
-                # While the interpreter ends it gives handlers of Python up, but not this one.
+                # The interpreter drops Python handlers when it shuts down, but keeps SIG_IGN.
                 signal.signal(number, signal.SIG_IGN if self._for_good else handler)
 
     def hold(self) -> None:
-        """From here on a signal only counts where `check` asks: what has begun is never left half done. Held before
-        the context is opened, signals are so from its first moment on."""
+        """Defer signals until `check` is called or a block is `obeyed`, so that nothing stops halfway. Call it before
+        the context is opened to defer them from the first moment on."""
         self._held = True
 
     @contextmanager
     def obeyed(self) -> Iterator[None]:
-        """In a held section: inside the block a signal interrupts at once again, one that came before it too. Such
-        blocks nest: the outer one goes on as it was, unless a signal came."""
+        """While signals are held: let them interrupt at once inside this block, also one that came before it. Blocks
+        nest; each restores the previous state at its end, unless a signal came."""
         held, self._held = self._held, False
         try:
             self.check()
@@ -164,8 +165,8 @@ class Cancellation:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A wait for something outside, which a signal ends. A library may wrap what the signal raises or swallow it:
-        whatever came of the wait, the run is cancelled."""
+        """Wait for something outside, until a signal comes. A library may wrap or swallow the exception of the signal;
+        the run is canceled all the same."""
         try:
             with self.obeyed():
                 yield
@@ -175,7 +176,7 @@ class Cancellation:
         self.check()
 
     def check(self) -> None:
-        """Raise what came while signals were held."""
+        """Raise `RunCancelled` if a signal came while signals were held."""
         if self._signal is not None:
             raise RunCancelled(self._signal)
 
@@ -190,8 +191,8 @@ class Cancellation:
         self._held = True
         raise RunCancelled(self._signal)
 
-    def _strikes_again(self, lost: UnraisableHookArgs) -> bool:
-        """Python drops what is raised inside a finalizer, where a signal may strike too: soon after, raise it again."""
+    def _raise_again(self, lost: UnraisableHookArgs) -> bool:
+        """Raise the cancellation again soon if it came inside a finalizer, whose exceptions Python drops."""
         if not isinstance(lost.exc_value, RunCancelled):
             return False
         self._held = False
@@ -230,5 +231,5 @@ class InterruptibleClock:
 
 
 def clock_of_services(clock: Clock, cancellation: Cancellation) -> InterruptibleClock:
-    """For what is outside of a run: GitHub is waited for also where a scripted model is not."""
+    """Return the clock for GitHub and other services: they need real waiting even if the model is scripted."""
     return InterruptibleClock(SystemClock() if isinstance(clock, RehearsalClock) else clock, cancellation)

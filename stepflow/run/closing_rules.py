@@ -1,4 +1,4 @@
-"""The rules of the boundary, held against a closing while the agent can still correct what breaks them."""
+"""Checks a closing against the boundary's rules while the agent can still fix what breaks them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from stepflow.domain.secrets import search_pack, secrets_to_find
 from stepflow.domain.text import name_some
 from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import BoundaryError
-from stepflow.run.finish import Run, beside_commits, find_unkeepable, stream_commits
+from stepflow.run.finish import Run, find_unkeepable, stream_commits, uncommitted_files
 from stepflow.run.request import boundary_settings, commit_rules
 from stepflow.sandbox.box import BundleTooLarge, Toolbox
 
-#: Hexadecimal digits of a commit's id.
+#: Hexadecimal digits of a SHA-256 commit id.
 SHA256_DIGITS = 64
 _NO_CHANGES = (
     "Make the change and commit it, then close again. If there is nothing to change, close again and say why: the run "
@@ -43,28 +43,28 @@ _TAKE_OUT = "Take the secret out of every commit."
 
 
 class ClosingRules:
-    """The port `BoundaryRules` for one run: the boundary's own functions, on commits that are still in the sandbox."""
+    """Implements the port `BoundaryRules` for one run: the boundary's own functions, on commits in the sandbox."""
 
     def __init__(self, run: Run, toolbox: Toolbox) -> None:
         self._run, self._toolbox = run, toolbox
         self._pushes = False
 
     def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
-        """What the commits up to HEAD and the answer break."""
+        """Return the rules that the commits up to HEAD and the answer break."""
         self._pushes = False
         try:
             with tempfile.TemporaryFile(buffering=0) as file:
                 violations = tuple(self._judge(step, answer, file))
         except (BoundaryError, OSError) as exc:
-            message = f"[Boundary] what this closing asks for cannot be judged before the end of the run: {exc}"
+            message = f"[Boundary] this closing cannot be checked before the end of the run: {exc}"
             self._run.journal.append(Noted(level="warning", message=message))
             return ()
         redact = self._run.request.redactor
         return tuple(replace(each, message=redact(each.message)) for each in violations)
 
     def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
-        """Whether the checks ran beside files that are not part of what is pushed."""
-        return (beside_commits(closing.untracked),) if self._pushes and closing.untracked else ()
+        """Return a violation if the checks ran while there were files that would not be pushed."""
+        return (uncommitted_files(closing.untracked),) if self._pushes and closing.untracked else ()
 
     def _judge(self, step: Step, answer: JsonObject | None, file: IO[bytes]) -> Iterator[Violation]:
         base = self._run.facts.base_commit
@@ -85,12 +85,13 @@ class ClosingRules:
             yield Violation(message=objection, advice=_OBJECTION, refuses=False)
 
     def _judge_no_commit(self, step: Step, message: str) -> Iterator[Violation]:
-        """A closing without a commit, unless there are files to commit and the step has a check of its own for them."""
+        """Yield a violation for a closing without a commit, unless there are uncommitted files and the step itself
+        checks for a clean tree."""
         uncommitted = self._toolbox.tree().uncommitted
         if uncommitted and step.validation and any(each.validator.clean_tree for each in step.validation.conditions):
             return
-        left = f" Not committed: {name_some(uncommitted)}." if uncommitted else ""
-        yield Violation(message=f"{message}{left}", advice=_NO_CHANGES, refuses=False)
+        names = f" Not committed: {name_some(uncommitted)}." if uncommitted else ""
+        yield Violation(message=f"{message}{names}", advice=_NO_CHANGES, refuses=False)
 
     def _judge_commits(self, tip: str, file: IO[bytes]) -> Iterator[Violation]:
         request, git = self._run.request, SandboxGit(self._toolbox, self._run.facts.base_commit)
@@ -99,7 +100,7 @@ class ClosingRules:
             file.seek(0)
             places = name_some([*self._places_of_secrets(checked, file)])
             yield Violation(
-                message=f"{problem} It stands in {places}" if places else problem,
+                message=f"{problem} It is in {places}" if places else problem,
                 advice=f"{_TAKE_OUT} {rewrite_advice(git.base)}",
             )
         if self._pushes:
@@ -107,7 +108,8 @@ class ClosingRules:
             yield from judge_lfs_pointers(git, checked.changes)
 
     def _places_of_secrets(self, checked: CheckedCommits, file: IO[bytes]) -> Iterator[str]:
-        """Where the commits hold a secret of this run: never the secret, which a name may be as well."""
+        """Yield the places where the commits contain a secret of this run, never the secret itself: a file's name may
+        be one, too."""
         read_bundle(file)
         sha = "sha256" if len(self._run.facts.base_commit) == SHA256_DIGITS else "sha1"
         secrets = secrets_to_find(self._run.request.secrets())
@@ -121,7 +123,7 @@ class ClosingRules:
                     yield "the name of a file"
 
     def _plan(self, step: Step, answer: JsonObject | None, commits: int) -> Plan:
-        """What the boundary would do now."""
+        """Plan what the boundary would do now."""
         run = self._run
         result = FlowResult(
             outcome=Outcome.COMPLETED, stage=Stage.COMPLETION, reason="", step_id=step.id, iterations=0, answer=answer
@@ -138,13 +140,13 @@ class ClosingRules:
 
 
 class SandboxGit:
-    """Git that reads the objects of the workspace, in the sandbox. `base` is the commit at which the run began."""
+    """Runs git in the sandbox to read the workspace's objects. `base` is the commit from which the run started."""
 
     def __init__(self, toolbox: Toolbox, base: str) -> None:
         self._toolbox, self.base = toolbox, base
 
     def run(self, *args: str, stdin: bytes = b"", memory: int | None = None) -> bytes:
-        """What the command prints. Raises `BoundaryError`, or `TooMuch` for more output than is taken."""
+        """Return the output of the command. Raises `BoundaryError`, or `TooMuch` if the output is too long."""
         output = self._toolbox.read_objects(*args, base=self.base, stdin=stdin.decode(), limit=MOST_OUTPUT)
         if output is None:
             raise TooMuch(f"`git {args[0]}` writes more than {MOST_OUTPUT} bytes")

@@ -1,4 +1,4 @@
-"""How a run ended, and what of it is written into its folder beside the journal."""
+"""How a run ended, and the reports that are written into its folder next to the journal."""
 
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ from stepflow.run.snapshots import Stretches, diffs_of
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """An outcome and its complete reason, which says where the run stopped. `unreported`: the run
-    broke off before it could tell the issue. `code` is that of the broken rule, if there is one. `confirmed` are the
-    receipts that GitHub itself stands behind, whatever part of the run wrote them."""
+    """The outcome of a run."""
 
     outcome: Outcome
     reason: str
     stage: Stage = Stage.COMPLETION
+    #: Code of the rule that was broken, if any.
     code: str | None = None
+    #: Whether the run stopped before it could comment on the issue.
     unreported: bool = False
+    #: The receipts that GitHub itself confirmed, no matter which part of the run wrote them.
     confirmed: tuple[Receipt, ...] = ()
 
 
-#: What an error comes to; one that is of none of these kinds is a bug of ours.
+#: The outcome for each kind of error; any other error is a bug in stepflow.
 OUTCOMES: tuple[tuple[type[StepflowError], Outcome], ...] = (
     (ModelError, Outcome.MODEL_FAILED),
     (IsolationError, Outcome.REFUSED),
@@ -73,7 +74,7 @@ OUTCOMES: tuple[tuple[type[StepflowError], Outcome], ...] = (
 
 
 def outcome_of(error: StepflowError) -> Outcome:
-    """What an error that people can act on comes to, before a run or in it."""
+    """Return the outcome for an error that people can act on, before or during a run."""
     if isinstance(error, InputError) and error.code:
         # The code is that of a rule about definitions.
         return Outcome.INVALID_DEFINITION
@@ -81,7 +82,7 @@ def outcome_of(error: StepflowError) -> Outcome:
 
 
 def code_of(error: StepflowError) -> str | None:
-    """The code of the rule that an error is about: its own, or that of the first error among its problems."""
+    """Return the code of the rule that an error is about: its own, or that of the first error among its problems."""
     problems = error.problems if isinstance(error, DefinitionError) else ()
     errors = (p.code for p in problems if isinstance(p, Problem) and p.severity is Severity.ERROR)
     return error.code or next(errors, None)
@@ -97,7 +98,7 @@ def report_unbegun(
     code: str | None = None,
     folders: tuple[str, str] = ("", ""),
 ) -> RunReport:
-    """The report where no run began. `folders` are where its files are, inside the container and outside."""
+    """Return the report of a run that never began. `folders`: the run folder inside the container and on the host."""
     facts = ReportFacts(
         agent=agent,
         issue=issue,
@@ -112,7 +113,7 @@ def report_unbegun(
 
 
 def describe_error(error: BaseException) -> str:
-    """What ended a run or a command from outside its logic, in words."""
+    """Describe an exception that ended a run or a command."""
     match error:
         case RunCancelled() | KeyboardInterrupt():
             return str(error) or "interrupted"
@@ -126,13 +127,13 @@ def describe_error(error: BaseException) -> str:
 
 
 def report_error(error: BaseException, *, agent: str = "", issue: int | None = None) -> RunReport:
-    """The report of a run that this error ended before it began."""
+    """Return the report of a run that this error ended before it began."""
     reason = describe_error(error)
     match error:
         case RunCancelled() | KeyboardInterrupt():
             return report_unbegun(Outcome.CANCELLED, reason, agent=agent, issue=issue)
         case DefinitionError():
-            # `errors` stands below `domain` on the map and cannot name the type of its problems.
+            # `errors` is a layer below `domain` and cannot name the type of its problems.
             problems = cast("tuple[Problem, ...]", error.problems)
             return report_unbegun(Outcome.INVALID_DEFINITION, reason, agent=agent, issue=issue, problems=problems)
         case StepflowError():
@@ -142,7 +143,7 @@ def report_error(error: BaseException, *, agent: str = "", issue: int | None = N
 
 
 def without_names(report: RunReport, receipts: Sequence[Receipt]) -> RunReport:
-    """The report, in which these receipts name no branch, commit or pull request."""
+    """Return the report without the branches, commits and pull requests that these receipts name."""
     return replace(
         report,
         effects=tuple(
@@ -153,7 +154,7 @@ def without_names(report: RunReport, receipts: Sequence[Receipt]) -> RunReport:
 
 
 def make_folder(folder: Path) -> None:
-    """The folder with its parents; raises `InputError` where it cannot be."""
+    """Make the folder and its parents. Raises `InputError` if that is impossible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
@@ -164,15 +165,15 @@ def make_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write the file as a whole or not at all, whenever this process is killed."""
+    """Write the file atomically: completely or not at all, even if this process is killed."""
     partial = path.with_name(f"{path.name}.part")
-    # A lone surrogate, which only JSON can spell, stays spelled as JSON does.
+    # JSON can escape a lone surrogate, UTF-8 cannot: keep the escape.
     partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     partial.replace(path)
 
 
 def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
-    """Everything that the journal and the request know; the `ending` counts where the journal could not take it."""
+    """Collect the report from the journal and the request; the `ending` counts if the journal could not be written."""
     request, agent = prepared.request, prepared.agent
     known = ReportFacts()
     if ending:
@@ -195,24 +196,24 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
 
 
 def pushed_commit(report: RunReport) -> str:
-    """The commit that this run has pushed so far, empty if none."""
+    """Return the commit that this run has pushed so far; empty if none."""
     pushed = (e.commit for e in report.effects if e.kind is EffectKind.PUSH_BRANCH)
     return next(pushed, "")
 
 
 def guard_warnings(report: RunReport) -> tuple[str, ...]:
-    """What each validator's last run brought to light about what it stands on."""
+    """Return the guards' warnings from each validator's last run."""
     last = {run.name: run for run in report.validators}
     return tuple(f"{run.name}: {text}" for run in last.values() for text in run.warnings)
 
 
 def comment_text(report: RunReport, ending: Ending, *, job_url: str) -> str:
-    """The engine's own text for the run's one comment, with the ending that the journal does not hold yet."""
+    """Return the text of the run's comment, with the ending that is not in the journal yet."""
     return comment_summary(_with_ending(report, ending), run_url=job_url)
 
 
 def failure_text(report: RunReport, ending: Ending) -> str:
-    """The same where it stands below that comment."""
+    """Return the text about a failure that is added below that comment."""
     return failure_summary(_with_ending(report, ending))
 
 
@@ -229,7 +230,7 @@ def _with_ending(report: RunReport, ending: Ending) -> RunReport:
 
 
 PAGE = "report.html"
-#: A cancelled run has seconds until it is killed, and its outputs come after the page.
+#: A canceled run has only seconds until it is killed, and its outputs are written after the page.
 EVENTS_WHEN_CANCELLED = 5_000
 
 
@@ -251,7 +252,7 @@ def page_of_journal(
     agent: AgentDefinition | None,
     path: Path,
 ) -> None:
-    """The page of a journal at this place, instead of what was there."""
+    """Write the page of a journal to `path`, replacing what is there."""
     from stepflow.report.page import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
     stretches = Stretches()
@@ -274,18 +275,18 @@ REPORT, EFFECTS = "report.json", "effects.json"
 
 
 def remove_reports(folder: Path) -> None:
-    """Take away what an earlier part of the run said of its end: one that is killed leaves none. What cannot be removed
-    is told at the end, when it cannot be written."""
+    """Remove the reports of an earlier part of the run, so that a killed run leaves no wrong ones. If that fails, the
+    error shows when the new reports are written."""
     for name in (REPORT, EFFECTS, PAGE):
         with suppress(OSError):
             (folder / name).unlink()
 
 
 def write_reports(prepared: Prepared, ending: Ending, *, say: Callable[[Event], None]) -> AgentResult:
-    """Collect the report and write it down in every form."""
+    """Collect the report and write it in every format."""
     request = prepared.request
     report = _without_unconfirmed(collect_run(prepared, ending), prepared, ending)
-    for problem in write_files(request.folder, report, _recorded(prepared, report)):
+    for problem in write_files(request.folder, report, _recorded_scenario(prepared, report)):
         say(Noted(level="error", message=request.redactor(problem)))
     for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))
@@ -293,8 +294,8 @@ def write_reports(prepared: Prepared, ending: Ending, *, say: Callable[[Event], 
 
 
 def _without_unconfirmed(report: RunReport, prepared: Prepared, ending: Ending) -> RunReport:
-    """The report of a run that went on, whose folder may be forged: what earlier receipts name counts with GitHub's
-    word alone."""
+    """Return the report of a resumed run without the names in earlier receipts that GitHub did not confirm: the run
+    folder may be forged."""
     if prepared.resumed_run is None:
         return report
     earlier = [event.receipt for event in prepared.resumed_run.events if isinstance(event, EffectApplied)]
@@ -302,8 +303,8 @@ def _without_unconfirmed(report: RunReport, prepared: Prepared, ending: Ending) 
 
 
 def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
-    """Write what a process that was killed after the journal's last line has not: reports, and the page without the
-    agent's graph. What is there stays as it is. Gives in words what could not be written."""
+    """Write the reports that are missing because the process was killed after the journal's last line; the page then
+    has no graph. Existing files stay. Yields a message for each file that could not be written."""
     if not all((request.folder / name).exists() for name in (REPORT, EFFECTS)):
         yield from write_files(request.folder, report, {})
     if not (request.folder / PAGE).exists():
@@ -311,7 +312,7 @@ def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
 
 
 def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
-    """The run folder of a run that a signal ended before it began, where no earlier run has left one."""
+    """Write the run folder of a run that a signal ended before it began, unless there is an earlier run in it."""
     path = request.folder / "journal.jsonl"
     finished = RunFinished(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason=str(cancelled), success=False)
     facts = ReportFacts(
@@ -324,7 +325,7 @@ def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) ->
     )
     report = collect_report((Entry(seq=1, time=clock.now(), event=finished),), facts=facts)
     with suppress(StepflowError):
-        # Nothing is lost without it: there is nothing yet to go on with.
+        # Nothing is lost without it: there is nothing to resume yet.
         make_folder(request.folder)
         if not path.exists():
             with JournalFile(path, clock, redact=request.redactor) as journal:
@@ -334,8 +335,8 @@ def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) ->
 
 
 def write_files(folder: Path, report: RunReport, texts: dict[str, str]) -> Iterator[str]:
-    """Write `report.json`, `effects.json` and the given texts by their relative path; each whatever became of the
-    others. Gives in words what could not be written."""
+    """Write `report.json`, `effects.json` and the `texts` by their relative path. Yields a message for each file that
+    could not be written, and writes the others all the same."""
     document = report_json(report)
     files = {REPORT: _text(document), EFFECTS: _text({"effects": document["effects"]}), **texts}
     for name, text in files.items():
@@ -351,14 +352,14 @@ def _text(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
-def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
-    """The scenario that the input `record` asks for."""
+def _recorded_scenario(prepared: Prepared, report: RunReport) -> dict[str, str]:
+    """Return the scenario that the input `record` asks for, by its path."""
     if prepared.recording is None or not prepared.request.inputs.record:
         return {}
     expect = None
     with suppress(StepflowError):
         events = (entry.event for entry in iter_journal(prepared.request.folder / JOURNAL))
-        ran = [event for event in events if isinstance(event, ValidatorRan)]
-        expect = expect_of_recording(report, ran, prepared.request.inputs)
+        validator_runs = [event for event in events if isinstance(event, ValidatorRan)]
+        expect = expect_of_recording(report, validator_runs, prepared.request.inputs)
     text = prepared.recording.to_yaml(expect)
     return {prepared.request.inputs.record: prepared.request.redactor(text)}

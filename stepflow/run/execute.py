@@ -77,8 +77,8 @@ NAMES_LENGTH = 100
 
 
 def run_stages(run: Run) -> Ending:
-    """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub. With the
-    tools and commands of a caller no toolbox is opened."""
+    """Run the flow in the sandbox; once the sandbox is closed and all of its processes have ended, write to GitHub. If
+    the caller brings its own tools and commands, there is no sandbox."""
     resumed_run, prepared = run.resumed_run, run.prepared
     if resumed_run:
         run.journal.append(resumed_run.resumed)
@@ -100,8 +100,8 @@ def run_stages(run: Run) -> Ending:
 
 
 def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
-    """The flow with the caller's tools and commands; what they reach is the caller's to look at."""
-    started = _started(run, {})
+    """Run the flow with the caller's tools and commands, whose isolation is the caller's concern."""
+    started = _start_event(run, {})
     run.journal.append(started)
     if removal := removal_event(run.prepared.context):
         run.journal.append(removal)
@@ -112,7 +112,7 @@ def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
 
 
 def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
-    """The flow in the sandbox, and the run with what came of it."""
+    """Run the flow in the sandbox; returns the run with its collected work, and the result."""
     request, resumed_run = run.request, run.resumed_run
     with (
         open_toolbox(request.root, toolbox_options(request), run.cancellation) as toolbox,
@@ -136,13 +136,13 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
 
 
 def _begin(run: Run, toolbox: Toolbox) -> RunState:
-    """Write down that the run begins, and what people should know of one that only begins: hidden text, notes, layers
-    that do not hold. Then look whether the sandbox is closed. Gives the state that the flow goes on from."""
+    """Record that the run begins, with the notices that belong to its start: removed text, warnings, and layers of the
+    sandbox that are missing. Then test the sandbox. Returns the state from which the flow continues."""
     prepared, journal = run.prepared, run.journal
     if run.resumed_run:
         state, before = run.resumed_run.state, run.resumed_run.started.isolation
         for layer, holds in toolbox.isolation.items():
-            # The run may have begun on another machine.
+            # The run may have started on another machine.
             if before.get(layer) != holds:
                 now = f"after the run was resumed: {holds}"
                 journal.append(LayerReported(layer=layer, state=now, is_warning=False))
@@ -152,7 +152,7 @@ def _begin(run: Run, toolbox: Toolbox) -> RunState:
             journal.append(answered)
             state = advance(state, answered)
     else:
-        started = _started(run, toolbox.isolation)
+        started = _start_event(run, toolbox.isolation)
         state = fold([started])
         journal.append(started)
         if prepared.images:
@@ -168,45 +168,45 @@ def _begin(run: Run, toolbox: Toolbox) -> RunState:
 
 
 def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
-    """What a check for a clean tree will refuse although the agent did not do it."""
+    """Warn of uncommitted files that the agent did not make, since a check for a clean tree will fail on them."""
     if tree.uncommitted:
-        shown = _few(tree.uncommitted)
-        named, left_out = ", ".join(shown), len(tree.uncommitted) - len(shown)
+        names = _first_names(tree.uncommitted)
+        left_out = len(tree.uncommitted) - len(names)
         more = f" and {left_out} more" if left_out else ""
-        advice = "A check for a clean tree will be red: commit them, or name them in .gitignore and commit that."
-        message = f"[Checkout] {when} no commit holds {named}{more}. {advice}"
+        advice = "A check for a clean tree will fail: commit them, or name them in .gitignore and commit that."
+        message = f"[Checkout] {when}, these files are not committed: {', '.join(names)}{more}. {advice}"
         journal.append(Noted(level="warning", message=message))
 
 
 def _demand_clean(request: RunRequest, tree: TreeState) -> None:
     if request.demand_clean and tree.uncommitted:
         raise InputError(
-            f"The checkout has changes that are not committed: {', '.join(_few(tree.uncommitted))}.",
+            f"The checkout has uncommitted changes: {', '.join(_first_names(tree.uncommitted))}.",
             hint="Commit or stash them, leave out --in-place so that the run works without them, or add --allow-dirty.",
         )
 
 
-def _few(names: Sequence[str]) -> Sequence[str]:
-    """As many of the names as leave room for the advice behind them in a line of the log; one at least."""
+def _first_names(names: Sequence[str]) -> Sequence[str]:
+    """Return as many names as fit into a line of the log together with the advice; at least one."""
     fitting = (end for end in range(min(MOST_NAMED, len(names)), 1, -1) if len(", ".join(names[:end])) <= NAMES_LENGTH)
     return names[: next(fitting, 1)]
 
 
 def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter | None]:
-    """The workspace, which is still this `tree`, set up and kept: what works in it, and what keeps it, None for a
-    caller's run, with which no other goes on. A run that goes on finds it as it was left."""
+    """Set up the workspace, which is still this `tree`, and take its first snapshots; a resumed run restores its last
+    one. Returns the ports, and the snapshotter, which is None for a caller's run, since that cannot be resumed."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
     snapshotter = None if run.finish else Snapshotter(snapshots, run.journal)
-    # Whether the workspace is the tree of the run's start, as in the job that goes on with another's run.
+    # Whether the workspace is still the tree of the run's start, as in a new job that resumes the run of another.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
     if snapshotter:
         snapshotter.before_setup(recorded, is_start=is_start)
     set_up(TimelyCommands(commands=toolbox, deadline=run.deadline), request, run.journal)
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
-    # What the guards remember is the tree before any tool has run, never what a tool made of it.
+    # The guards must remember the tree from before any tool ran.
     ports = _make_ports(run, tools, toolbox, toolbox)
     if snapshotter:
         snapshotter.after_setup(recorded)
@@ -214,12 +214,14 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
 
 
 def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
-    """What the flow may use: the caller's parts before the sandbox's."""
+    """Make the flow's ports. Tools and commands of the caller take precedence over the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
     masking = MaskingCommands(commands=prepared.commands or commands, redact=run.request.redactor)
     return Ports(
         model=prepared.model,
-        tools=TimelyTools(tools=prepared.tools or tools, deadline=deadline, usual=ToolboxOptions.bash_timeout),
+        tools=TimelyTools(
+            tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
+        ),
         commands=TimelyCommands(commands=masking, deadline=deadline),
         guards=toolbox.guards(validators_of(prepared.agent)) if toolbox and not prepared.commands else NoGuards(),
         schemas=prepared.schemas,
@@ -232,7 +234,8 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
 
 
 def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
-    """The ports, behind which every change is kept; a run that goes on meets its past first."""
+    """Wrap the ports so that every change is snapshotted, signals interrupt the model, and a resumed run replays its
+    recorded events first."""
     if snapshotter:
         ports = replace(
             ports,
@@ -246,16 +249,17 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = Non
 
 
 def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter | None) -> RunState:
-    """The state with the validators as they are before the first call of the model;
-    the tree is then put back. A run that goes on runs only those of which it does not know yet.
+    """Run the validators before the first call of the model, restore the tree after each, and return the state with
+    their results. A resumed run only runs those without a result.
 
-    Raises `InputError` for a validator that cannot run, and `BaseCheckError` for a red one where that is demanded.
+    Raises `InputError` for a validator that cannot run, and `BaseCheckError` for one that fails with
+    `base-checks: require`.
     """
     mode = run.request.inputs.base_checks
     if snapshotter is None or mode is BaseChecks.SKIP or state.iteration:
         return state
     if not snapshotter.holds:
-        message = "[Base] the checks were not tried: the tree could not be put back afterwards"
+        message = "[Base] the checks were not run: the tree could not be restored afterwards"
         run.journal.append(Noted(level="warning", message=message))
         return state
     for check in run_on_base(run.prepared.agent, ports.commands, ports.guards, known=state.base_checks):
@@ -269,11 +273,11 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
 
 
 def facts_of(prepared: Prepared) -> RunFacts:
-    """What the run is bound to, as far as it is known before anybody has looked at the workspace."""
+    """Return the facts of the run that are known before the workspace is looked at."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
     structured_output = inputs.structured_output
     if structured_output is StructuredOutput.AUTO and inputs.provider is Provider.SCRIPTED:
-        # A scripted model heeds its scenario alone: nothing is found out.
+        # A scripted model follows its scenario, so there is nothing to find out.
         structured_output = StructuredOutput.NATIVE
     return RunFacts(
         run_id=request.run_id,
@@ -295,7 +299,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
     )
 
 
-def _started(run: Run, isolation: Mapping[str, str]) -> RunStarted:
+def _start_event(run: Run, isolation: Mapping[str, str]) -> RunStarted:
     request, trigger = run.request, run.request.trigger
     return replace(
         run_started(run.prepared.agent, run.facts, isolation),
@@ -314,12 +318,12 @@ def _started(run: Run, isolation: Mapping[str, str]) -> RunStarted:
 
 
 def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
-    """Every validator that a run of this agent may start."""
+    """Return every validator that a run of this agent may start."""
     entries = (step.validation for step in agent.steps.values() if step.validation)
     return tuple(condition.validator for entry in entries for condition in entry.conditions)
 
 
-#: What keeps a file from being written or made that no change of ours could: the disk is full or cannot be written.
+#: Errors that mean a full or read-only disk, which is no bug in stepflow.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
 
@@ -330,8 +334,8 @@ def drive_run(
     cancellation: Cancellation,
     listeners: Sequence[Callable[[Entry], None]] = (),
 ) -> AgentResult:
-    """Run the stages, write every event down, and give the result, whatever happened."""
-    # A signal strikes inside the stages alone: what stands around them is never left half done.
+    """Run the stages, record every event, and return the result, whatever happened."""
+    # Signals only interrupt inside the stages, so that the code around them always finishes.
     cancellation.hold()
     request = prepared.request
     notice = _make_room(prepared)
@@ -345,7 +349,7 @@ def drive_run(
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
         ending = guarded(lambda: run_stages(run), journal, phase)
         if ending.unreported:
-            # It came before anything could be planned or collected.
+            # It happened before anything could be planned or collected.
             guarded(lambda: report_run_failure(run, ending), journal, phase)
         finished = RunFinished(
             outcome=ending.outcome,
@@ -353,20 +357,20 @@ def drive_run(
             reason=ending.reason,
             success=ending.outcome is Outcome.COMPLETED,
         )
-        is_written = _written(journal, finished)
+        is_recorded = _try_to_record(journal, finished)
 
     def say(event: Event) -> None:
-        """Tell the listeners what can no longer be written down, under the number 0."""
+        """Pass the listeners an event that can no longer be recorded, with the number 0."""
         for listener in listeners:
             listener(Entry(seq=0, time=clock.now(), event=event))
 
-    if not is_written:
+    if not is_recorded:
         say(finished)
     return write_reports(prepared, ending, say=say)
 
 
 class PhaseTracker:
-    """Tracks where a run is, for the first words of its reason, and where its commits are."""
+    """Tracks the stage of a run, and where its commits are."""
 
     stage = Stage.BEFORE
     in_bundle = False
@@ -386,14 +390,14 @@ class PhaseTracker:
                 pass
 
     def explain(self, problem: str) -> str:
-        """Where the run ended, why, and where its commits are when they went nowhere else."""
+        """Return the reason, and say where the commits are if they were not pushed."""
         if self.in_bundle:
             problem = f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}."
         return problem
 
 
 def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -> Ending:
-    """The run's own handler: what ends a run from outside its logic becomes an outcome with a reason."""
+    """Do the work, and turn any exception into an outcome with a reason."""
     try:
         return work()
     except RunCancelled as cancelled:
@@ -407,13 +411,15 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
             problem = f"this machine cannot write{where}: {bug.strerror}."
             reason = phase.explain(f"{problem} Free space on its disks, then start the run again.")
             return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
-        _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
+        noted = Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
+        _try_to_record(journal, noted)
         reason = phase.explain(f"{BUG}: {type(bug).__name__}: {bug}")
         return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
 
 
 def _make_room(prepared: Prepared) -> str:
-    """The run folder, made with its parents; an earlier run that does not go on is moved out of its way, and told."""
+    """Make the run folder with its parents. An earlier run that is not resumed is moved aside, and a notice about it is
+    returned; otherwise the notice is empty."""
     notice, folder, previous = "", prepared.request.folder, prepared.previous
     if previous and previous.problem:
         notice = f"{previous.notice} It is kept in {move_aside(folder, previous.run_id)}."
@@ -422,18 +428,18 @@ def _make_room(prepared: Prepared) -> str:
 
 
 def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
-    """Between reading a journal and holding it, another process may have written it."""
+    """Raises `InputError` if another process has written to the journal before this one locked it."""
     if prepared.resumed_run is None or file.seq == len(prepared.resumed_run.events):
         return
     raise InputError(
-        f"Another run has just gone on in {prepared.request.folder}.",
-        hint="Start this one again when that one has ended.",
+        f"Another process has just resumed the run in {prepared.request.folder}.",
+        hint="Start this one again when the other has ended.",
     )
 
 
-def _written(journal: Journal, event: Event) -> bool:
-    """Write the last things down where that is still possible: a journal that cannot be written ends a run, not its
-    end."""
+def _try_to_record(journal: Journal, event: Event) -> bool:
+    """Record one of the last events and return whether that worked: an unwritable journal must not keep a run from
+    ending."""
     try:
         journal.append(event)
     except StepflowError:
@@ -442,7 +448,7 @@ def _written(journal: Journal, event: Event) -> bool:
 
 
 def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str, str]) -> RunStarted:
-    """The first event of a run."""
+    """Return the first event of a run."""
     return RunStarted(
         run_id=facts.run_id,
         agent=agent.name,
@@ -468,25 +474,25 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceCache:
-    """Implements the port `PromptCache`: the cache of the service that a run asks, while the sandbox works."""
+    """Implements the port `PromptCache`: keeps the service's prompt cache alive while the sandbox works."""
 
     model: AnthropicModel
     toolbox: Toolbox
     cancellation: Cancellation
 
     def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
-        """Look now and then while something runs in the sandbox."""
+        """Call `look` now and then while something runs in the sandbox."""
         return self.toolbox.while_waiting(look)
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
-        """Renew once; raises `RunCancelled` when a signal comes."""
+        """Renew the cache once; raises `RunCancelled` when a signal comes."""
         with self.cancellation.waiting():
             return self.model.renew(request, number)
 
 
 def open_cache(model: Model, toolbox: Toolbox, cancellation: Cancellation) -> ServiceCache | None:
-    """The cache behind a model; None behind one that has none, such as a scripted one."""
-    asked = model.model if isinstance(model, RecordingModel) else model
-    if not isinstance(asked, AnthropicModel):
+    """Return the prompt cache of a model; None if it has none, like a scripted model."""
+    inner = model.model if isinstance(model, RecordingModel) else model
+    if not isinstance(inner, AnthropicModel):
         return None
-    return ServiceCache(model=asked, toolbox=toolbox, cancellation=cancellation)
+    return ServiceCache(model=inner, toolbox=toolbox, cancellation=cancellation)

@@ -1,4 +1,4 @@
-"""The end of a run: its work is collected, planned and written to GitHub, or its failure is reported."""
+"""The end of a run: collect its work, plan its effects and write them to GitHub, or report its failure."""
 
 from __future__ import annotations
 
@@ -60,66 +60,71 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did in the workspace: commits in a bundle with their tree and what they change, whether they are
-    what the validators have seen, files that were left uncommitted, and files that the validators made; or the problem
-    because of which the commits cannot be taken out of it."""
+    """What the run did in the workspace."""
 
+    #: Why the commits cannot be taken out of the workspace; empty if they can.
     problem: str = ""
+    #: Number of commits.
     commits: int = 0
+    #: Id of the last commit's tree.
     tree: str = ""
     changes: DiffStat | None = None
+    #: Whether the validators ran on this commit.
     is_checked: bool = False
+    #: Files without a commit, and files that the validators created.
     uncommitted: tuple[str, ...] = ()
     created_by_checks: tuple[str, ...] = ()
+    #: The file that contains the commits; None without any.
     bundle: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that has begun: everything that its stages work with. The `facts` are without a base commit as long as
-    nobody has looked at the workspace; `done` are receipts of an earlier try. A program that runs an agent itself gives
-    how its run shall `finish` once the flow has ended."""
+    """A run that has begun, with everything that its stages need."""
 
     prepared: Prepared
+    #: Without a base commit until the workspace is opened.
     facts: RunFacts
     journal: Journal
     clock: Clock
     cancellation: Cancellation
     work: Work = field(default_factory=Work)
+    #: Receipts of an earlier attempt to write.
     done: tuple[Receipt, ...] = ()
+    #: Replaces the end of the run for a program that runs an agent itself.
     finish: Callable[[RunFacts, FlowResult], Ending] | None = None
 
     @property
     def request(self) -> RunRequest:
-        """What was asked for."""
+        """The request of the run."""
         return self.prepared.request
 
     @property
     def resumed_run(self) -> PreviousRun | None:
-        """The earlier run that goes on; None for a new one."""
+        """The earlier run that is resumed; None for a new one."""
         return self.prepared.resumed_run
 
     @property
     def deadline(self) -> Deadline:
-        """The end of the run, on a clock whose every wait a signal ends."""
+        """The deadline of the run, on a clock whose waits end when a signal comes."""
         return Deadline(clock=InterruptibleClock(self.clock, self.cancellation), at=self.facts.limits.deadline)
 
     @cached_property
     def retry_policy(self) -> RetryPolicy:
-        """How long the end of this run waits for GitHub in all, counted from the first use."""
+        """Limits how long the end of this run waits for GitHub in all, counted from the first use."""
         clock = clock_of_services(self.clock, self.cancellation)
         return RetryPolicy.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
 
     @cached_property
     def cost(self) -> Spent:
-        """What this run has cost in all its parts, when no model is asked any more."""
+        """The cost of this run with all its resumed parts; read it only after the last model call."""
         state = fold(entry.event for entry in iter_journal(self.request.folder / JOURNAL))
         return Spent(usd=state.cost_usd, at_least=state.unpriced)
 
 
 def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
-    """Take the commits out of the workspace, now that nothing in it can change them any more: up to the commit of the
-    `closing` that the validators saw, or without validators up to HEAD."""
+    """Take the commits out of the workspace, after everything in it was stopped: up to the commit of the `closing` that
+    the validators checked, or without validators up to HEAD."""
     toolbox.end_step()
     if closing is None or not closing.commit:
         tree = toolbox.tree()
@@ -127,14 +132,14 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
     else:
         is_checked = True
     path = run.request.folder / "work.bundle"
-    # What an earlier part of the run has left is not the work of this one.
+    # A bundle of an earlier part of the run may still be there.
     path.unlink(missing_ok=True)
     bundle = None
     problem = ""
     base_commit = run.facts.base_commit
     if base_commit and closing.commit != base_commit:
         try:
-            # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
+            # The run folder may be uploaded in any case, so keep the commits out of it until they were searched.
             with tempfile.TemporaryFile(buffering=0) as file:
                 bundle = stream_commits(toolbox, file, base_commit, closing.commit)
                 problem = find_unkeepable(file, run.request) if bundle else ""
@@ -143,7 +148,7 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
                     with path.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
         except BoundaryError as error:
-            # How the flow ended stands; whether that matters is for the boundary to say.
+            # The outcome of the flow stays the same; the boundary decides whether the problem matters.
             problem = str(error)
         except OSError as error:
             problem = f"The commits cannot be kept in {path}: {error.strerror}."
@@ -174,12 +179,12 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
 
 
 def stream_commits(toolbox: Toolbox, file: IO[bytes], base_commit: str, commit: str = "") -> BundleInfo | None:
-    """Put the commits since the base, by default up to HEAD, into the file as a bundle; None when there are none.
-    Raises `BoundaryError` where they are too large or cannot be read, and `OSError` where the file takes no more."""
+    """Write the commits since the base, by default up to HEAD, into the file as a bundle; returns None if there are
+    none. Raises `BoundaryError` if they are too large or unreadable, and `OSError` if the file cannot be written."""
     problems: list[OSError] = []
 
     def keep(data: bytes) -> None:
-        """An exception here would leave a toolbox that can only be closed."""
+        """Write to the file without raising, since an exception here would make the toolbox unusable."""
         try:
             if not problems:
                 file.write(data)
@@ -194,7 +199,7 @@ def stream_commits(toolbox: Toolbox, file: IO[bytes], base_commit: str, commit: 
 
 
 def find_unkeepable(file: IO[bytes], request: RunRequest) -> str:
-    """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
+    """Say why the commits of a bundle may be neither kept nor pushed; empty if they may."""
     try:
         read_bundle(file)
         if not pack_holds_secret(file, secrets_to_find(request.secrets())):
@@ -203,16 +208,16 @@ def find_unkeepable(file: IO[bytes], request: RunRequest) -> str:
         return f"The commits cannot be searched for secrets: {exc}."
     return (
         "A commit holds a secret of this run, in a file, a name or a message, so the commits are neither kept nor "
-        "pushed. What a later commit removes counts too."
+        "pushed. It counts even if a later commit removes it."
     )
 
 
-#: The marker keeps six digits.
+#: Dollars; the marker in a comment keeps six digits.
 ROUNDING = 0.00001
 
 
 def _report_issue_cost(run: Run, spent: Spent | None) -> None:
-    """Write the sum down where the issue has a budget; None when nobody looked."""
+    """Record the cost of all runs on an issue that has a budget. `spent` is None if nobody looked."""
     budget = run.request.inputs.budget_usd_per_issue
     if budget is None or spent is None:
         return
@@ -220,16 +225,16 @@ def _report_issue_cost(run: Run, spent: Spent | None) -> None:
     before = spent.usd - run.cost.usd
     seen_before = run.prepared.spent
     if seen_before is not None and before > seen_before.usd + ROUNDING:
-        seen = f"{usd(seen_before.usd)} of the {usd(before)} that was spent before was seen before the flow"
-        why = (
-            "read-token belongs to another account than github-token, another run ended meanwhile, or this one goes on "
-            "from an older folder"
+        seen = f"{usd(seen_before.usd)} of the {usd(before)} that other runs cost was known before the flow"
+        causes = (
+            "read-token belongs to another account than github-token, another run has ended since, or this run was "
+            "resumed from an older folder"
         )
-        run.journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))
+        run.journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {causes}"))
 
 
 def finish_run(run: Run, result: FlowResult) -> Ending:
-    """Plan and apply after a completed flow; after any other, at most the report of the failure."""
+    """Plan and apply the effects of a completed flow; after any other outcome, only report the failure."""
     ending = Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
     writes, is_pushed = run.request.inputs.boundary is BoundaryMode.GITHUB, False
     if result.outcome is Outcome.COMPLETED:
@@ -244,8 +249,8 @@ def finish_run(run: Run, result: FlowResult) -> Ending:
 
 
 def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> Ending:
-    """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is. Work
-    that `is_pushed` is not kept once more."""
+    """Comment on the issue that the run did not complete, if outcome and inputs ask for it. Work that `is_pushed` is
+    not pushed again. Returns the ending unchanged."""
     if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome in SILENT_OUTCOMES:
         return ending
     agent, so_far = run.prepared.agent, collect_run(run.prepared)
@@ -275,17 +280,17 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
     return ending
 
 
-#: What GitHub asks for ("Best practices for using the REST API").
+#: Recommended by GitHub ("Best practices for using the REST API").
 SECONDS_BETWEEN_WRITES = 1.0
-#: Seconds that GitHub is waited for when no run has begun.
+#: Seconds to wait for GitHub when no run has begun.
 UNPREPARED_SECONDS = 60.0
 
 
 def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReport | None:
-    """Tell the issue, in the words of its report, of a run that could not even be prepared.
+    """Comment on the issue about a run that could not be prepared, with the text of its report.
 
-    An agent that cannot be loaded cannot say that it wants no comment. Raises `InputError` where the token would travel
-    to a server that it is not for."""
+    An agent that cannot be loaded cannot opt out of the comment. Raises `InputError` if the token would be sent to the
+    wrong server."""
     number = request.trigger.issue_number
     if request.inputs.boundary is not BoundaryMode.GITHUB or number is None or not _token(request):
         return None
@@ -293,7 +298,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(_writer(request, policy)) as writer:
         if not request.trigger.agent:
-            # A reply to a run that is not in the folder: only its comment says which one it was.
+            # A reply to a run that is not in the folder: only the comment on the issue says which run it was.
             waiting = find_waiting_run(writer, number)
             if waiting is None:
                 return None
@@ -337,9 +342,9 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
         redactor=run.request.redactor,
         cost=run.cost,
     )
-    shows = prepared.request.inputs.boundary is BoundaryMode.DRY_RUN
+    is_dry_run = prepared.request.inputs.boundary is BoundaryMode.DRY_RUN
     for effect in plan.effects:
-        text = text_of(effect) if shows else ""
+        text = text_of(effect) if is_dry_run else ""
         run.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
     _note(run, "debug", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
@@ -348,19 +353,19 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
 
 
 def _refusal(run: Run, plan: Plan) -> Ending | None:
-    """The end of a run whose plan is refused, or whose commits are not what the validators saw."""
+    """Return the ending if the plan is refused, or if the validators did not check exactly these commits."""
     reason, work = plan.refusal, run.work
     pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
     if not reason and pushes and work.is_checked and work.uncommitted:
-        beside = beside_commits(work.uncommitted)
-        reason = f"{beside.message}. {beside.hint}"
+        violation = uncommitted_files(work.uncommitted)
+        reason = f"{violation.message}. {violation.hint}"
     return Ending(outcome=Outcome.REFUSED, reason=reason) if reason else None
 
 
-def beside_commits(files: Sequence[str]) -> Violation:
-    """Why checks that ran beside these files do not speak for commits that hold none of them."""
+def uncommitted_files(files: Sequence[str]) -> Violation:
+    """Return the violation for checks that ran with these files present, which the commits lack."""
     return Violation(
-        message="the checks ran beside files that no commit holds, so they do not speak for the commits: "
+        message="the checks ran with files that are not committed, so they prove nothing about the commits: "
         + name_some(files),
         advice="Commit these files, remove them, or name them in .gitignore and commit that.",
         hint="Let the agent commit them, remove them, or name them in .gitignore.",
@@ -368,7 +373,7 @@ def beside_commits(files: Sequence[str]) -> Violation:
 
 
 def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
-    """The end of the run, and whether its commits are on their branch."""
+    """Apply the plan; returns the ending, and whether the commits were pushed."""
 
     confirmed: list[Receipt] = []
 
@@ -376,11 +381,11 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
         confirmed.append(receipt)
         if receipt not in run.done:
             run.journal.append(EffectApplied(**vars(receipt)))
-        # This effect is through and written down, and the next has not begun: the moment to obey a signal.
+        # This effect is done and recorded, and the next has not begun: the right moment to obey a signal.
         run.cancellation.check()
 
     with closing(_writer(run.request, run.retry_policy)) as writer:
-        done = _believed(run, plan, writer)
+        done = _confirm_planned(run, plan, writer)
         confirmed += done
         applied = apply_effects(plan, writer=writer, pusher=_pusher(run, writer), record=record, done=done)
     _report_issue_cost(run, applied.spent)
@@ -395,8 +400,8 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
     return ending, applied.is_pushed
 
 
-def _believed(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]:
-    """The receipts that are ours, of effects that are still planned."""
+def _confirm_planned(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]:
+    """Return the earlier receipts of effects that are still planned, as far as GitHub confirms them."""
     branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
     planned = re.compile(rf"({re.escape(branch)}(-\d+)?)?")
     receipts = [receipt for receipt in run.done if planned.fullmatch(receipt.branch)]
@@ -406,8 +411,8 @@ def _believed(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]
 
 
 def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
-    """The report of a run that was complete, whose branch, pull request and comment count with GitHub's word alone. It
-    has no failure to tell of."""
+    """Return the report of a run that was already complete, with only the branch, pull request and comment that GitHub
+    confirms, and without a failure report."""
     event, follow_up = request.trigger.pull_request, report.follow_up
     if follow_up and event and event.number == follow_up.pull_request:
         follow_up = replace(follow_up, url=f"{boundary_settings(request).repository_url}/pull/{event.number}")
@@ -439,7 +444,7 @@ def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
         retry_policy=retry_policy,
         connection=request.proxy_config.connection_to(request.inputs.github_api_url),
     )
-    # A server on this machine has no such limit.
+    # A server on this machine needs no pause between writes.
     if not is_loopback(urlsplit(request.inputs.github_api_url).hostname or ""):
         writer.seconds_between_writes = SECONDS_BETWEEN_WRITES
     return writer

@@ -1,4 +1,4 @@
-"""A run on a pull request of ours: whose work that is, and what reviewers or failed checks say of it.
+"""A run that follows up on a pull request by stepflow: its agent, and the feedback from reviewers or failed checks.
 
 The agent's definition comes from the default branch, which must be checked out, never from the pull request.
 """
@@ -28,15 +28,15 @@ from stepflow.sandbox.workspace import head_commit
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
 
-#: What is shown at most: so many characters in all, and so many of what is said in one thread and of the lines that it
-#: is about; so many jobs, and of each log its last bytes.
+#: Characters of all feedback together, of one thread's comments, and of the lines that a thread is about.
 LONGEST_FEEDBACK = 60_000
 LONGEST_THREAD = 8_000
 LONGEST_HUNK = 2_000
+#: Failed jobs that are shown, and bytes from the end of each log.
 MOST_JOBS = 10
-#: So many files of a pull request GitHub lists at most.
-MOST_FILES = 3000
 LOG_BYTES = 8_000
+#: GitHub lists no more files of a pull request than these.
+MOST_FILES = 3000
 _TIMESTAMP = re.compile(r"(?m)^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ?")
 _CHECK_OUT = (
     "Let actions/checkout take it: `with: {ref: '${{ github.event.repository.default_branch }}'}`. The run fetches the "
@@ -46,7 +46,7 @@ _CHECK_OUT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Feedback:
-    """What is to be followed up, as data for the model, and the ids of the review threads in it."""
+    """The feedback to act on, as data for the model, and the ids of the review threads in it."""
 
     text: SanitizedText
     threads: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Feedback:
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """Whose work a branch is, and the runs that have pushed to it."""
+    """The agent and issue that a branch belongs to, and the runs that have pushed to it."""
 
     agent: str
     issue: int | None
@@ -62,14 +62,14 @@ class _Work:
 
 
 def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest | Skip:
-    """The request for a run of the agent whose work the pull request is; a `Skip` where it is none of ours.
+    """Return the request for a run of the agent that wrote the pull request, or a `Skip` if no agent did.
 
-    Raises `InputError` without `read-token` or at another checkout than the default branch's."""
+    Raises `InputError` without `read-token`, or if the checkout is not of the default branch."""
     with _reader(request) as reader:
         pull, viewer = _find_pull_request(reader, event), _own_account(request, reader)
         if pull is None:
             return Skip(reason=f"the branch {event.branch} has no open pull request of this repository")
-        if reason := _why_not(request, event, pull, viewer):
+        if reason := _reason_to_skip(request, event, pull, viewer):
             return Skip(reason=reason)
         work = _work_of(pull, reader.pull_request_commits(pull.number), viewer)
         if work is None:
@@ -94,13 +94,13 @@ def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest |
 
 
 def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
-    """What the run is to follow up. Raises `Refused` when there is nothing, or when its round is one too many."""
+    """Read the feedback that the run must act on. Raises `Refused` if there is none, or after too many rounds."""
     most = request.inputs.max_rounds
     if follow_up.round > most:
         raise Refused(
             f"Nothing was begun: {most} follow-ups have pushed to pull request #{follow_up.pull_request}, and "
             "`max-rounds` allows no more.",
-            hint="Let a person go on with the branch, or raise `max-rounds`.",
+            hint="Let a person continue on the branch, or raise `max-rounds`.",
         )
     with _reader(request) as reader:
         if event.failed_run is not None:
@@ -121,7 +121,7 @@ def _reader(request: RunRequest) -> Iterator[GitHubReader]:
     token = request.inputs.read_token
     if token is None:
         raise InputError(
-            "A run on a pull request reads its commits and what is said of it, and the input read-token is empty.",
+            "A run on a pull request must read its commits and comments, but the input read-token is empty.",
             hint="Pass `read-token: ${{ github.token }}`, and give the job the permissions `pull-requests: read` and "
             "`actions: read`.",
         )
@@ -130,12 +130,12 @@ def _reader(request: RunRequest) -> Iterator[GitHubReader]:
 
 
 def _own_account(request: RunRequest, reader: GitHubReader) -> Account:
-    """Whose token writes: it may be another one than that which reads."""
+    """Return the account of the token that writes, which may differ from the one that reads."""
     token = request.inputs.github_token
     if token is None:
         return reader.viewer()
-    with closing(github_reader(request, token.get_secret_value())) as own:
-        return own.viewer()
+    with closing(github_reader(request, token.get_secret_value())) as writing_account:
+        return writing_account.viewer()
 
 
 def _find_pull_request(reader: GitHubReader, event: PullRequestEvent) -> PullRequest | None:
@@ -144,14 +144,14 @@ def _find_pull_request(reader: GitHubReader, event: PullRequestEvent) -> PullReq
     return next(iter(reader.open_pull_requests(event.branch)), None)
 
 
-def _why_not(request: RunRequest, event: PullRequestEvent, pull: PullRequest, viewer: Account) -> str:
-    """Why there is nothing to follow up, as the pull request itself shows; empty when there may be."""
+def _reason_to_skip(request: RunRequest, event: PullRequestEvent, pull: PullRequest, viewer: Account) -> str:
+    """Say why there is nothing to follow up, judging by the pull request alone; empty if there may be something."""
     name = f"pull request #{pull.number}"
     if pull.state != "open":
         return f"{name} is closed"
     if pull.head_repository != pull.base_repository:
         return f"{name} comes from a fork, and a follow-up pushes to this repository alone"
-    if event.head and event.head not in (pull.head_commit, _beginning(request)):
+    if event.head and event.head not in (pull.head_commit, _head_at_start(request)):
         return f"the workflow run was of {event.head[:12]}, and the branch of {name} has moved on since"
     if not event.is_command and event.failed_run is None and request.trigger.actor == viewer.login:
         return f"the review of {name} is our own reply"
@@ -159,7 +159,7 @@ def _why_not(request: RunRequest, event: PullRequestEvent, pull: PullRequest, vi
 
 
 def _changes_agents(number: int, files: tuple[str, ...]) -> str:
-    """Why these files of a pull request may change agents; empty when they do not."""
+    """Say why these files of a pull request may change agents; empty if they do not."""
     if changed := [path for path in files if "/.agent/" in f"/{path}"]:
         return f"pull request #{number} changes {changed[0]}, and agents are changed by people alone: merge that first"
     if len(files) >= MOST_FILES:
@@ -168,19 +168,20 @@ def _changes_agents(number: int, files: tuple[str, ...]) -> str:
     return ""
 
 
-def _beginning(request: RunRequest) -> str:
-    """Where the run in the folder began, which may have pushed since; empty where none goes on."""
+def _head_at_start(request: RunRequest) -> str:
+    """Return the head commit from which the run in the folder began, which may have pushed since; empty if there is
+    no run to resume."""
     previous = look_into(request.folder) if request.inputs.resume != NEVER else None
     follow_up = previous.started.follow_up if previous and not previous.problem else None
     return follow_up.head if follow_up else ""
 
 
 def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account) -> _Work | None:
-    """The agent whose commits the branch holds: our account made them, their last lines name agent and issue, and the
-    branch is called after both."""
+    """Return the agent whose commits are on the branch: our account made them, their trailers name agent and issue,
+    and the branch is named after both."""
     ours = [read_trailers(commit.message) for commit in commits if commit.is_by(viewer)]
-    for said in ours:
-        agent, issue, run = (said.get(f"Stepflow-{key}", "") for key in ("Agent", "Issue", "Run"))
+    for trailers in ours:
+        agent, issue, run = (trailers.get(f"Stepflow-{key}", "") for key in ("Agent", "Issue", "Run"))
         last = f"issue-{issue}" if issue else f"run-{run}"
         if agent and run and re.search(rf"(?:^|/){re.escape(agent)}/{re.escape(last)}(?:-\d+)?$", pull.head):
             number = int(issue) if issue.isdigit() else None
@@ -192,27 +193,27 @@ def _demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
     branch, commit = request.trigger.default_branch, head_commit(request.root)
     if not commit or not reader.contains(branch, commit):
         raise InputError(
-            f"The checkout is not of the default branch {branch}, where a run on a pull request takes its agent from.",
+            f"The checkout is not of the default branch {branch}, from which a run on a pull request takes its agent.",
             hint=_CHECK_OUT,
         )
 
 
 def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
-    """The unresolved threads and the remark that started the run, as far as they are of people with write access or of
-    bots that may start a run."""
+    """Return the unresolved threads and the remark that started the run, as far as they were written by people with
+    write access or by bots that may start a run."""
     writers, viewer, mark = Writers(reader), _own_account(request, reader), new_mark()
     parts: list[tuple[str, SanitizedText]] = []
     actor, allowed = request.trigger.actor, request.inputs.allow_bots
     if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):
-        said = sanitize(event.remark, "review", limit=LONGEST_THREAD)
-        parts.append(("", quote(sanitize_line(f"{actor}, about all of it", "review"), said, mark)))
+        remark = sanitize(event.remark, "review", limit=LONGEST_THREAD)
+        parts.append(("", quote(sanitize_line(f"{actor}, about all of it", "review"), remark, mark)))
     threads = reader.review_threads(follow_up.pull_request)
     for thread in (each for each in threads if not each.is_resolved):
-        said = _thread_text(thread, writers, viewer, allowed)
-        if said.text:
+        text = _thread_text(thread, writers, viewer, allowed)
+        if text.text:
             place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
-            above = sanitize_line(f"thread {thread.id}, {place}", "thread")
-            parts.append((thread.id, quote(above, said, mark)))
+            thread_heading = sanitize_line(f"thread {thread.id}, {place}", "thread")
+            parts.append((thread.id, quote(thread_heading, text, mark)))
     heading = (
         f"Review of pull request #{follow_up.pull_request}, which is this work; each part begins with a line that "
         f"holds {mark}."
@@ -223,22 +224,23 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
 def _thread_text(
     thread: ReviewThread, writers: Writers, viewer: Account, allowed_bots: tuple[str, ...]
 ) -> SanitizedText:
-    """The lines that a thread is about and what was said there by those who may; empty when we have spoken last."""
+    """Return the lines that a thread is about and the comments by those who may start a run; empty if our own comment
+    is the last one."""
     comments, is_open = [], False
     for comment in thread.comments:
-        own = comment.author_id == viewer.id
-        may = is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers
-        if own or may:
+        is_own = comment.author_id == viewer.id
+        is_trusted = is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers
+        if is_own or is_trusted:
             author = sanitize_line(comment.author, "thread").text
             text = sanitize(comment.body.strip(), f"thread, comment by {author}", limit=LONGEST_THREAD)
             comments.append(replace(text, text=f"{author}: {text.text}"))
-            is_open = not own
+            is_open = not is_own
     if not is_open:
         return SanitizedText()
-    said = join_texts(comments)
-    if len(said.text) > LONGEST_THREAD or thread.total > len(thread.comments):
-        said = replace(said, text=f"[what was said before is left out]\n{said.text[-LONGEST_THREAD:]}")
-    return join_texts((sanitize_plain(thread.hunk[-LONGEST_HUNK:], "thread, the lines that it is about"), said))
+    discussion = join_texts(comments)
+    if len(discussion.text) > LONGEST_THREAD or thread.total > len(thread.comments):
+        discussion = replace(discussion, text=f"[earlier comments are left out]\n{discussion.text[-LONGEST_THREAD:]}")
+    return join_texts((sanitize_plain(thread.hunk[-LONGEST_HUNK:], "thread, the lines that it is about"), discussion))
 
 
 def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedback:
@@ -255,17 +257,17 @@ def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedb
 def _job_text(reader: GitHubReader, job: WorkflowJob, mark: str) -> SanitizedText:
     steps = f", failed in: {', '.join(job.failed_steps)}" if job.failed_steps else ""
     log = _TIMESTAMP.sub("", ANSI.sub("", reader.job_log(job.id, last_bytes=LOG_BYTES)))
-    said = sanitize_plain(log, "log of a failed job")
-    return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job"), said, mark)
+    text = sanitize_plain(log, "log of a failed job")
+    return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job"), text, mark)
 
 
 def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out: int = 0) -> Feedback:
-    """As many of the parts as fit, each with the id of its thread if it is one, below their heading."""
+    """Join as many parts as fit below the heading. Each part comes with the id of its thread, or an empty string."""
     sizes = itertools.accumulate(len(text.text) for _, text in parts)
-    shown = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
-    left_out += len(parts) - len(shown)
-    if not shown:
+    fitting = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
+    left_out += len(parts) - len(fitting)
+    if not fitting:
         return Feedback(text=SanitizedText())
     more = f"[{left_out} more are left out]" if left_out else ""
-    texts = (SanitizedText(text=heading), *(text for _, text in shown), SanitizedText(text=more))
-    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in shown if thread))
+    texts = (SanitizedText(text=heading), *(text for _, text in fitting), SanitizedText(text=more))
+    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in fitting if thread))

@@ -53,12 +53,12 @@ class BoundaryMode(StrEnum):
 
 
 def empty_to_none(value: object) -> object:
-    """An empty text is an input that was not given."""
+    """Treat an empty string as an input that is not set."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
 def read_flag(value: object) -> object:
-    """True or false, in the words that the toolkit of JavaScript actions accepts."""
+    """Parse true or false in the spellings that GitHub's toolkit for JavaScript actions accepts."""
     words = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
     if isinstance(value, str) and value.strip() in words:
         return words[value.strip()]
@@ -67,25 +67,25 @@ def read_flag(value: object) -> object:
     raise ValueError("write true or false")
 
 
-def at_least_read(value: Permission) -> Permission:
-    """A demand that everybody meets is none."""
+def demand_any_permission(value: Permission) -> Permission:
+    """Refuse `none`, a minimum that everybody meets."""
     if value is Permission.NONE:
         raise ValueError("write read, triage, write, maintain or admin")
     return value
 
 
 def split_words(value: object) -> object:
-    """Words between commas or blanks."""
+    """Split words at commas and blanks."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
 def split_lines(value: object) -> object:
-    """Lines that are not blank."""
+    """Split a string into lines, without the blank ones."""
     return tuple(line for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
 
 
-def json_numbers(value: object) -> object:
-    """A JSON list of issue numbers."""
+def parse_json_numbers(value: object) -> object:
+    """Parse a JSON list of issue numbers."""
     loaded = value
     if isinstance(value, str):
         try:
@@ -97,8 +97,8 @@ def json_numbers(value: object) -> object:
     return tuple(loaded)
 
 
-def yaml_map(value: object) -> object:
-    """A YAML map with text keys."""
+def parse_yaml_map(value: object) -> object:
+    """Parse a YAML map and turn its keys into strings."""
     if not isinstance(value, str):
         return value
     if not value.strip():
@@ -118,32 +118,34 @@ def yaml_map(value: object) -> object:
 Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
-Numbers = Annotated[tuple[int, ...], BeforeValidator(json_numbers)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(parse_json_numbers)]
 Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(empty_to_none)]
 Text = Annotated[str | None, BeforeValidator(empty_to_none)]
 Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalDollars = Annotated[Dollars | None, BeforeValidator(empty_to_none)]
-LeastPermission = Annotated[Permission, AfterValidator(at_least_read)]
+LeastPermission = Annotated[Permission, AfterValidator(demand_any_permission)]
 Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
 
 
-def header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Values that can stand in a header."""
+def check_header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse values that an HTTP header cannot hold."""
     for name, value in values.items():
         if not (text := value.get_secret_value()).strip() or not (text.isascii() and text.isprintable()):
             raise ValueError(f"{name} is empty, or holds what no header can")
     return values
 
 
-Map = Annotated[JsonObject, BeforeValidator(lambda value: yaml_map(value) or {})]
+Map = Annotated[JsonObject, BeforeValidator(lambda value: parse_yaml_map(value) or {})]
 SecretMap = Annotated[
-    dict[str, SecretStr], BeforeValidator(lambda value: yaml_map(value) or {}), AfterValidator(header_values)
+    dict[str, SecretStr],
+    BeforeValidator(lambda value: parse_yaml_map(value) or {}),
+    AfterValidator(check_header_values),
 ]
 
 
 def in_dashes(name: str) -> str:
-    """The name of a field as the name of an input."""
+    """Turn the name of a field into the name of its input."""
     return name.replace("_", "-")
 
 
@@ -164,7 +166,7 @@ class WorkloadIdentityInput(InputMap):
 
 
 class ManyIssuesInput(InputMap):
-    """Which issues the mode `plan` takes; and the folder and the numbers of the issues that the mode `gather` reads."""
+    """The issues to take in the mode `plan`, or the folder and issue numbers to read in the mode `gather`."""
 
     label: str = ""
     limit: Annotated[int, Field(ge=1, le=256)] = 256
@@ -173,24 +175,24 @@ class ManyIssuesInput(InputMap):
     issues: Numbers = ()
 
 
-#: The keys of `many-issues` in each of its modes; the first is needed.
+#: The keys of `many-issues` in each of its modes; the first one is required.
 MANY_ISSUES = {Mode.PLAN: ("label", "limit", "after"), Mode.GATHER: ("from", "issues")}
 
 
-def keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
-    """A map with what the mode needs, and nothing that is for another mode."""
-    given = value.model_dump(by_alias=True, exclude_unset=True)
+def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
+    """Check that the map has what the mode needs, and nothing that belongs to another mode."""
+    map_ = value.model_dump(by_alias=True, exclude_unset=True)
     for mode, keys in MANY_ISSUES.items():
         if info.data.get("mode") is not mode:
-            if others := [key for key in keys if key in given]:
+            if others := [key for key in keys if key in map_]:
                 raise ValueError(f"`{others[0]}` is for the mode {mode}")
-        elif not given.get(keys[0]):
+        elif not map_.get(keys[0]):
             raise ValueError(f"the mode {mode} needs `{keys[0]}: …` in it")
     return value
 
 
-def hosts_to_allow(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Hosts that mean something, with `network: allow` and only then."""
+def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Check the hosts, which `network: allow` requires and every other value forbids."""
     if "network" not in info.data:
         return value
     is_allow = info.data["network"] is Network.ALLOW
@@ -206,7 +208,7 @@ def hosts_to_allow(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, .
 
 
 class Inputs(BaseModel):
-    """The action's inputs. None means not given: `agent.json` or the built-in default decides."""
+    """The action's inputs. None means not set: `agent.json` or the built-in default decides."""
 
     model_config = ConfigDict(
         # Built when the first inputs are read: `--help` of a command only looks at the names.
@@ -219,7 +221,7 @@ class Inputs(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    # what
+    # the task
     agent: Text = None
     """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for a shipped
     one; needed where neither a label nor a comment names one. In the modes `validate` and `rehearse` empty means all
@@ -248,7 +250,7 @@ class Inputs(BaseModel):
     anthropic_base_url: Text = None
     """Address of the model's service (https or loopback), such as a server that speaks the Anthropic API; empty means
     the provider's own."""
-    anthropic_workload_identity: Annotated[WorkloadIdentityInput | None, BeforeValidator(yaml_map)] = None
+    anthropic_workload_identity: Annotated[WorkloadIdentityInput | None, BeforeValidator(parse_yaml_map)] = None
     """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
     `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
@@ -293,7 +295,7 @@ class Inputs(BaseModel):
     """Comma-separated logins of bots that may trigger a run."""
     on_failure: OnFailure = OnFailure.COMMENT
     """What a run that did not complete leaves behind: `comment` says on the issue why and how to continue,
-    `push-branch` also keeps the work on a branch of its own, which no pull request shows, `nothing` leaves no trace."""
+    `push-branch` also keeps the work on its own branch, without a pull request, `nothing` leaves no trace."""
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""
@@ -304,7 +306,7 @@ class Inputs(BaseModel):
     network: Network = Network.FULL
     """What tools, validators and `setup` can reach: `full` everything, `none` nothing, `allow` only `allowed-hosts`,
     which the kernel enforces or the run is refused. `apt-packages` are installed before, by the action itself."""
-    allowed_hosts: Annotated[Words, AfterValidator(hosts_to_allow)] = Field(default=(), validate_default=True)
+    allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
     """Hosts that tools can reach with `network: allow`, separated by commas or blanks: `example.org`, `*.example.org`
     for every name below it, `example.org:8443` for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the
     hosts of these package registries."""
@@ -327,16 +329,16 @@ class Inputs(BaseModel):
     run_folder: Text = None
     """Folder for the journal and the reports; empty means a new one under the runner's temporary folder."""
     base_checks: BaseChecks = BaseChecks.TELL
-    """What becomes of validators that are red before the first call of the model: `tell` shows them to the model and to
-    people, `require` ends the run as `base_failed`, `skip` does not run them. One whose program is missing ends a run
-    that does not skip."""
+    """What to do when validators fail before the first call of the model: `tell` reports them to the model and to
+    people, `require` ends the run as `base_failed`, `skip` does not run them. Unless they are skipped, a validator
+    whose program is missing ends the run."""
     allow: Allowances = ()
     """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
     answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
     it is done (verdict type `meta:custom`)."""
     # many issues
     many_issues: Annotated[
-        ManyIssuesInput, BeforeValidator(lambda value: yaml_map(value) or {}), AfterValidator(keys_of_mode)
+        ManyIssuesInput, BeforeValidator(lambda value: parse_yaml_map(value) or {}), AfterValidator(check_keys_of_mode)
     ] = Field(default=ManyIssuesInput(), validate_default=True)
     """YAML map. In the mode `plan`: `label` of the open issues to take; `limit`, the most issues of one page, 256 by
     default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
@@ -345,7 +347,7 @@ class Inputs(BaseModel):
     left no report is shown too."""
     host: str = ""
     """The host path of the runner's temporary folder; filled in by the runner, do not set it."""
-    # no inputs of the action: from the runner's environment, or flags of a terminal
+    # not inputs of the action: from the runner's environment, or flags of the command line
     github_api_url: str = "https://api.github.com"
     """Address of GitHub's API."""
     github_server_url: str = "https://github.com"
@@ -369,7 +371,7 @@ class Inputs(BaseModel):
         return Allowance.CUSTOM_VERDICT in self.allow
 
     def options(self) -> JsonObject:
-        """Every option of a run but the secrets, as JSON for the journal; one on many issues has none."""
+        """Return all options except secrets and `many-issues`, as JSON for the journal."""
         others = {
             name for name, value in self if in_dashes(name) in SECRET_INPUTS or isinstance(value, ManyIssuesInput)
         }
@@ -377,12 +379,12 @@ class Inputs(BaseModel):
         return options
 
     def secrets(self) -> tuple[str, ...]:
-        """The values that no text may ever hold."""
-        given = (value for _name, value in self if isinstance(value, SecretStr))
-        return tuple(value.get_secret_value() for value in (*given, *self.mcp_secrets.values()))
+        """Return the secret values, none of which may appear in any output."""
+        values = (value for _name, value in self if isinstance(value, SecretStr))
+        return tuple(value.get_secret_value() for value in (*values, *self.mcp_secrets.values()))
 
 
-#: What the action takes from the runner's environment, or does not have.
+#: Fields that the action takes from the runner's environment, or does not have.
 NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "record", "debug"})
 
 #: The scenario that a job with debug logging writes into the run folder.
@@ -394,20 +396,20 @@ SECRET_INPUTS = tuple(
 
 
 def secret_values(name: str, text: str) -> tuple[str, ...]:
-    """What of the text of a secret input no log may show."""
+    """Return the parts of a secret input's text that no log may show."""
     if Inputs.model_fields[name.replace("-", "_")].annotation != dict[str, SecretStr]:
         return (text,)
     try:
-        values = yaml_map(text)
+        values = parse_yaml_map(text)
     except ValueError:
         return (text,)
     return tuple(map(str, values.values())) if isinstance(values, dict) else ()
 
 
-def read_inputs(given: Mapping[str, Any]) -> Inputs:
-    """Check every given input at once. An empty string counts as not given."""
+def read_inputs(values: Mapping[str, Any]) -> Inputs:
+    """Check all inputs at once. An empty string counts as not set. Raises one `InputError` with every problem."""
     try:
-        return Inputs.model_validate({name: value for name, value in given.items() if value != ""})
+        return Inputs.model_validate({name: value for name, value in values.items() if value != ""})
     except ValidationError as exc:
         lines = map(_message, exc.errors(include_input=False))
         raise InputError(
@@ -416,7 +418,7 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
 
 
 def _message(error: ErrorDetails) -> str:
-    # Pydantic names an input that was not given by its field.
+    # For an input that is not set, pydantic reports the name of the field.
     name, *keys = map(str, error["loc"])
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return f"input {': '.join((in_dashes(name), *keys))}: {message}"

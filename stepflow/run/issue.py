@@ -1,4 +1,4 @@
-"""What a run is about: the issue's text, what was said about it, and whether the actor may start a run at all."""
+"""The issue of a run: its text, comments and images, and whether the actor may start a run at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stepflow.run.trigger import Skip
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
 
-#: Of a long discussion the newest part counts: so many comments, by so many people, of so many characters in all.
+#: A long discussion is cut to its newest comments: at most this many, by this many people, with this many characters.
 MOST_REMARKS = 100
 MOST_AUTHORS = 20
 LONGEST_DISCUSSION = 20_000
@@ -45,7 +45,7 @@ THREE_WAYS = (
     "(in a terminal: `--event`)."
 )
 
-#: What the journal keeps of removed text: so many pieces, of so many characters each.
+#: Pieces of removed text that the journal keeps, and characters of each.
 MOST_PIECES = 100
 LONGEST_PIECE = 1000
 NO_DISCUSSION = SanitizedText()
@@ -53,29 +53,31 @@ NO_DISCUSSION = SanitizedText()
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """`discussion` holds the comments of people with write access as they are seen on the page, empty without
-    `read-token`; `fetched`: the issue was read from GitHub, which said whether it is `locked`; `notes` warn about what
-    could not be known; `spent` is what other runs on the issue have cost, None when it was not asked."""
+    """What is known about the issue of a run."""
 
     issue: Issue | None = None
+    #: The comments of people with write access, as they appear on the page; empty without `read-token`.
     discussion: SanitizedText = field(default_factory=SanitizedText)
+    #: Whether the issue was read from GitHub, and then whether it is locked.
     fetched: bool = False
     locked: bool | None = None
+    #: Warnings about facts that could not be found out.
     notes: tuple[str, ...] = ()
+    #: The cost of other runs on the issue; None if nobody looked.
     spent: Spent | None = None
 
 
 def issue_number(request: RunRequest, scenario: Scenario | None) -> int | None:
-    """The issue that the run is about: that of the event, else of the inputs, else of the scenario."""
+    """Return the number of the issue: from the trigger, otherwise from the scenario."""
     if request.trigger.issue_number is not None:
         return request.trigger.issue_number
     return scenario.issue.number if scenario and scenario.issue else None
 
 
 def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
-    """Everything about the issue that the inputs allow to know.
+    """Read everything about the issue that the inputs give access to.
 
-    Raises `Refused` when the actor may not write, `InputError` when the issue's text cannot be had.
+    Raises `Refused` if the actor may not write, `InputError` if the issue's text cannot be read.
     """
     known = _known_issue(request, scenario)
     number = issue_number(request, scenario)
@@ -93,8 +95,8 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
 
 
 def read_again(request: RunRequest, issue: Issue | None, approver: Permission = Permission.NONE) -> Subject:
-    """The subject of a run that goes on: the issue as it was shown. Whether the actor may write, or approve as an
-    `approver`, and what other runs on the issue have cost, is asked again. `request` has the run's own id."""
+    """Return the subject of a resumed run: the issue as that run saw it. The actor's permission (also to approve, for
+    an `approver`) and the cost of other runs on the issue are read again. `request` has the run's own id."""
     token = request.inputs.read_token
     if token is None:
         _demand_write_access_without_read_token(request, approver)
@@ -105,7 +107,7 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
 
 
 def skip_stranger(request: RunRequest) -> Skip | None:
-    """Why whoever the event does not know as a member starts nothing, by what GitHub says; None where they may."""
+    """Ask GitHub about an actor whom the event does not show as a member. Returns None if they may start a run."""
     unproven, token = request.trigger.unproven, request.inputs.read_token or request.inputs.github_token
     if not unproven:
         return None
@@ -127,7 +129,7 @@ def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None
 
 
 def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
-    """Close it at the end. Without a token it reads what everybody may read."""
+    """Open a reader, which the caller closes. Without a token it reads public data only."""
     from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     if not request.repository:
@@ -143,14 +145,14 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
 
 
 def present_url(request: RunRequest, token: str | None) -> str:
-    """Where git finds the repository now, also when it was renamed."""
+    """Return the address of the repository for git, with its new name if it was renamed."""
     with closing(github_reader(request, token)) as reader:
         return f"{request.inputs.github_server_url.rstrip('/')}/{reader.full_name()}.git"
 
 
 @contextmanager
 def refused_if_silent() -> Iterator[None]:
-    """Whoever cannot be asked about may not start a run."""
+    """Refuse the run if GitHub does not answer, since the actor's permission is then unknown."""
     try:
         yield
     except Refused:
@@ -160,12 +162,12 @@ def refused_if_silent() -> Iterator[None]:
 
 
 def _demand_write_access_without_read_token(request: RunRequest, approver: Permission = Permission.NONE) -> None:
-    """Without `read-token`, and before the model is paid for: the event must show that the actor may write, or they are
-    asked about with the token that may write."""
+    """Check the actor without `read-token`, before the model costs anything: the event must prove write access, or
+    GitHub is asked with the token that writes."""
     inputs = request.inputs
     demanded = max(inputs.min_permission, approver, key=lambda permission: permission.rank)
-    shown = request.trigger.by_writer and demanded.rank <= Permission.WRITE.rank
-    if shown or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
+    is_proven = request.trigger.by_writer and demanded.rank <= Permission.WRITE.rank
+    if is_proven or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
     if inputs.github_token is not None:
         with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, refused_if_silent():
@@ -188,7 +190,7 @@ def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Pe
 
 
 def demand_scopes(reader: GitHubReader, request: RunRequest) -> None:
-    """Raises `InputError` where GitHub has just said that the token which shall write cannot."""
+    """Raises `InputError` if GitHub's last response shows that the token that writes lacks the scope to do so."""
     read_token, token = request.inputs.read_token, request.inputs.github_token
     writes = request.inputs.boundary is BoundaryMode.GITHUB and read_token in (None, token)
     if writes and (problem := reader.scope_problem(private=request.trigger.private)):
@@ -235,7 +237,7 @@ def _subject_of(now: IssueNow) -> Subject:
 
 
 class Writers:
-    """Who of those that say something may write: GitHub is asked about each person once, and about so many at most."""
+    """The people with write access. GitHub is asked about each person once, and about `MOST_AUTHORS` at most."""
 
     def __init__(self, reader: GitHubReader) -> None:
         self._reader = reader
@@ -250,7 +252,7 @@ class Writers:
 
 
 def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
-    """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
+    """Return the newest comments of people with write access, oldest first, each below a line that nobody can forge."""
     mark, budget = new_mark(), LONGEST_DISCUSSION
     comments: list[SanitizedText] = []
     writers = Writers(reader)
@@ -258,8 +260,8 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
         if remark.author not in writers:
             continue
         author = sanitize_line(remark.author, "comment")
-        said = sanitize(remark.body.strip(), f"comment by {author.text}")
-        quoted = quote(replace(author, text=f"{author.text}, {remark.at:%Y-%m-%d %H:%M} UTC"), said, mark)
+        comment = sanitize(remark.body.strip(), f"comment by {author.text}")
+        quoted = quote(replace(author, text=f"{author.text}, {remark.at:%Y-%m-%d %H:%M} UTC"), comment, mark)
         if len(quoted.text) > budget:
             rest = "[the rest of this comment, and older ones, are left out]"
             comments.append(replace(quoted, text=f"{quoted.text[:budget]}\n{rest}"))
@@ -273,18 +275,18 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
 
 
 def new_mark() -> str:
-    """A word that nobody outside knows, for the lines above what somebody said."""
+    """Return a random word that marks the headings between quoted texts, so that no text can fake one."""
     return secrets.token_hex(4)
 
 
-def quote(heading: SanitizedText, said: SanitizedText, mark: str) -> SanitizedText:
-    """What somebody said, without a line that looks like the one above it."""
-    text = re.sub(mark, "[mark removed]", said.text, flags=re.IGNORECASE)
-    return replace(said, text=f"--- {mark}: {heading.text}\n{text}", removed=(*heading.removed, *said.removed))
+def quote(heading: SanitizedText, quoted: SanitizedText, mark: str) -> SanitizedText:
+    """Put a marked heading above somebody's text, and remove the mark from the text itself."""
+    text = re.sub(mark, "[mark removed]", quoted.text, flags=re.IGNORECASE)
+    return replace(quoted, text=f"--- {mark}: {heading.text}\n{text}", removed=(*heading.removed, *quoted.removed))
 
 
 def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
-    """The texts below one another; those without a word are left out."""
+    """Join texts with blank lines between them, without the empty ones."""
     texts = tuple(texts)
     return SanitizedText(
         text="\n\n".join(each.text for each in texts if each.text),
@@ -294,8 +296,8 @@ def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
 
 
 def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *, otherwise: str = "") -> SanitizedText:
-    """Number, title, author, body and discussion; without an issue what else was given. The prompt room frames it as
-    data."""
+    """Return the issue's number, title, author, body and discussion as one text, or `otherwise` without an issue. The
+    prompt marks it as data."""
     if issue is None:
         return sanitize(otherwise.strip(), "issue-text")
     title, author = sanitize_line(issue.title, "title"), sanitize_line(issue.author, "author")
@@ -310,7 +312,7 @@ def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *
 
 
 def removal_event(text: SanitizedText) -> TextRemoved | None:
-    """The journal's line about what was taken out, None when nothing was."""
+    """Return the event that records removed text; None if nothing was removed."""
     if not text.removed:
         return None
     pieces = [
@@ -320,15 +322,15 @@ def removal_event(text: SanitizedText) -> TextRemoved | None:
     return TextRemoved(count=len(text.removed), pieces=pieces)
 
 
-#: So many characters of an address are kept.
+#: Characters of an address that are kept.
 LONGEST_ADDRESS = 300
 
 
 def read_images(
     request: RunRequest, issue: Issue | None, context: SanitizedText
 ) -> tuple[SanitizedText, tuple[IssueImage, ...]]:
-    """The images of the context, each once, and the context with a word about those that the model does not see. A
-    scripted model looks at none."""
+    """Read the images of the context, each once, and add a note about those that the model does not see to the
+    context. A scripted model gets no images."""
     if request.inputs.provider is Provider.SCRIPTED:
         return context, ()
     images = _read_addresses(request, issue, context.images)
@@ -340,13 +342,15 @@ def _read_addresses(request: RunRequest, issue: Issue | None, addresses: Iterabl
     hosts, token = image_hosts(request.inputs.github_server_url), request.inputs.read_token
     ids = {address: attached_id(address, hosts) for address in addresses}
     if token is None or not any(ids.values()):
-        return tuple(_unseen(each, ImageProblem.NO_TOKEN if ids[each] else ImageProblem.ELSEWHERE) for each in ids)
+        return tuple(
+            _unseen_image(each, ImageProblem.NO_TOKEN if ids[each] else ImageProblem.ELSEWHERE) for each in ids
+        )
     with closing(github_reader(request, token.get_secret_value())) as reader:
         numbers = [issue.number] if issue else []
         numbers += [request.follow_up.pull_request] if request.follow_up else []
         pages = list[str]()
         for number in numbers:
-            # An image that nobody signs may be open to all.
+            # Without a signed address, an image may still be public.
             with suppress(BoundaryError, InputError):
                 pages += reader.rendered(number, most=MOST_REMARKS)
         signed = signed_addresses(pages, hosts)
@@ -356,34 +360,37 @@ def _read_addresses(request: RunRequest, issue: Issue | None, addresses: Iterabl
 def _read_all(
     reader: GitHubReader, ids: Mapping[str, str], signed: Mapping[str, str], hosts: frozenset[str]
 ) -> Iterator[IssueImage]:
-    asked, left = 0, LARGEST_IMAGES
+    count, bytes_left = 0, LARGEST_IMAGES
     for address, id_ in ids.items():
-        if not id_ or asked == MOST_IMAGES:
-            yield _unseen(address, ImageProblem.TOO_MANY if id_ else ImageProblem.ELSEWHERE)
+        if not id_ or count == MOST_IMAGES:
+            yield _unseen_image(address, ImageProblem.TOO_MANY if id_ else ImageProblem.ELSEWHERE)
             continue
-        asked += 1
+        count += 1
         data = reader.image(signed.get(id_, address), hosts=hosts)
-        image = _unseen(address, data) if isinstance(data, ImageProblem) else _seen(address, data, left=left)
-        left -= len(data) if image.data else 0
+        if isinstance(data, ImageProblem):
+            image = _unseen_image(address, data)
+        else:
+            image = _decode_image(address, data, bytes_left=bytes_left)
+        bytes_left -= len(data) if image.data else 0
         yield image
 
 
-def _seen(address: str, data: bytes, *, left: int) -> IssueImage:
-    """The image, unless its file is none or is larger than what is `left`, in bytes."""
-    found = inspect_image(data)
-    if isinstance(found, ImageProblem):
-        return _unseen(address, found)
-    if len(data) > left:
-        return _unseen(address, ImageProblem.TOO_MUCH)
-    type_, width, height = found
+def _decode_image(address: str, data: bytes, *, bytes_left: int) -> IssueImage:
+    """Return the image, or its problem if the data is no image or larger than `bytes_left`."""
+    facts = inspect_image(data)
+    if isinstance(facts, ImageProblem):
+        return _unseen_image(address, facts)
+    if len(data) > bytes_left:
+        return _unseen_image(address, ImageProblem.TOO_MUCH)
+    type_, width, height = facts
     encoded = base64.b64encode(data).decode()
-    return IssueImage(address=_shown(address), type=type_, width=width, height=height, data=encoded)
+    return IssueImage(address=_without_query(address), type=type_, width=width, height=height, data=encoded)
 
 
-def _unseen(address: str, problem: ImageProblem) -> IssueImage:
-    return IssueImage(address=_shown(address), problem=problem)
+def _unseen_image(address: str, problem: ImageProblem) -> IssueImage:
+    return IssueImage(address=_without_query(address), problem=problem)
 
 
-def _shown(address: str) -> str:
-    """The address without its query, which may hold a signature."""
+def _without_query(address: str) -> str:
+    """Cut the query off an address, since it may hold a signature."""
     return address.partition("?")[0][:LONGEST_ADDRESS]

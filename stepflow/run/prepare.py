@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong before a token is spent."""
+"""Prepare a run: find everything that can be wrong before a token is spent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from stepflow.run.scenarios import load_scenario
 
 
 class LoadedSchemas:
-    """Gives each step the schema that was resolved at load: nothing on disk can change it any more."""
+    """Returns the schema that was resolved when the agent was loaded, so that later changes on disk have no effect."""
 
     def resolve(self, step: Step) -> JsonObject | None:
         """The step's own answer schema."""
@@ -50,38 +50,43 @@ class LoadedSchemas:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `context` and `images` are what the model is shown of the issue; `notes` are warnings;
-    `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
-    `previous` is the run in the folder: the one that goes on, unless it has a `problem`. A program that runs an agent
-    itself may give `schemas`, `tools` and `commands`; the sandbox stands for what it does not give."""
+    """A run that is ready to start."""
 
     request: RunRequest
     agent: AgentDefinition
+    #: The checked run arguments.
     args: JsonObject
     issue: Issue | None
+    #: Has not been asked anything yet.
     model: Model
+    #: Their deadline counts from the preparation.
     limits: Limits
     recording: RecordingModel | None = None
+    #: Released when the run is over.
     resources: ExitStack = field(default_factory=ExitStack)
+    #: The text and images of the issue that the model is shown.
     context: SanitizedText = field(default_factory=SanitizedText)
     images: tuple[IssueImage, ...] = ()
+    #: Warnings.
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
+    #: The cost of other runs on the issue, as far as it could be seen; None if nobody looked.
     spent: Spent | None = None
+    #: The run that is in the run folder; it is resumed unless it has a `problem`.
     previous: PreviousRun | None = None
+    #: A program that runs an agent itself may supply these three; the sandbox supplies the others.
     schemas: Schemas = field(default_factory=LoadedSchemas)
     tools: Tools | None = None
     commands: Commands | None = None
 
     @property
     def resumed_run(self) -> PreviousRun | None:
-        """The earlier run that goes on; None for a new one."""
+        """The run that is resumed; None for a new run."""
         return self.previous if self.previous and not self.previous.problem else None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
-    """Load the agent, and check arguments, inputs, model and actor. It starts nothing and writes nothing."""
+    """Load the agent and check arguments, inputs, model and actor, without starting or writing anything."""
     inputs = request.inputs
     check_request(request)
     agent = load_requested(request)
@@ -99,7 +104,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         else:
             model = opened.enter_context(open_anthropic(request))
         if resumed_run:
-            # A resumed run keeps what the model was shown of the issue at first.
+            # A resumed run keeps the text and images that the model saw at first.
             context, images = SanitizedText(text=resumed_run.started.context_text), resumed_run.images
             request, before = resumed_request(resumed_run.started, request), resumed_run.turns()
             subject = read_again(request, resumed_run.started.subject, approver)
@@ -107,7 +112,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             subject, before = read_subject(request, scenario), ()
             context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")
             if subject.fetched:
-                # From here on it counts like one that the event brought: later edits of it are noticed.
+                # Treat it like the issue of an event, so that later edits of it are noticed.
                 request = replace(request, trigger=replace(request.trigger, issue=subject.issue, locked=subject.locked))
             if request.follow_up and request.trigger.pull_request:
                 feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
@@ -115,7 +120,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
                 request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
             context, images = read_images(request, subject.issue, context)
         warnings = check_readiness(request, agent)
-        # The agent's own code is loaded after the actor was asked about.
+        # Load the agent's own code only after the actor's permission was checked.
         verdict, recording = open_verdict(agent, args), None
         if verdict and resumed_run:
             resumed_run.feed(verdict)
@@ -141,7 +146,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
 
 
 def load_requested(request: RunRequest) -> AgentDefinition:
-    """The agent that was asked for. Raises `DefinitionError` with everything that is wrong with it."""
+    """Load the requested agent. Raises `DefinitionError` with all of its problems."""
     inputs = request.inputs
     return load_agent(
         requested_agent(request),
@@ -153,31 +158,31 @@ def load_requested(request: RunRequest) -> AgentDefinition:
 
 
 def run_arguments(
-    agent: AgentDefinition, given: Mapping[str, JsonValue | str], issue: int | None
+    agent: AgentDefinition, values: Mapping[str, JsonValue | str], issue: int | None
 ) -> tuple[JsonObject, tuple[Problem, ...]]:
-    """The run arguments, and what is only warned of. Raises `DefinitionError` for those that do not fit."""
-    args, problems = check_arguments(agent, given, issue=issue)
+    """Check the run arguments and return them with warnings. Raises `DefinitionError` if they do not fit the agent."""
+    args, problems = check_arguments(agent, values, issue=issue)
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
     return args, problems
 
 
 def clock_for(inputs: Inputs) -> Clock:
-    """The clock that fits the model: nobody waits for a scripted one."""
+    """Return the clock that fits the model: a scripted one never needs waiting."""
     return RehearsalClock() if inputs.provider is Provider.SCRIPTED else SystemClock()
 
 
 def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spent | None = None) -> Limits:
-    """The limits of a run that starts now; the input replaces the agent's iteration limit. `spent`: by
-    other runs on the issue, where that is known."""
+    """Return the limits of a run that starts now. Inputs take precedence over the agent's own limits; `spent` is the
+    cost of other runs on the issue, if known."""
     usd, before = inputs.budget_usd, None
     if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
-        # What was overdrawn leaves nothing, and the reason shall name the budget as it was given.
+        # May be negative: then nothing is left, and the reason can still name the whole budget.
         usd, before = inputs.budget_usd_per_issue - spent.usd, spent.usd
-    own = agent.verdict.limits
+    limits = agent.verdict.limits
     return replace(
-        own,
-        iterations=agent.cap(inputs.max_iterations or own.iterations),
+        limits,
+        iterations=agent.cap(inputs.max_iterations or limits.iterations),
         tokens=inputs.budget_tokens,
         usd=usd,
         spent_before=before,
@@ -186,7 +191,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 
 
 def scenario_of(request: RunRequest) -> Scenario | None:
-    """What a scripted model answers; None when a real one does."""
+    """Load the scenario for a scripted model; None for a real one."""
     if request.inputs.provider is not Provider.SCRIPTED:
         return None
     if request.inputs.scenario is None:
@@ -199,16 +204,16 @@ def scenario_of(request: RunRequest) -> Scenario | None:
 
 
 def unset_variables(request: RunRequest) -> tuple[str, ...]:
-    """Warnings about names in `pass-env` that nothing stands behind."""
+    """Return a warning for each variable in `pass-env` that is not set."""
     unset = (name for name in request.inputs.pass_env if name not in request.environment)
     return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
 
 
 class Handler(Protocol):
-    """What the agent's `build(definition, args)` gives back. It may also have a text `criteria` for the prompts."""
+    """What the agent's `build(definition, args)` returns. It may also have a string `criteria` for the prompts."""
 
     def feed(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> None:
-        """Take in one iteration: its number, all texts of the model, and the answer object if there is one."""
+        """Process one iteration: its number, all texts of the model, and the answer object if there is one."""
         ...
 
     def is_finished(self) -> bool:
@@ -218,34 +223,34 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnVerdict:
-    """Implements the port `CustomVerdict` around a handler; what the handler raises ends the run with its words."""
+    """Implements the port `CustomVerdict` with a handler; an exception in the handler ends the run with its message."""
 
     path: str
     handler: Handler
 
     @property
     def criteria(self) -> str:
-        """The handler's own sentence, if it has one."""
+        """The handler's own sentence for the prompts; empty without one."""
         text = getattr(self.handler, "criteria", "")
         return text if isinstance(text, str) else ""
 
     def is_finished(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> bool:
-        """Feed the handler with one iteration, and ask it."""
-        with _foreign_code(self.path, f"in iteration {iteration}"):
+        """Pass one iteration to the handler, then ask whether it is finished."""
+        with _author_errors(self.path, f"in iteration {iteration}"):
             self.handler.feed(iteration, texts, answer)
             return bool(self.handler.is_finished())
 
 
 def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
-    """The agent's own verdict; None when its verdict type is another one."""
+    """Load the agent's own verdict; None for other verdict types."""
     if agent.verdict.type is not VerdictType.META_CUSTOM:
         return None
     path, source = str(agent.verdict.config.get("handlerPath")), agent.verdict.handler
-    with _foreign_code(path, "while it was loaded"):
+    with _author_errors(path, "while it was loaded"):
         if source is None:
             module = importlib.import_module(path)
         else:
-            # The text that was read at load.
+            # Run the text that was read when the agent was loaded, not what is on disk now.
             module = ModuleType("stepflow_own_verdict")
             exec(compile(source.text, source.file, "exec"), module.__dict__)  # noqa: S102 - the author's code, asked for by name
         build = getattr(module, "build", None)
@@ -260,8 +265,9 @@ def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
 
 
 @contextmanager
-def _foreign_code(path: str, when: str) -> Iterator[None]:
-    """Code of the agent's author may raise anything; the run then ends with what it said, not as a bug of ours."""
+def _author_errors(path: str, when: str) -> Iterator[None]:
+    """Turn any exception in the author's code into a `DefinitionError`, so that it is not reported as a bug of
+    stepflow."""
     try:
         yield
     except Exception as exc:
@@ -272,8 +278,7 @@ def _foreign_code(path: str, when: str) -> Iterator[None]:
 
 
 def open_anthropic(request: RunRequest) -> AnthropicModel:
-    """The model of the inputs, on the way that leads there; close it at the end. Raises `InputError` where nothing
-    logs in there."""
+    """Open the requested model; the caller closes it. Raises `InputError` without a key or another way to log in."""
     access = model_access(request)
     if access.provider is Provider.ANTHROPIC and access.api_key is None and not access.identity:
         raise InputError(
@@ -282,7 +287,7 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
             "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
             "`provider: scripted`.",
         )
-    # A person at a terminal has mistyped the address, or forgotten to start the server.
+    # At a terminal a refused connection means a mistyped address or a server that is not running: waiting is no help.
     at_terminal = request.runner_temp is None
     return AnthropicModel(
         access=access, connection_to=request.proxy_config.connection_to, wait_when_refused=not at_terminal
@@ -290,7 +295,7 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
 
 
 def model_access(request: RunRequest) -> ModelAccess:
-    """Where the model is and what logs in there, as far as it is given."""
+    """Return the address of the model and the credentials for it, as far as the inputs have them."""
     inputs = request.inputs
     key, identity = inputs.anthropic_api_key, inputs.anthropic_workload_identity
     return ModelAccess(
@@ -303,7 +308,7 @@ def model_access(request: RunRequest) -> ModelAccess:
 
 
 def describe_connections(request: RunRequest, agent: AgentDefinition | None = None) -> Iterator[str]:
-    """What the log shows of the ways that this run's calls will go."""
+    """Yield lines for the log that say how this run's calls reach the network."""
     inputs = request.inputs
     urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:

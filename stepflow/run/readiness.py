@@ -1,5 +1,5 @@
-"""What a run needs of the checkout, of this machine and of GitHub's server at its end: a run asks before the model is
-asked, and a preflight asks the same."""
+"""Checks that the checkout, this machine and GitHub's server will let a run finish. Runs perform them before they ask
+the model, and a preflight performs the same ones."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from stepflow.sandbox.workspace import GIT, Setting, ask_git, check_branch, head
 
 Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
 
-#: Free space, in bytes, without which no run begins: journal, snapshots and commits need some.
+#: Free bytes that a run needs at its start, for journal, snapshots and commits.
 LEAST_SPACE = 64 * 1024 * 1024
-#: Git's words for a setting that is on.
+#: Values that git reads as true.
 ON = (None, "true", "yes", "on", "1")
 
 
 def check_readiness(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
-    """The warnings of all checks. Raises the first `StepflowError`."""
+    """Run all checks and return their warnings. Raises the first `StepflowError`."""
     return tuple(warning for check in CHECKS.values() for warning in check(request, agent) or ())
 
 
 def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Commits need a repository whose root is seen, and a commit to begin at."""
-    # A rehearsal's copy stands already, with a repository even where the checkout has none.
+    """Commits need a repository with its `.git`, and a commit to start from."""
+    # A rehearsal's copy already exists, with a repository even if the checkout has none.
     root = request.root if os.path.lexists(request.root / GIT) else request.checkout
     if not request.at_terminal and not agent.github.pushes:
         return None
@@ -60,19 +60,19 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
         ask_git(root, "rev-parse", "--absolute-git-dir")
     except BoundaryError as exc:
         raise InputError(
-            f"The repository {root} cannot be worked on: {exc.message}",
-            hint="Correct what git complains of, or check the repository out again.",
+            f"The repository {root} cannot be used: {exc.message}",
+            hint="Fix what git complains about, or check the repository out again.",
         ) from exc
     if not head_commit(root):
         raise InputError(
-            f"The repository {root} cannot be worked on: it has no commit to begin at.",
+            f"The repository {root} cannot be used: it has no commit to start from.",
             hint="Commit what is there, and push it.",
         )
     return ()
 
 
 def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """A run at a terminal brings its commits back as a branch, one in place where it cannot move the user's."""
+    """A run at a terminal brings its commits back as a branch; with --in-place, if it cannot move the user's branch."""
     if not request.at_terminal or not os.path.lexists(request.checkout / GIT):
         return None
     check_branch(request.checkout, local_branch(agent.name, request.trigger.issue_number, request.run_id))
@@ -80,7 +80,8 @@ def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[st
 
 
 def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """An invalid name would be found only when the pull request is planned, at the end of the run."""
+    """Without this check, an invalid name would only be found at the end of the run, when the pull request is
+    planned."""
     if request.follow_up or not agent.github.pushes:
         return None
     if problem := branch_problem(_branch(request, agent), request.base_branch(agent)):
@@ -94,7 +95,7 @@ def _branch(request: RunRequest, agent: AgentDefinition) -> str:
 
 
 def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Without the program of a required filter git cannot add or check out a file that goes through it."""
+    """Git cannot add or check out a file that goes through a required filter whose program is missing."""
     root = request.checkout
     if not agent.github.pushes:
         return None
@@ -123,7 +124,7 @@ def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
 
 
 def _program(setting: Setting) -> str:
-    """What git starts for the filter, empty for another setting or where only a shell can tell."""
+    """Return the program that git starts for a filter; empty for other settings, or if only a shell can tell."""
     if setting.name not in ("clean", "smudge", "process"):
         return ""
     try:
@@ -133,7 +134,7 @@ def _program(setting: Setting) -> str:
 
 
 def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...]:
-    """A disk that is full ends a run in the middle."""
+    """A full disk would end the run in the middle."""
     folder = request.folder.resolve()
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     for place in dict.fromkeys((existing, Path(tempfile.gettempdir()))):
@@ -158,15 +159,15 @@ def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] 
         return None
     if request.trigger.locked:
         raise InputError(
-            f"Issue #{number} is locked, so GitHub takes no comment of the run on it.",
+            f"Issue #{number} is locked, so GitHub accepts no comment from the run.",
             hint="Unlock the conversation on the issue's page, then start the agent again.",
         )
     return ()
 
 
 def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """The server must have the commit where the run begins, room for its branch, and let the token push. A follow-up
-    has read its commit and its branch there."""
+    """The server must have the commit from which the run starts, no branch in the way of the run's own, and accept
+    pushes with the token. A follow-up has read its commit and branch from the server."""
     token, follow_up = request.inputs.github_token, request.follow_up
     commit, branch = (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, _branch(request, agent))
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
@@ -184,7 +185,7 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     return check.check(commit=commit, branch=branch, base=base, is_there=follow_up is not None)
 
 
-#: In the order in which they are asked, by the name of the preflight's row.
+#: In the order in which they run, by the name of their row in the preflight.
 CHECKS: Mapping[str, Check] = {
     "repository": _check_repository,
     "branch name": _check_branch_name,
@@ -197,7 +198,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
-    """What the inputs say must fit the agent."""
+    """The inputs must fit the agent."""
     check_boundary(request)
     check_budget(agent, request.inputs)
     check_effort(agent, request.inputs)
@@ -205,23 +206,23 @@ def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
 
 
 def requested_agent(request: RunRequest) -> str:
-    """The agent's name; with `builtin/` before it for the shipped one that the input `agent` names, unless the
-    repository has one of this name itself."""
-    name, given = request.trigger.agent, request.inputs.agent or ""
-    own = name.removeprefix(PREFIX)
-    if given != f"{PREFIX}{own}":
+    """Return the agent's name. It starts with `builtin/` if the input `agent` names that shipped agent, unless the
+    repository has its own agent of the same name."""
+    name, name_in_input = request.trigger.agent, request.inputs.agent or ""
+    local_name = name.removeprefix(PREFIX)
+    if name_in_input != f"{PREFIX}{local_name}":
         return name
-    return own if own in find_agents(request.definition_root) else given
+    return local_name if local_name in find_agents(request.definition_root) else name_in_input
 
 
 AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def check_request(request: RunRequest) -> None:
-    """Everything that is known to be wrong before the agent is loaded."""
+    """Check everything that can be checked before the agent is loaded."""
     _check_name(request)
     folder, record = request.folder.resolve(), request.inputs.record
-    # A folder where the tools cannot write and no validator finds it.
+    # The tools must not be able to write to it, and no validator should find it.
     if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.source or request.root)):
         raise InputError(
             f"The run folder {folder} lies inside the repository, where the tools could change it.",
@@ -230,18 +231,18 @@ def check_request(request: RunRequest) -> None:
     path = PurePath(record) if record is not None else None
     if path and (path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES):
         raise InputError(
-            f"record: {record!r} is no place for a scenario in the run folder.",
+            f"record: {record!r} cannot be used for a scenario in the run folder.",
             hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
         )
     check_addresses(request.inputs)
-    # Reading it is what checks proxy and certificates.
+    # Reading the property checks the proxy and the certificates.
     request.proxy_config  # noqa: B018
     _check_pass_env(request)
     check_packages(request.inputs.apt_packages, path=request.program_path)
 
 
 def check_boundary(request: RunRequest) -> None:
-    """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
+    """A run that writes needs a token, a repository and an actor; checking the actor's permission needs the actor."""
     inputs = request.inputs
     writes = inputs.boundary is BoundaryMode.GITHUB
     if writes and inputs.github_token is None:
@@ -262,7 +263,7 @@ def check_boundary(request: RunRequest) -> None:
 
 
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
-    """A budget in dollars holds only where the price is known."""
+    """A budget in dollars needs models with known prices."""
     if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
         return
     models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
@@ -274,25 +275,25 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
 
 
 def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
-    """The model that a run is given must take the efforts that the agent says for its own ones."""
+    """The model in the inputs must support the efforts that the agent sets for its own models."""
     for step_id in agent.ladders(None) if inputs.model else ():
         step = agent.steps[step_id]
         if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
             continue
         reason, _ = misfit
         raise InputError(
-            f'The input model cannot be used: {reason}, which step "{step_id}" has from the agent.',
-            hint="Choose another model for this run, or let the agent say the effort behind its own models, such as "
+            f'The input model cannot be used: {reason}, which the agent sets for step "{step_id}".',
+            hint="Choose another model for this run, or let the agent set the effort after its own models, such as "
             '"models": ["opus:high"].',
         )
 
 
 def _check_name(request: RunRequest) -> None:
-    """A label or a comment names an agent, never a path to one."""
+    """A label or a comment must name an agent, never a path."""
     name = requested_agent(request)
-    given = request.inputs.agent or ""
-    is_builtin = name.startswith(PREFIX) and name == given
-    if request.inputs.checks and (not given.startswith(PREFIX) or given == f"{PREFIX}{name}"):
+    name_in_input = request.inputs.agent or ""
+    is_builtin = name.startswith(PREFIX) and name == name_in_input
+    if request.inputs.checks and (not name_in_input.startswith(PREFIX) or name_in_input == f"{PREFIX}{name}"):
         raise InputError(
             f"The input checks belongs to a shipped agent, and {name[:100]} is one of this repository.",
             hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json count.",
@@ -300,7 +301,7 @@ def _check_name(request: RunRequest) -> None:
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"
         raise InputError(
-            f'"{name[:100]}" is no agent name (SF101).',
+            f'"{name[:100]}" is not an agent name (SF101).',
             hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
             code="SF101",
         )
@@ -320,19 +321,19 @@ def _check_pass_env(request: RunRequest) -> None:
 
 
 def check_addresses(inputs: Inputs) -> None:
-    """Raises `InputError` where a token would travel unencrypted, or to a server that it is not for."""
+    """Raises `InputError` if a token would be sent unencrypted, or to the wrong server."""
     api, server = inputs.github_api_url, inputs.github_server_url
     for name, url in (("github-api-url", api), ("github-server-url", server)):
         if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
             shown = url.rpartition("@")[2]
             raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
     api, server = _host(api), _host(server)
-    # The API is at the server's own name or below it, as `api.github.com` is; a tunnel ends on this machine.
+    # The API has the server's own name or `api.` before it, like `api.github.com`; a tunnel ends on this machine.
     if not (api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)):
         raise InputError(
             f"GitHub's API is at {api} and its server at {server}: these are two servers.",
-            hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches a "
-            "server that it is not for.",
+            hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches the "
+            "wrong server.",
         )
 
 
@@ -341,7 +342,7 @@ def _host(url: str) -> str:
 
 
 def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) -> None:
-    """Raises `InputError` for a secret that a server's header refers to and that is not given."""
+    """Raises `InputError` if a server's header refers to a secret that is not in the inputs."""
     for server in servers:
         if missing := [name for name in server.secret_names if name not in secrets]:
             raise InputError(

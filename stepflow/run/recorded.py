@@ -1,4 +1,4 @@
-"""What an earlier run left in the journal of its folder: what a run that goes on begins from."""
+"""An earlier run, as its journal recorded it: what a resumed run starts from."""
 
 from __future__ import annotations
 
@@ -41,82 +41,86 @@ JOURNAL = "journal.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSnapshots:
-    """The snapshots of a run: of its start, of where the flow and its last iteration began, and of where it stopped,
-    before the call that was at work then. Empty when there is none; `names` are all that the latest builds on, with
-    itself; `is_set_up` when the set-up was through; not `is_whole` when the last one failed."""
+    """The names of a run's snapshots; each is empty if it was not taken."""
 
     start: str = ""
+    #: Where the flow began, and where its last iteration began.
     flow_start: str = ""
     step_start: str = ""
+    #: Where the run stopped: before the tool call that was running, if there was one.
     latest: str = ""
+    #: Every snapshot that the latest one builds on, and the latest one itself.
     names: tuple[str, ...] = ()
+    #: Whether the setup had finished.
     is_set_up: bool = False
+    #: False if the last snapshot failed.
     is_whole: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousRun:
-    """What stands in a run folder. `problem` says why it cannot go on, and is empty where it can; `run_id` is empty
-    where that cannot be read. Of the events those before `safe` stand as they are."""
+    """The run that was found in a run folder."""
 
+    #: Empty if it cannot be read.
     run_id: str = ""
     events: tuple[Event, ...] = ()
+    #: Why it cannot be resumed; empty if it can.
     problem: str = ""
 
     @property
     def notice(self) -> str:
-        """What people read where a new run begins in its folder; empty where this one goes on."""
+        """The message for people when a new run replaces this one; empty if this one is resumed."""
         notice = "A new run begins; the earlier one in the run folder does not go on"
         return f"{notice}: {self.problem}." if self.problem else ""
 
     @property
     def started(self) -> RunStarted:
-        """The run's beginning."""
+        """The event that started the run."""
         return next(event for event in self.events if isinstance(event, RunStarted))
 
     @property
     def images(self) -> tuple[IssueImage, ...]:
-        """Those of the issue, as it was shown."""
-        read = next((event for event in self.events if isinstance(event, ImagesRead)), None)
-        return tuple(read.images) if read else ()
+        """The images of the issue that the model was shown."""
+        images_read = next((event for event in self.events if isinstance(event, ImagesRead)), None)
+        return tuple(images_read.images) if images_read else ()
 
     @property
     def ended(self) -> RunFinished | None:
-        """How it ended; None when it was stopped, or resumed since."""
+        """The event that ended the run; None if it was killed, or has been resumed since."""
         last = next((e for e in reversed(self.events) if isinstance(e, RunFinished | RunResumed)), None)
         return last if isinstance(last, RunFinished) else None
 
     @property
     def waits(self) -> bool:
-        """Whether it ended to wait for approval."""
+        """Whether it waits for approval."""
         return self.ended is not None and self.ended.outcome is Outcome.AWAITING_APPROVAL
 
     @cached_property
     def safe(self) -> int:
-        """How many events stand as they are."""
+        """How many events are final; the rest are replayed."""
         return safe_point(self.events)
 
     @cached_property
     def state(self) -> RunState:
-        """The state that the flow goes on from. Turns that are played again are counted then; an answer that was lost
-        or refused, and a renewal of the cache, are paid all the same."""
-        unplayed = (
+        """The state from which the flow continues. It does not count turns that will be replayed, but it does count
+        the cost of lost or refused answers and of cache renewals, which are not."""
+        not_replayed = (
             event
             for number, event in enumerate(self.events[self.safe :], self.safe)
             if isinstance(event, AnswerLost | CacheRenewed) or number in self._refused
         )
-        return fold(unplayed, fold(self.events[: self.safe]))
+        return fold(not_replayed, fold(self.events[: self.safe]))
 
     @property
     def played(self) -> tuple[Event, ...]:
-        """What is played again: all but a refusal that ended the run, since whoever resumes it asks again."""
+        """The events to replay: all except a refusal that ended the run, because the resumed run asks again."""
         return tuple(
             event for number, event in enumerate(self.events) if number >= self.safe and number not in self._refused
         )
 
     @cached_property
     def _refused(self) -> frozenset[int]:
-        """Where the turns stand whose refusal ended the run."""
+        """The positions of the turns whose refusal ended the run."""
         turned, refused = 0, set[int]()
         for number, event in enumerate(self.events):
             match event:
@@ -129,8 +133,8 @@ class PreviousRun:
         return frozenset(refused)
 
     def to_play(self, structured_output: StructuredOutput) -> tuple[Event, ...]:
-        """The same without moves to words that a run with this setting does not make."""
-        return tuple(event for event in self.played if not _is_not_made(event, structured_output))
+        """The events to replay, without switches to schemas in words that a run with this setting does not make."""
+        return tuple(event for event in self.played if not _is_obsolete_switch(event, structured_output))
 
     @cached_property
     def iteration(self) -> int:
@@ -139,7 +143,7 @@ class PreviousRun:
 
     @property
     def resumed(self) -> RunResumed:
-        """The event that says that it goes on."""
+        """The event to write when the run is resumed."""
         begun = next((event for event in self.played if isinstance(event, IterationStarted)), None)
         return RunResumed(
             events=len(self.events),
@@ -152,8 +156,8 @@ class PreviousRun:
 
     @cached_property
     def snapshots(self) -> RunSnapshots:
-        """What the run's snapshots are. The first is taken at the start, the second after the set-up. Without one of
-        them a run cannot go on: what a tool made of the tree is no start that guards may remember."""
+        """The run's snapshots. The first is taken at the start, the second after the setup. Without both, the run
+        cannot be resumed: guards must remember the tree from before any tool ran."""
         snapshots, before_call, names = RunSnapshots(), None, list[str]()
         for event in self.events:
             match event:
@@ -181,14 +185,14 @@ class PreviousRun:
         return replace(last, names=tuple(dict.fromkeys(_up_to(last.latest, names))))
 
     def receipts(self, iterations: int) -> tuple[Receipt, ...]:
-        """What was written for the flow's last end, after a flow that has had so many iterations: none of it counts
-        when the flow has gone on."""
+        """Return the receipts that were written when the flow last ended. They do not count if the flow, with this
+        many `iterations`, has continued since."""
         last = max((at for at, event in enumerate(self.events) if isinstance(event, IterationStarted)), default=0)
         written = tuple(event.receipt for event in self.events[last:] if isinstance(event, EffectApplied))
         return written if iterations == self.iteration else ()
 
     def position(self, scenario: Scenario) -> dict[str, int]:
-        """How many turns of a scenario were played, by list. A failure that ended the run was played, too."""
+        """Return how many turns of each list of a scenario were played, including a failure that ended the run."""
         queues = {queue: played_out(turns) for queue, turns in scenario.queues().items()}
         position = dict.fromkeys(queues, 0)
         queue = "turns"
@@ -207,14 +211,13 @@ class PreviousRun:
         return position
 
     def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
-        """Every turn of the model, by the step that asked, as a recording keeps them; without a refusal that was asked
-        again, and answers that were asked for again in words, since nobody asks a scripted model so."""
+        """Return every turn of the model with its step, as a recording keeps them. Refusals that were asked again are
+        left out, and so are answers that were requested again in words, which never happens to a scripted model."""
         turns, step_id, in_words = list[tuple[str, ModelTurn]](), "", False
         for number, event in enumerate(self.events):
             match event:
                 case RunStarted():
-                    given = event.options.get("structured-output")
-                    in_words = given == StructuredOutput.PROMPT
+                    in_words = event.options.get("structured-output") == StructuredOutput.PROMPT
                 case RequestAdapted(remedy=Remedy.ASK_IN_WORDS):
                     in_words = True
                 case IterationStarted():
@@ -229,7 +232,7 @@ class PreviousRun:
         return tuple(turns)
 
     def feed(self, verdict: CustomVerdict) -> None:
-        """Give the agent's own verdict again what it was given before: each iteration that ended with an answer."""
+        """Feed the agent's own verdict the same iterations again: each one that ended with an answer."""
         iteration, texts = 0, list[str]()
         for event in self.events[: self.safe]:
             match event:
@@ -247,12 +250,12 @@ class PreviousRun:
 
 
 def _up_to(name: str, names: list[str]) -> list[str]:
-    """The names until this one was there at last."""
+    """Return the names up to the last occurrence of this one."""
     return names[: len(names) - names[::-1].index(name)] if name in names else []
 
 
-def _is_not_made(event: Event, structured_output: StructuredOutput) -> bool:
-    """Whether an event is a move to words that this setting makes unnecessary, or does not make by itself."""
+def _is_obsolete_switch(event: Event, structured_output: StructuredOutput) -> bool:
+    """Whether an event is a switch to schemas in words that this setting makes unnecessary or does not allow."""
     if not isinstance(event, RequestAdapted) or event.remedy is not Remedy.ASK_IN_WORDS:
         return False
     match structured_output:

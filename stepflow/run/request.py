@@ -1,4 +1,4 @@
-"""What one run is asked for: its trigger, its inputs and its folders."""
+"""The request for one run: its trigger, its inputs and its folders."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import HEADS, head_commit, pushed_branch
 
-#: Where the job's other steps write: folders, files of the runner in folders of its own, where it mounts them into a
-#: container, and what is made of a process's own variables.
+#: Variables and folders that say where the job's other steps can write. `/github` is where the runner mounts its files
+#: into a container, and `/proc` shows a process's own variables as files.
 _WRITABLE_FOLDERS = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
 _WRITABLE_FILES = ("GITHUB_EVENT_PATH", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")
 _WRITABLE = ("/github", "/proc", "/sys", "/dev")
@@ -39,70 +39,78 @@ _WRITABLE = ("/github", "/proc", "/sys", "/dev")
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """One run. `root` is the repository's root, `folder` the run folder on this machine and `host_folder` the same
-    place as the workflow's next step sees it; `repository` is `owner/name` and `job_url` leads to the job,
-    both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
-    out of it because they hold secrets. `credentials` are the job's secrets that are no input. `login` is what the
-    services of models may read of the job's variables. `runner_temp` is None on a person's own machine. `program_path`
-    is where the system's own programs are looked for, and `programs` are the folders in which tools find theirs, None
-    for the fixed ones. `source` is the checkout that `root`, the run's workspace, is made from; None before there is
-    one. A run with its `own_branch` begins there, without what is uncommitted; one that is `in_place` moves the branch
-    that is checked out to its commits, and with `demand_clean` it begins only where no file is uncommitted. With
-    `approvals_given` no step waits for approval. A `follow_up` begins at the head of a pull request of ours.
-    `resumed_from` is the commit where a run began that goes on. What GitHub is asked before the run has a
-    `retry_policy`."""
+    """Everything that is known about a run before it is prepared."""
 
     run_id: str
     inputs: Inputs
     trigger: Trigger
+    #: The root of the repository; once a workspace exists, the root of the workspace.
     root: Path
+    #: The run folder on this machine, and the same folder as the workflow's next step sees it.
     folder: Path
     host_folder: str = ""
+    #: `owner/name`; empty when unknown.
     repository: str = ""
+    #: Address of the job; empty when unknown.
     job_url: str = ""
+    #: The variables that the input `pass-env` may name.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Names of variables that were removed from `environment` because they hold secrets.
     withheld: frozenset[str] = frozenset()
+    #: The job's secrets that are not inputs.
     credentials: tuple[str, ...] = field(default=(), repr=False)
+    #: The job's variables that a model provider's login may read.
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: None on a person's own machine.
     runner_temp: Path | None = None
+    #: Where the system's own programs are found.
     program_path: tuple[str, ...] = SYSTEM_PATH
+    #: The folders in which tools find their programs; None for the fixed ones.
     programs: tuple[Path, ...] | None = None
+    #: The checkout that the workspace `root` was made from; None before there is a workspace.
     source: Path | None = None
+    #: Whether the run works on its own branch, without uncommitted changes.
     own_branch: bool = False
+    #: Whether the branch that is checked out moves to the run's commits.
     in_place: bool = False
+    #: Whether uncommitted files keep the run from starting.
     demand_clean: bool = False
+    #: Whether steps that need approval run without waiting for it.
     approvals_given: bool = False
+    #: The pull request by stepflow that this run continues, from its head commit.
     follow_up: FollowUp | None = None
+    #: The commit at which the resumed run began; empty for a new run.
     resumed_from: str = ""
+    #: For requests to GitHub before the run begins.
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def definition_root(self) -> Path:
-        """Where agents and scenarios are read: in the checkout itself, as they stand there."""
+        """The folder from which agents and scenarios are read: always in the checkout, never in the workspace."""
         return agents_folder(self.checkout, self.inputs)
 
     @property
     def base_commit(self) -> str:
-        """The commit that the run's own build on; empty where there is none."""
+        """The commit that the run's own commits build on; empty without one."""
         return self.resumed_from or head_commit(self.checkout)
 
     @cached_property
     def branch(self) -> str:
-        """The branch that the run's commits build on: the one that is checked out and that the server has too, else the
-        one that the workflow was started on; empty for a tag or where neither is known."""
+        """The branch that the run's commits build on: the checked-out branch if the server has it too, otherwise the
+        branch that the workflow was started on. Empty for a tag, or when neither is known."""
         ref = self.environment.get("GITHUB_REF", "")
         started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
         return pushed_branch(self.checkout) or started_on
 
     def base_branch(self, agent: AgentDefinition) -> str:
-        """The branch that the run's pull request goes to; empty where it is not known."""
+        """The base branch of the run's pull request; empty when unknown."""
         if self.follow_up:
             return self.follow_up.base
         return agent.github.pull_request.base or self.branch or self.trigger.default_branch
 
     @property
     def at_terminal(self) -> bool:
-        """Whether the commits come into the user's own repository, and are not only pushed."""
+        """Whether the commits go into the user's own repository instead of only being pushed."""
         return self.own_branch or self.in_place
 
     @property
@@ -112,50 +120,50 @@ class RunRequest:
 
     @property
     def login_files(self) -> tuple[Path, ...]:
-        """The files with credentials that steps before left in the checkout, relative to it."""
+        """The credential files that earlier steps left in the checkout, relative to it."""
         return login_files_in(self.checkout, self.login)
 
     def secrets(self) -> tuple[str, ...]:
-        """Every value that nothing of this run may hold."""
+        """Every secret value, none of which may appear in anything that the run writes."""
         return (*self.own_secrets(), *proxy_passwords(self.environment))
 
     def own_secrets(self) -> tuple[str, ...]:
-        """The same but for passwords of proxies, which the workflow's author may lend to tools."""
+        """All secrets except proxy passwords, which the workflow's author may pass to tools."""
         return (*self.inputs.secrets(), *self.credentials)
 
     @cached_property
     def proxy_config(self) -> ProxyConfig:
-        """How this run's own calls leave the machine. Raises `InputError` for what cannot be used."""
+        """The proxy and certificates for this run's own calls. Raises `InputError` if they cannot be used."""
         return proxy_config_of(self.inputs, self.environment, self.root)
 
     @cached_property
     def redactor(self) -> Redactor:
-        """The one redactor of this run, for every sink."""
+        """The redactor that every output of this run goes through."""
         return Redactor(self.secrets())
 
 
 def with_retries(request: RunRequest, clock: Clock, note: Callable[[str], None]) -> RunRequest:
-    """The request of a run that begins now, whose questions to GitHub are asked again until its deadline."""
+    """Return the request with a policy that retries calls to GitHub until the deadline of a run that starts now."""
     deadline = clock.now() + request.inputs.timeout_minutes * 60
     return replace(request, retry_policy=RetryPolicy.of(clock, deadline, note))
 
 
 def locate_repository(folder: Path, within: Path, inputs: Inputs) -> tuple[Path, Inputs]:
-    """The root of the repository that a working directory lies in, which does not lie above `within`, and the inputs
-    with the working directory relative to it. A folder that lies in none stands for itself."""
+    """Return the root of the repository around a working directory, and the inputs with the working directory relative
+    to that root. The search stops at `within`; a folder outside any repository is its own root."""
     above = (folder, *folder.parents)
     root = next((each for each in above if each.is_relative_to(within) and os.path.lexists(each / ".git")), folder)
     return root, inputs.model_copy(update={"working_directory": str(folder.relative_to(root))})
 
 
 def agents_folder(root: Path, inputs: Inputs) -> Path:
-    """The folder whose agents count: the working directory, if it has some, else the root of the repository."""
+    """Return the folder whose agents are used: the working directory if it has any, otherwise the repository's root."""
     folder = root / inputs.working_directory
     return folder if (folder / AGENTS).is_dir() else root
 
 
 def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> ProxyConfig:
-    """How a job's own calls leave the machine. Raises `InputError` for what cannot be used."""
+    """Return the proxy and certificates for a job's own calls. Raises `InputError` if they cannot be used."""
     folders = (environment.get(name) for name in _WRITABLE_FOLDERS)
     files = (environment.get(name) for name in _WRITABLE_FILES)
     written = (*(path for path in (*folders, *_WRITABLE) if path), *(str(Path(path).parent) for path in files if path))
@@ -163,45 +171,48 @@ def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) 
 
 
 def login_files_in(root: Path, login: Mapping[str, str]) -> tuple[Path, ...]:
-    """Of the files that log in, those in the checkout, relative to it."""
+    """Return the login files that are in the checkout, relative to it."""
     checkout = root.resolve()
     files = (Path(checkout, name).resolve() for name in login_files(login))
     return tuple(dict.fromkeys(path.relative_to(checkout) for path in files if path.is_relative_to(checkout)))
 
 
-#: The first that is set counts; the lower-case form is the older one, which programs agree on.
+#: The first one that is set is used; programs agree only on the older, lower-case form.
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 _NO_PROXY = ("no_proxy", "NO_PROXY")
-#: What apt-get is given, beside those above.
+#: Additional variables that apt-get gets.
 _PLAIN_PROXIES = ("http_proxy", "HTTP_PROXY")
-#: Files of certificates, as programs of different makers look for them.
+#: The variables in which different programs look for a file of certificates.
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS")
 _HTTPS_PORT = 443
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _MOST_BYTES = 4 * 1024 * 1024
-_INSTEAD = "Give the certificates themselves, as text, in the input `ca-certificates`."
+_INSTEAD = "Put the certificates themselves, as text, in the input `ca-certificates`."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyConfig:
-    """`variable` named the `proxy`, a URL; both empty for none. `certificates` is PEM, `trusted` says where it is from;
-    `notes` are warnings about variables that do not count."""
+    """The proxy and the additional certificates for the run's own calls."""
 
+    #: URL of the proxy, and the variable that named it; both empty without a proxy.
     proxy: str = ""
     variable: str = ""
     no_proxy: str = ""
+    #: PEM text, and the variables or inputs that it comes from.
     certificates: str = ""
     trusted: tuple[str, ...] = ()
+    #: Warnings about variables that are ignored.
     notes: tuple[str, ...] = ()
 
     def connection_to(self, url: str) -> Connection:
-        """The way to an address. Plain http only leads to this machine itself, so no proxy ever reads a secret."""
+        """Return how to connect to an address. Plain http is only used for this machine itself, so no proxy ever reads
+        a secret."""
         parts = urlsplit(url)
         proxied = self.proxy and parts.scheme == "https" and not _is_exempt(parts.netloc, self.no_proxy)
         return Connection(proxy=self.proxy if proxied else "", variable=self.variable, certificates=self.certificates)
 
     def describe(self, urls: Iterable[str]) -> Iterator[str]:
-        """What the log shows of it: which of these addresses are reached how."""
+        """Yield lines for the log that say how each of these addresses is reached."""
         hosts = {urlsplit(url).netloc: self.connection_to(url) for url in urls}
         if through := [host for host, connection in hosts.items() if connection.proxy]:
             shown = Connection(proxy=self.proxy).shown_proxy
@@ -215,53 +226,56 @@ class ProxyConfig:
 
 
 def read_proxy_config(environment: Mapping[str, str], certificates: str, *, writable: Iterable[Path]) -> ProxyConfig:
-    """What variables and input say. Files below a `writable` folder do not count: earlier steps write there.
+    """Read the proxy variables and the certificates. Files below a `writable` folder are ignored: earlier steps can
+    write there.
 
     Raises `InputError` for a proxy or certificates that cannot be used.
     """
     variable = next((name for name in _PROXIES if environment.get(name, "").strip()), "")
     folders = tuple(folder.resolve() for folder in writable)
-    named = {name: environment[name] for name in BUNDLES if environment.get(name, "").strip()}
-    read = {name: _bundle(name, path, folders) for name, path in named.items()}
+    bundle_paths = {name: environment[name] for name in BUNDLES if environment.get(name, "").strip()}
+    bundles = {name: _read_bundle(name, path, folders) for name, path in bundle_paths.items()}
     blocks = {
-        "ca-certificates": _given(certificates),
-        **{name: certificates for name, (certificates, _) in read.items()},
+        "ca-certificates": _split_certificates(certificates),
+        **{name: certificates for name, (certificates, _) in bundles.items()},
     }
     return ProxyConfig(
-        proxy=_proxy(variable, environment[variable]) if variable else "",
+        proxy=_parse_proxy(variable, environment[variable]) if variable else "",
         variable=variable,
         no_proxy=next((environment[name] for name in _NO_PROXY if environment.get(name)), ""),
         certificates="\n".join(dict.fromkeys(block for certificates in blocks.values() for block in certificates)),
         trusted=tuple(name for name, certificates in blocks.items() if certificates),
-        notes=tuple(dict.fromkeys(note for _, note in read.values() if note)),
+        notes=tuple(dict.fromkeys(note for _, note in bundles.values() if note)),
     )
 
 
 def proxy_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of proxies as they stand, for the machine's own package manager."""
+    """Return the proxy variables unchanged, for the machine's own package manager."""
     return {name: environment[name] for name in (*_PROXIES, *_PLAIN_PROXIES, *_NO_PROXY) if environment.get(name)}
 
 
 def proxy_passwords(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Every password in a proxy's URL, as it is written, as it is meant, and with its user."""
+    """Return every password in a proxy's URL: as it is written, decoded, and decoded together with its user."""
     return tuple(
-        dict.fromkeys(form for name in (*_PROXIES, *_PLAIN_PROXIES) for form in _forms(environment.get(name, "")))
+        dict.fromkeys(
+            form for name in (*_PROXIES, *_PLAIN_PROXIES) for form in _password_forms(environment.get(name, ""))
+        )
     )
 
 
 def proxy_secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the variables whose URL holds a password."""
-    return tuple(name for name in (*_PROXIES, *_PLAIN_PROXIES) if any(_forms(environment.get(name, ""))))
+    """Return the names of the variables whose URL contains a password."""
+    return tuple(name for name in (*_PROXIES, *_PLAIN_PROXIES) if any(_password_forms(environment.get(name, ""))))
 
 
-def _forms(url: str) -> tuple[str, ...]:
+def _password_forms(url: str) -> tuple[str, ...]:
     user, _, password = url.strip().rpartition("@")[0].rpartition("//")[2].partition(":")
     return (password, unquote(password), f"{unquote(user)}:{unquote(password)}") if password else ()
 
 
-def _proxy(variable: str, value: str) -> str:
+def _parse_proxy(variable: str, value: str) -> str:
     url = value.strip() if "://" in value else f"http://{value.strip()}"
-    shown = url.rpartition("@")[2].removeprefix(f"{url.partition('://')[0]}://")
+    without_password = url.rpartition("@")[2].removeprefix(f"{url.partition('://')[0]}://")
     try:
         parts = urlsplit(url)
         bad = not parts.hostname or parts.port == 0
@@ -269,7 +283,7 @@ def _proxy(variable: str, value: str) -> str:
         bad = True
     if bad or parts.scheme != "http":
         raise InputError(
-            f"{variable}: {shown!r} cannot be used as a proxy.",
+            f"{variable}: {without_password!r} cannot be used as a proxy.",
             hint="Write it as http://HOST:PORT, perhaps with USER:PASSWORD@ before the host; what goes through it is "
             "encrypted all the same. Proxies of other kinds (https, socks5) are not supported.",
         )
@@ -277,7 +291,7 @@ def _proxy(variable: str, value: str) -> str:
 
 
 def _is_exempt(netloc: str, no_proxy: str) -> bool:
-    """Whether NO_PROXY names the host: by name, as part of a domain, with its port, or as an address in a network."""
+    """Whether NO_PROXY exempts the host: by name, by domain, with its port, or as an address in a network."""
     parts = urlsplit(f"//{netloc}")
     host, port = parts.hostname or "", parts.port or _HTTPS_PORT
     return any(_covers(name, host, port) for name in re.split(r"[,\s]+", no_proxy.lower()) if name)
@@ -295,7 +309,7 @@ def _covers(name: str, host: str, port: int) -> bool:
     return wanted in ("", str(port)) and bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
-def _given(text: str) -> tuple[str, ...]:
+def _split_certificates(text: str) -> tuple[str, ...]:
     blocks = tuple(_BLOCK.findall(text))
     if text.strip() and not (blocks and _is_readable(blocks)):
         raise InputError(
@@ -306,8 +320,8 @@ def _given(text: str) -> tuple[str, ...]:
     return blocks
 
 
-def _bundle(name: str, value: str, writable: tuple[Path, ...]) -> tuple[tuple[str, ...], str]:
-    """The certificates of a file, or a note why it does not count."""
+def _read_bundle(name: str, value: str, writable: tuple[Path, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the certificates of a file, or a note that says why it is ignored."""
     try:
         path = Path(value).resolve(strict=True)
         with path.open("rb") as file:
@@ -332,7 +346,7 @@ def _is_readable(blocks: tuple[str, ...]) -> bool:
 
 
 def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
-    """What the commits of a run must keep to."""
+    """Return the rules that the run's commits must follow."""
     github = agent.github
     return CommitRules(
         protected_paths=github.protected_paths,
@@ -344,7 +358,7 @@ def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
 
 
 def toolbox_options(request: RunRequest) -> ToolboxOptions:
-    """What the inputs say about the sandbox."""
+    """Return the sandbox's options, taken from the inputs."""
     inputs, environment = request.inputs, request.environment
     passed = {name: environment[name] for name in inputs.pass_env if name in environment}
     programs = request.programs
@@ -357,14 +371,14 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
         pass_env=passed,
         working_directory=inputs.working_directory,
         home_programs=bool(inputs.setup),
-        # What lies in the workspace can be changed by tools, and must not stand in for another program.
+        # Tools can change what is in the workspace, so nothing there may replace another program.
         programs=programs and tuple(folder for folder in programs if not folder.is_relative_to(request.root)),
         private_root=request.root.parent if request.source else None,
     )
 
 
 def boundary_settings(request: RunRequest) -> BoundarySettings:
-    """What the inputs and the event say about writing."""
+    """Return the settings of the boundary, taken from the inputs and the event."""
     inputs, trigger = request.inputs, request.trigger
     return BoundarySettings(
         repository=request.repository,

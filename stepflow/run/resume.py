@@ -1,4 +1,4 @@
-"""Whether a run goes on with an earlier one in its folder. No folder's word is simply believed."""
+"""Whether a run resumes the earlier one in its folder. The folder may be forged, so its content is checked."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ OWN_FILES = frozenset(
         "snapshots",
     }
 )
-#: A run writes some hundred bytes to some kilobytes per event; 10,000 iterations stay far below.
+#: Bytes. An event takes a few hundred bytes to a few kilobytes, so 10,000 iterations stay far below this.
 LARGEST_JOURNAL = 1024 * 1024 * 1024
-#: Whoever goes on from a run that ended so has its report at once.
+#: Resuming a run with one of these outcomes only returns its report.
 DONE = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES})
-#: After these nothing is left to do; whoever wants the same again starts a new run.
+#: A run with one of these outcomes is not resumed, because nothing is left to do.
 OVER = DONE | frozenset(
     {
         *(Outcome.SKIPPED, Outcome.ABORTED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED),
@@ -72,29 +72,29 @@ OVER = DONE | frozenset(
 
 
 def chosen_folder(inputs: Inputs, default: Path) -> Path:
-    """The run folder: that of the run which `resume` names, else `run-folder`, else the default."""
-    given = Path(inputs.run_folder).resolve() if inputs.run_folder else None
+    """Return the run folder: the one that `resume` names, otherwise `run-folder`, otherwise the default."""
+    run_folder = Path(inputs.run_folder).resolve() if inputs.run_folder else None
     if not is_explicit(inputs):
-        return given or default
+        return run_folder or default
     resumed = Path(inputs.resume).resolve()
-    if given not in (None, resumed):
+    if run_folder not in (None, resumed):
         raise InputError(
-            f"The input resume names the run folder {resumed}, and run-folder another one: {given}.",
-            hint="A run goes on in its own folder: leave out run-folder, or set `resume: auto`.",
+            f"The input resume names the run folder {resumed}, but run-folder names another one: {run_folder}.",
+            hint="A run is resumed in its own folder: leave out run-folder, or set `resume: auto`.",
         )
     return resumed
 
 
 def is_explicit(inputs: Inputs) -> bool:
-    """Whether one certain run shall go on."""
+    """Whether the input `resume` names one particular run."""
     return inputs.resume not in (AUTO, NEVER)
 
 
 def find_previous_run(
     request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
 ) -> PreviousRun | None:
-    """The run in the folder, with the `problem` for which it does not go on; None where there is none. One that does
-    not fit is an `InputError` only where it was named."""
+    """Find the run in the folder and set the `problem` that keeps it from being resumed; None without a run. If the
+    input `resume` names it, a problem raises `InputError`."""
     previous_run = look_into(request.folder)
     explicit = is_explicit(request.inputs)
     if previous_run is None:
@@ -120,14 +120,14 @@ def find_previous_run(
 
 
 def look_into(folder: Path) -> PreviousRun | None:
-    """The run in the folder; None when there is none."""
+    """Read the run in the folder; None if there is none."""
     path = folder / JOURNAL
     try:
         if not os.path.lexists(path):
             problem = _strange_files(folder, only=OWN_FILES) if folder.is_dir() else ""
             return PreviousRun(problem=problem) if problem else None
         problem = _strange_files(folder)
-        # Measured before it is in memory.
+        # Check the size before reading it into memory.
         if not problem and path.stat().st_size > LARGEST_JOURNAL:
             problem = f"its {JOURNAL} is larger than any run writes"
         if problem:
@@ -146,7 +146,7 @@ def look_into(folder: Path) -> PreviousRun | None:
 
 
 def completed_report(request: RunRequest) -> RunReport | None:
-    """The report of the run that shall go on, if it is complete: then nothing is left to do."""
+    """Return the report of the run that `resume` names if it is already complete; otherwise None."""
     previous_run = look_into(request.folder) if is_explicit(request.inputs) else None
     if previous_run is None or previous_run.ended is None or previous_run.ended.outcome not in DONE:
         return None
@@ -155,24 +155,25 @@ def completed_report(request: RunRequest) -> RunReport | None:
 
 
 def without_foreign_addresses(report: RunReport, settings: BoundarySettings) -> RunReport:
-    """The report of a run that went on, or was complete, without addresses that lead to another repository: its folder
-    may be forged."""
+    """Return the report of a resumed or complete run without addresses of other repositories: its folder may be
+    forged."""
 
-    def own(url: str) -> str:
+    def own_or_empty(url: str) -> str:
         return url if url.startswith(f"{settings.repository_url}/") else ""
 
-    effects = tuple(replace(receipt, url=own(receipt.url)) for receipt in report.effects)
-    told = report.failure_report
+    effects = tuple(replace(receipt, url=own_or_empty(receipt.url)) for receipt in report.effects)
+    comment = report.failure_report
     return replace(
         report,
         effects=effects,
-        failure_report=None if told and told.startswith("http") and not own(told) else told,
-        follow_up=report.follow_up and replace(report.follow_up, url=own(report.follow_up.url)),
+        failure_report=None if comment and comment.startswith("http") and not own_or_empty(comment) else comment,
+        follow_up=report.follow_up and replace(report.follow_up, url=own_or_empty(report.follow_up.url)),
     )
 
 
 def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
-    """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
+    """Return the request with the id of the resumed run and the issue as that run saw it. The current actor and inputs
+    stay."""
     trigger, inputs = request.trigger, request.inputs
     label = started.started_by.label
     starts = label is not None and any(
@@ -193,7 +194,7 @@ def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
 
 
 def waiting_request(request: RunRequest) -> RunRequest:
-    """The request about the run in the folder, which waits for an answer. Raises `Refused` where none does."""
+    """Return the request for the run in the folder that waits for a reply. Raises `Refused` if none waits."""
     previous, number = look_into(request.folder), request.trigger.issue_number
     if previous is None:
         raise Refused(
@@ -218,8 +219,8 @@ def waiting_request(request: RunRequest) -> RunRequest:
 
 
 def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRun) -> Permission:
-    """The permission that the answer needs. Raises `Refused` for an approval of something else than what the run would
-    go on with."""
+    """Return the permission that the reply requires. Raises `Refused` if the approved digest is not that of the plan
+    with which the run would continue."""
     reply, started = request.trigger.reply, waiting.started
     if reply is None:
         return Permission.NONE
@@ -244,7 +245,7 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
 def _mismatch(
     previous_run: PreviousRun, request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
 ) -> str:
-    """What of the run is not what is asked for now; empty when all fits."""
+    """Say why the run does not fit the current request; empty if it fits."""
     started = previous_run.started
     pairs = {
         "another agent": (started.agent, agent.name),
@@ -254,7 +255,7 @@ def _mismatch(
         "another pull request": (_pull_request(started.follow_up), _pull_request(request.follow_up)),
         "other run arguments": (started.args, args),
     }
-    if differing := [name for name, (then, now) in pairs.items() if then != now]:
+    if differing := [name for name, (before, now) in pairs.items() if before != now]:
         return f"it is of {', '.join(differing)}"
     if previous_run.state.step_id not in agent.steps:
         return "it stands at a step that the agent does not have"
@@ -270,12 +271,12 @@ def _mismatch(
 
 
 def _pull_request(follow_up: FollowUp | None) -> FollowUp | None:
-    """What stays of a follow-up while its own run pushes and replies."""
+    """Return the parts of a follow-up that do not change while its own run pushes and replies."""
     return replace(follow_up, head="", round=0, threads=()) if follow_up else None
 
 
 def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
-    """Why the working tree cannot be put back; empty when it can, as far as can be told before."""
+    """Say why the working tree cannot be restored; empty if nothing speaks against it yet."""
     if not snapshots.is_whole:
         return "the last snapshot of its working tree failed"
     try:
@@ -285,24 +286,24 @@ def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
     return ""
 
 
-#: What a run names itself and the delimiter of its data; both go into names and texts of ours.
+#: The run's id, the delimiter of its data and its snapshots: names and texts of stepflow contain them.
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NONCE = re.compile(r"[0-9a-f]{24}")
 SNAPSHOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-#: What a receipt names goes into our comment's marker and into the job's outputs, which scripts read.
+#: The names in a receipt go into the marker of a comment and into the job's outputs, which scripts read.
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%()-]{1,2000}")
 BRANCH = re.compile(r"[A-Za-z0-9._/+@=-]{1,250}")
 
 
 def implausible(events: Sequence[Event]) -> str:
-    """Why no run of ours wrote these events; empty when one may have. No limit may be moved by what a folder says."""
-    begun = [event for event in events if isinstance(event, RunStarted)]
-    if not begun:
+    """Say why stepflow cannot have written these events; empty if it can. A forged folder must not raise any limit."""
+    starts = [event for event in events if isinstance(event, RunStarted)]
+    if not starts:
         return "it ended before its run began"
-    if len(begun) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(begun[0])]):
+    if len(starts) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(starts[0])]):
         return "it has more than one beginning"
-    if not RUN_ID.fullmatch(begun[0].run_id) or not NONCE.fullmatch(begun[0].nonce):
+    if not RUN_ID.fullmatch(starts[0].run_id) or not NONCE.fullmatch(starts[0].nonce):
         return "its run has no name of ours"
     iteration = 0
     for event in events:
@@ -340,8 +341,8 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
 
 
 def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
-    """What in the folder is no file or folder of its own, at any depth: whoever follows it ends up somewhere else, and
-    whoever opens a pipe waits. With `only`, what lies elsewhere in it is nobody's business."""
+    """Describe the first entry, at any depth, that is neither a regular file nor a folder: a link leads elsewhere, and
+    opening a pipe would block. With `only`, just these top-level names are searched."""
     waiting = [folder]
     while waiting:
         here = waiting.pop()
@@ -356,12 +357,12 @@ def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
 
 
 def move_aside(folder: Path, run_id: str) -> Path:
-    """Give the folder's place free; what it holds stays beside it, under the run's id."""
+    """Rename the folder so that its place is free, and return the new path, which ends in the run's id."""
     target = folder.with_name(f"{folder.name}-{run_id or 'unreadable'}")
     while os.path.lexists(target):
         target = folder.with_name(f"{folder.name}-{run_id or 'unreadable'}-{secrets.token_hex(2)}")
     try:
-        with _held(folder / JOURNAL):
+        with _locked(folder / JOURNAL):
             folder.rename(target)
     except OSError as exc:
         raise InputError(
@@ -372,8 +373,8 @@ def move_aside(folder: Path, run_id: str) -> Path:
 
 
 @contextmanager
-def _held(journal: Path) -> Iterator[None]:
-    """Hold the folder's journal, if it is a file, so that no run that is at work in it loses its place."""
+def _locked(journal: Path) -> Iterator[None]:
+    """Lock the folder's journal, if it is a file, so that the folder of an active run is never moved."""
     try:
         fd = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The Python API: an agent definition run from a program."""
+"""The Python API: run an agent definition from a program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import Workspace, bring_back, open_workspace
 from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary_folder
 
-#: Nothing is asked for but the run: writing is the caller's `boundary`, the model the caller's own.
+#: The caller brings its own model and boundary, so the inputs ask for neither.
 INPUTS = Inputs(
     provider=Provider.SCRIPTED,
     boundary=BoundaryMode.DRY_RUN,
@@ -48,36 +48,39 @@ INPUTS = Inputs(
 
 
 class Boundary(Protocol):
-    """What changes the outside after a completed flow; called once per run, never after any other outcome."""
+    """Changes the outside world after a completed flow. It is called once per run, and only after that outcome."""
 
     def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
         """The effects that the closing answer asks for; pure."""
         ...
 
     def apply(self, effects: Sequence[Effect]) -> Iterable[Receipt]:
-        """Write the effects in order, and give a receipt as soon as each is through. A receipt of a failed effect, or
-        a `BoundaryError`, fails the run."""
+        """Write the effects in order and yield a receipt as soon as each is done. A receipt of a failed effect, or a
+        `BoundaryError`, fails the run."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class StepFlowRunner:
-    """Runs one agent. It may run several times, also at once; runs share nothing but the parts that were given.
+    """Runs one agent, as often as wanted and also concurrently. Runs share nothing but the parts given here.
 
-    `tools` and `commands` run what the model and the validators ask for. Without them every run has a sandbox: a
-    process that sees no secret of this one's, with all the isolation that this machine offers, in a copy of the folder.
-    Where only one of them is given, the sandbox does the other's work in the folder itself, so that both meet the same
-    files. Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own
-    limit of iterations. `log` is called with every entry of the journal as it happens.
+    Without `tools` and `commands`, every run has a sandbox: a process that sees no secret of this one, with all the
+    isolation that this machine offers, in a copy of the folder. If only one of them is given, the sandbox replaces the
+    other one and works in the folder itself, so that both see the same files.
     """
 
     definition: AgentDefinition
     _: KW_ONLY
     model: Model
+    #: Run what the model calls.
     tools: Tools | None = None
+    #: Without it, nothing outside changes and the recorded plan is empty.
     boundary: Boundary | None = None
+    #: Run the validators and command steps.
     commands: Commands | None = None
+    #: Replaces the agent's own limits.
     limits: Limits | None = None
+    #: Called with every entry of the journal as it happens.
     log: Callable[[Entry], None] | None = None
     schemas: Schemas | None = None
     clock: Clock | None = None
@@ -91,31 +94,30 @@ class StepFlowRunner:
         context_text: str = "",
         input_text: str | None = None,
     ) -> AgentResult:
-        """Run the agent on the folder `cwd` (default: the current one) and give the result, whatever happened. SIGINT
+        """Run the agent on the folder `cwd` (default: the current one) and return the result, whatever happened. SIGINT
         (Ctrl-C) and SIGTERM end the run with the outcome `cancelled`.
 
-        Without `tools` and `commands` of the caller's, the agent works in a copy of the folder, and what comes back is
-        what it committed: before the `boundary` is called, the branch that is checked out in `cwd` moves to the commits
-        of a complete run. Where that cannot be, and after any other outcome, they stand on a branch of their own, which
-        the log names.
+        Without the caller's own `tools` and `commands`, the agent works in a copy of the folder, and only its commits
+        come back: after a completed run, the branch that is checked out in `cwd` moves to them before the `boundary` is
+        called. If it cannot move, and after any other outcome, the commits are on a separate branch, which the log
+        names.
 
         `args` are values for the agent's parameters; `args["issue"]` is the number of the issue. `variables` are more
-        `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say; what people
-        would not see of it on GitHub's page is taken out), `input_text` fills `{input_text}`.
+        `{uv-…}` for the prompts, and `input_text` fills `{input_text}`. `context_text`, such as the issue's text, is
+        shown to every step as data, without anything that GitHub's page would hide from people.
         """
-        agent, given = self.definition, dict(args or {})
-        # Nobody waits for a scripted model to be less busy.
+        agent, values = self.definition, dict(args or {})
         clock = self.clock or (RehearsalClock() if isinstance(self.model, ScriptedModel) else SystemClock())
         memory, phase = MemoryJournal(clock), PhaseTracker()
         journal = Fanout(memory, phase, *((self.log,) if self.log else ()))
-        issue, root = _number(given.get("issue")), Path(cwd or ".").resolve()
+        issue, root = _number(values.get("issue")), Path(cwd or ".").resolve()
         request = _request(agent.name, issue, root)
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
         cancellation = Cancellation()
         cancellation.hold()
 
         def play() -> Ending:
-            prepared = self._prepare(request, given, context_text)
+            prepared = self._prepare(request, values, context_text)
             with self._open(request) as (opened, workspace):
 
                 def finish(facts: RunFacts, result: FlowResult) -> Ending:
@@ -133,7 +135,7 @@ class StepFlowRunner:
                 )
                 return run_stages(run)
 
-        # Python gives signals to the main thread alone; a run in another one goes on.
+        # Python delivers signals to the main thread only; they do not end a run in another one.
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
             ending = guarded(play, journal, phase)
@@ -141,9 +143,9 @@ class StepFlowRunner:
         journal.append(RunFinished(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, success=success))
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
 
-    def _prepare(self, request: RunRequest, given: Mapping[str, JsonValue], context_text: str) -> Prepared:
+    def _prepare(self, request: RunRequest, values: Mapping[str, JsonValue], context_text: str) -> Prepared:
         agent, limits = self.definition, self.limits or self.definition.verdict.limits
-        args, _ = run_arguments(agent, given, request.trigger.issue_number)
+        args, _ = run_arguments(agent, values, request.trigger.issue_number)
         number = _number(args.get("issue"))
         return Prepared(
             request=request,
@@ -161,11 +163,11 @@ class StepFlowRunner:
 
     @contextmanager
     def _open(self, request: RunRequest) -> Iterator[tuple[RunRequest, Workspace | None]]:
-        """The request with a place for what the sandbox keeps, and the run's workspace. The caller's own parts know the
-        folder alone, so what works beside them works there too."""
+        """Give the request a run folder and open its workspace. If the caller brings its own tools or commands, there
+        is no workspace: they know only the folder, so everything works there."""
         with ExitStack() as places:
             request = replace(request, folder=places.enter_context(temporary_folder(request.root)))
-            # A program may be the first process of its container, and have many runs.
+            # The program may start many runs and be the first process of a container, so do not leave files behind.
             places.callback(remove_folder, request.folder)
             if self.tools is None and self.commands is None:
                 request = replace(request, in_place=os.path.lexists(request.root / GIT))
@@ -180,7 +182,7 @@ class StepFlowRunner:
                 yield request, None
 
     def _finish(self, facts: RunFacts, result: FlowResult, journal: Journal) -> Ending:
-        """After a completed flow: plan, write down, apply. Without a boundary the plan is empty."""
+        """Plan and apply the effects of a completed flow, and record both. Without a boundary the plan is empty."""
         boundary, ending = self.boundary, Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
         if result.outcome is not Outcome.COMPLETED:
             return ending
@@ -200,7 +202,7 @@ class StepFlowRunner:
 
 
 def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
-    """The request of a new run of this process."""
+    """Return the request for a new run in this process."""
     return RunRequest(
         run_id=secrets.token_hex(6),
         inputs=INPUTS,
@@ -215,8 +217,7 @@ def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
 def _bring_work_back(
     workspace: Workspace, request: RunRequest, result: FlowResult, report: RunReport, journal: Journal
 ) -> None:
-    """Move the caller's branch to the commits of a complete run, or leave the work on a branch of its own, and say
-    so."""
+    """Move the caller's branch to the commits of a complete run, or keep them on a separate branch and log its name."""
     before = workspace.before if result.outcome is Outcome.COMPLETED else None
     branch, moved = bring_back(request, report, before)
     if branch and not moved:
@@ -228,6 +229,6 @@ def _note(journal: Journal, level: str, message: str) -> None:
 
 
 def _number(value: JsonValue) -> int | None:
-    """An issue's number, also where it was given as text."""
+    """Convert an issue's number, which may be given as a string."""
     text = str(value)
     return int(text) if not isinstance(value, bool) and text.isascii() and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""Scenario files: YAML, read with its lines."""
+"""Scenario files: YAML whose problems are reported with their lines."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _WHERE = (
 
 
 def load_scenario(path: str | PathLike[str], *, root: Path | None = None) -> Scenario:
-    """Read a scenario file. Every problem is named with its line and place in one `InputError`."""
+    """Load a scenario file. Raises one `InputError` that lists every problem with its line and place."""
     return parse_scenario(read_scenario(path, root=root), name=str(path))
 
 
 def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str:
-    """The text of a scenario file. Below `root` no symbolic link is followed, and a relative path must stay there."""
+    """Read the text of a scenario file. Below `root`, symbolic links are not followed and relative paths must stay."""
     full_path = Path(root or "", path)
     base = root if root and full_path.is_relative_to(root) else full_path.parent
     try:
@@ -53,23 +53,25 @@ def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioFault:
-    """What is wrong with a scenario, at a 1-based line (None: nowhere in particular) and a place such as
-    `("turns", 0, "tools")`. `kind` is the type of pydantic's error, `yaml` for a text that cannot be read."""
+    """A problem in a scenario."""
 
+    #: 1-based; None if the problem has no line.
     line: int | None
+    #: For example `("turns", 0, "tools")`.
     place: tuple[int | str, ...]
     message: str
+    #: The type of pydantic's error, or `yaml` if the text cannot be parsed.
     kind: str
 
     def describe(self, name: str) -> str:
-        """As a line of a message; `name` is what it calls the file."""
+        """Return one line that names the file `name`, the line and the place."""
         location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.place).lstrip(".")
         file = f"{name}:{self.line}" if self.line else name
         return f"{file}: {f'{location}: ' if location else ''}{self.message}."
 
 
 def read_scenario_text(text: str) -> Scenario | tuple[ScenarioFault, ...]:
-    """The scenario in a text, or everything that is wrong with it."""
+    """Parse a scenario; returns all problems if there are any."""
     try:
         node, data = _read(text)
     except YamlFault as exc:
@@ -92,26 +94,26 @@ def read_scenario_text(text: str) -> Scenario | tuple[ScenarioFault, ...]:
 def _message(error: ErrorDetails) -> str:
     if error["type"] not in ("enum", "literal_error"):
         return error["msg"].removeprefix("Value error, ")
-    wrong, words = error["input"], error["ctx"]["expected"]
-    near = did_you_mean(str(wrong), re.findall("'(.+?)'", words))
-    return f"{shown(wrong)} is none of the choices{near}; write {words}"
+    value, choices = error["input"], error["ctx"]["expected"]
+    suggestion = did_you_mean(str(value), re.findall("'(.+?)'", choices))
+    return f"{shown(value)} is none of the choices{suggestion}; write {choices}"
 
 
 def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
-    """The scenario in a text; `name` is what messages call it."""
-    read = read_scenario_text(text)
-    if isinstance(read, Scenario):
-        return read
-    raise InputError("\n".join(fault.describe(name) for fault in read), hint=_HINT)
+    """Parse a scenario, which messages call `name`. Raises `InputError` with all problems."""
+    scenario = read_scenario_text(text)
+    if isinstance(scenario, Scenario):
+        return scenario
+    raise InputError("\n".join(fault.describe(name) for fault in scenario), hint=_HINT)
 
 
 def read_node(text: str) -> yaml.Node | None:
-    """The nodes of a text that can be read, with their places in it."""
+    """Parse a valid text into YAML nodes, which know their lines."""
     return _read(text)[0]
 
 
 def place_of(text: str, *keys: int | str) -> int:
-    """The 1-based line of the last of these keys, as far as they lead; 1 for a text that is no YAML."""
+    """Return the 1-based line of the deepest of these nested keys that exists; 1 for a text that is not YAML."""
     try:
         return _line(_read(text)[0], keys)
     except YamlFault:
@@ -119,7 +121,7 @@ def place_of(text: str, *keys: int | str) -> int:
 
 
 def _read(text: str) -> tuple[yaml.Node | None, str]:
-    """The nodes, for their lines, and the data as JSON, so that nothing is left in it that only YAML knows."""
+    """Return the nodes, for their lines, and the data as JSON, which has no types of YAML's own."""
     node, data = read_yaml(text)
     try:
         return node, json.dumps({} if node is None else data, default=str)
@@ -128,7 +130,7 @@ def _read(text: str) -> tuple[yaml.Node | None, str]:
 
 
 def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
-    """The 1-based line of the innermost key or item that the place leads to."""
+    """Return the 1-based line of the innermost key or item on the way to this place."""
     line = node.start_mark.line if node else 0
     for part in loc:
         match node:
@@ -142,7 +144,7 @@ def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
     return line + 1
 
 
-#: A run that ends like this was not rehearsed at all; a scenario that means it says so.
+#: With these outcomes a rehearsal did not really happen; a scenario that wants one must expect it explicitly.
 NOT_PLAYED = frozenset(
     {
         Outcome.MODEL_FAILED,
@@ -152,36 +154,34 @@ NOT_PLAYED = frozenset(
         Outcome.INVALID_DEFINITION,
     }
 )
-#: Whoever plays these again runs out of turns.
+#: A recording of a run with these outcomes runs out of turns when it is replayed.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
 
 
-def expect_of_recording(report: RunReport, ran: Iterable[ValidatorRan], inputs: Inputs) -> Expect | None:
-    """What a recorded run will come to when it is played again, where nothing outside decides anything.
-
-    None where its turns do not lead to an end. Effects are left out: they depend on the label that started the run.
-    """
-    outcome = _played_again(report, inputs)
+def expect_of_recording(report: RunReport, runs: Iterable[ValidatorRan], inputs: Inputs) -> Expect | None:
+    """Return what to expect when a recorded run is replayed without anything outside; None if its turns do not lead
+    to an end. Effects are left out: they depend on the label that started the run."""
+    outcome = _replayed_outcome(report, inputs)
     if outcome is None:
         return None
     steps = tuple(line.step_id for line in report.history)
-    return Expect(outcome=outcome, steps=steps, validators=validators_of(ran))
+    return Expect(outcome=outcome, steps=steps, validators=validator_results(runs))
 
 
-def validators_of(ran: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord, ...]]:
-    """Each validator's results in order."""
+def validator_results(runs: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord, ...]]:
+    """Return each validator's results in order."""
     words: dict[str, tuple[ValidatorWord, ...]] = {}
-    for each in ran:
-        words[each.name] = (*words.get(each.name, ()), _word(each))
+    for each in runs:
+        words[each.name] = (*words.get(each.name, ()), _result_word(each))
     return words
 
 
-def _played_again(report: RunReport, inputs: Inputs) -> Outcome | None:
+def _replayed_outcome(report: RunReport, inputs: Inputs) -> Outcome | None:
     match report.outcome:
         case Outcome.BOUNDARY_FAILED:
             return Outcome.COMPLETED
         case Outcome.REFUSED if report.effects:
-            # The plan was fine, the writing was not.
+            # The plan was fine; only writing it failed.
             return Outcome.COMPLETED
         case Outcome.REFUSED:
             return Outcome.REFUSED if report.history else None
@@ -191,9 +191,9 @@ def _played_again(report: RunReport, inputs: Inputs) -> Outcome | None:
             return None if outcome in UNFINISHED else outcome
 
 
-def _word(ran: ValidatorRan) -> ValidatorWord:
-    if ran.passed:
+def _result_word(run: ValidatorRan) -> ValidatorWord:
+    if run.passed:
         return "pass"
-    if ran.action is FailureAction.SKIP:
+    if run.action is FailureAction.SKIP:
         return "skipped"
-    return "fail" if ran.recoverable else "unrecoverable"
+    return "fail" if run.recoverable else "unrecoverable"

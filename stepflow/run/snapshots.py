@@ -1,4 +1,4 @@
-"""The working tree of a run, kept and put back, so that a run which is stopped can go on."""
+"""Snapshots of a run's working tree, from which a stopped run is resumed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ from stepflow.run.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository, TakenSnapshot
 
-#: Where in the run folder they are.
+#: Name of their folder in the run folder.
 FOLDER = "snapshots"
 _HOLDERS = {"blob": "A file of the working tree", "tree": "A name in the working tree"}
 
 
 class Snapshots:
-    """Takes snapshots of the workspace into the run folder. `base` is the commit that a fresh clone has: of a run that
-    is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of the
-    `secrets`, and texts about it are masked by `redact`."""
+    """Stores snapshots of the workspace in the run folder and restores them.
+
+    `base` is a commit that every fresh clone has: the one from which the run started, or, if empty, HEAD at the first
+    snapshot. A snapshot that would contain one of the `secrets` fails, and `redact` masks the diffs.
+    """
 
     def __init__(
         self,
@@ -56,12 +58,12 @@ class Snapshots:
         self._repository = SnapshotRepository(toolbox, base, self._store.packs)
         self._secrets, self._redact = secrets_to_find(secrets), redact
         self._last, self._has_failed = "", False
-        #: What was left out of each snapshot, and why.
+        #: The paths that each snapshot leaves out, with the reason.
         self._left_out: dict[str, Mapping[bytes, str]] = {}
 
     def take(self, *, step: str = "", run: str = "") -> SnapshotInfo:
-        """Keep the tree as it is now, with what changed since the snapshots at which the `step` and the `run` began.
-        What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
+        """Store the tree as it is now, with the changes since the snapshots at which the `step` and the `run` began. A
+        failure is returned as `problem`; only a broken toolbox raises, an `IsolationError`."""
         begun = time.monotonic()
         try:
             info = self._take(step, run)
@@ -103,7 +105,7 @@ class Snapshots:
             )
 
     def _diffs(self, starts: list[str], taken: TakenSnapshot) -> list[StepDiff]:
-        """What changed since each of these snapshots, for people."""
+        """Return the changes since each of these snapshots, for people."""
         try:
             texts = self._repository.diffs(starts, taken.name, without=taken.left_out)
         except StepflowError as error:
@@ -116,9 +118,9 @@ class Snapshots:
         return diffs
 
     def restore(self, name: str) -> None:
-        """Bring the workspace to what it was; the next snapshot builds on this one.
+        """Restore the workspace from a snapshot; the next snapshot builds on this one.
 
-        Raises `InputError` for a store that is damaged, `StepflowError` for a workspace that it does not fit.
+        Raises `InputError` if the store is damaged, `StepflowError` if the snapshot does not fit the workspace.
         """
         self._store.check([name])
         try:
@@ -127,15 +129,15 @@ class Snapshots:
             raise
         except StepflowError as error:
             raise StepflowError(
-                f"The snapshot of the working tree could not be put back: {error.message}",
-                hint="Check out the commit that the run began with, or start a new run.",
+                f"The snapshot of the working tree could not be restored: {error.message}",
+                hint="Check out the commit from which the run started, or start a new run.",
             ) from error
         self._last, self._has_failed = name, False
 
 
 def _spooled(fill: Callable[[Callable[[bytes], None]], None]) -> IO[bytes]:
-    """What `fill` writes, in a file without a name: what holds a secret never stands in the folder. A full disk is told
-    at the end, since the sandbox's answer is to be read whole."""
+    """Spool what `fill` writes to an unnamed file, so that a secret never reaches the run folder. A full disk raises
+    only at the end, because the sandbox's answer must be read to its end."""
     file, problems = tempfile.TemporaryFile(), list[OSError]()  # noqa: SIM115 - closed by the caller
 
     def write(data: bytes) -> None:
@@ -157,14 +159,14 @@ def _described(left_out: Mapping[bytes, str]) -> tuple[str, ...]:
 
 
 def _printable(path: bytes) -> str:
-    """Names are the tools' own: no line break and no control character gets further."""
+    """Escape line breaks and control characters: the tools choose the names of files."""
     text = path.decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-#: The tools that change files, beside those of MCP servers.
+#: The tools that change files, apart from those of MCP servers.
 CHANGING = frozenset({"bash", "write", "edit"})
-#: Of the paths that are in no snapshot so many are named.
+#: Paths that a warning names, of those that are in no snapshot.
 MOST_NAMED = 10
 
 
@@ -174,12 +176,12 @@ def changes_files(tool: str) -> bool:
 
 
 class Snapshotter:
-    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last."""
+    """Takes snapshots whenever one is due, and records those that differ from the one before."""
 
     def __init__(self, snapshots: Snapshots, journal: Journal) -> None:
         self._snapshots, self._journal = snapshots, journal
         self._latest = self._problem = ""
-        #: Whether the tree can be put back to what it was at last.
+        #: Whether the tree can be restored to its last state.
         self.holds = False
         #: The snapshots at which the flow and its iteration began.
         self._flow_start = self._step_start = ""
@@ -189,9 +191,9 @@ class Snapshotter:
         self._is_step_changing = False
 
     def keep(self, *, mark: bool = False) -> None:
-        """Keep the tree; with `mark` it is written down even where nothing has changed.
+        """Take a snapshot; with `mark` it is recorded even if nothing has changed.
 
-        A snapshot that cannot be taken ends no run: it only cannot go on from here until the next one.
+        A failed snapshot does not end the run, but the run cannot be resumed from here until the next one.
         """
         info = self._snapshots.take(step=self._step_start, run=self._flow_start)
         if info.problem:
@@ -213,14 +215,15 @@ class Snapshotter:
         self._problem = info.problem
         if info.left_out != self._left_out:
             self._left_out = info.left_out
-            self._warn(f"not kept: {'; '.join(info.left_out[:MOST_NAMED])}" if info.left_out else "all is kept again")
+            names = "; ".join(info.left_out[:MOST_NAMED])
+            self._warn(f"not kept: {names}" if names else "all files are kept again")
 
     def _warn(self, message: str) -> None:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
 
     def before_setup(self, snapshots: RunSnapshots, *, is_start: bool) -> None:
-        """The tree as the run began: kept, or put back for a run that goes on. A workspace that `is_start` stays as it
-        is: the guards and the set-up must not take a folder's word for what nobody has touched.
+        """Take the snapshot of the run's start, or restore it for a resumed run. A workspace that `is_start` already is
+        that tree and stays untouched, so that a forged run folder cannot deceive the guards and the setup.
         """
         if not snapshots.start:
             self.keep(mark=True)
@@ -228,7 +231,7 @@ class Snapshotter:
             self._restore(snapshots.start)
 
     def after_setup(self, snapshots: RunSnapshots) -> None:
-        """The tree as the flow meets it."""
+        """Take the snapshot of the tree with which the flow starts, or restore the latest one of a resumed run."""
         if snapshots.is_set_up:
             self._restore(snapshots.latest)
         else:
@@ -237,27 +240,27 @@ class Snapshotter:
         self._is_in_flow = bool(snapshots.flow_start)
 
     def begin_iteration(self) -> None:
-        """What changes from now on is another step's."""
+        """Attribute all changes from now on to the next step."""
         self._step_start = self._latest
         self._flow_start = self._flow_start or self._step_start
         self._is_in_flow = True
 
     def put_back(self) -> None:
-        """Put the tree back to what it was when it was last kept."""
+        """Restore the tree of the latest snapshot."""
         self._restore(self._latest)
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
-        """A step with these tools begins. A server may change files without a call."""
+        """Note that a step with these tools begins. An MCP server may change files without a call."""
         self._is_step_changing = any(tool.name.startswith(MCP_PREFIX) for tool in tools)
 
     def begin(self, use: ToolUse) -> None:
-        """A tool call begins."""
+        """Record that a tool call begins."""
         self._is_step_changing |= changes_files(use.name)
         self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
 
     def end_step(self) -> None:
-        """Keep what the step's processes did until they were ended. Without what changes files there were none:
-        nothing of an earlier step is alive."""
+        """Take a snapshot if anything in the step could change files: its processes may have done so until they were
+        killed. Processes of earlier steps are no longer alive."""
         if self._is_step_changing or not self.holds:
             self.keep()
         self._is_step_changing = False
@@ -269,13 +272,13 @@ class Snapshotter:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshottingJournal:
-    """A journal that says when an iteration begins."""
+    """A journal that tells the snapshotter when an iteration begins."""
 
     journal: Journal
     snapshotter: Snapshotter
 
     def append(self, event: Event) -> None:
-        """Write the event down."""
+        """Record the event."""
         if isinstance(event, IterationStarted):
             self.snapshotter.begin_iteration()
         self.journal.append(event)
@@ -283,7 +286,7 @@ class SnapshottingJournal:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshottingTools:
-    """Tools whose calls are announced, and whose changes are kept before they are answered."""
+    """Tools whose calls are recorded when they start, and whose changes are snapshotted before they are answered."""
 
     tools: Tools
     snapshotter: Snapshotter
@@ -302,14 +305,14 @@ class SnapshottingTools:
         return result
 
     def end_step(self) -> None:
-        """End the step's processes; what they did until then counts."""
+        """End the step's processes, then snapshot what they did."""
         self.tools.end_step()
         self.snapshotter.end_step()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshottingCommands:
-    """Commands whose changes are kept."""
+    """Commands whose changes are snapshotted."""
 
     commands: Commands
     snapshotter: Snapshotter
@@ -327,7 +330,7 @@ UNKNOWN_START = "what changed before the first snapshot is not known"
 
 @dataclass(kw_only=True)
 class Stretch:
-    """One iteration: the snapshots that were taken in it, in order, and whether one could not be."""
+    """The snapshots that were taken in one iteration, in order, and whether one failed."""
 
     iteration: int
     names: list[str] = field(default_factory=list)
@@ -335,13 +338,13 @@ class Stretch:
 
 
 class Stretches:
-    """Gathers which snapshots belong to which iteration. The first stretch, 0, is what came before all of them."""
+    """Collects the snapshots of each iteration. The first stretch, number 0, is the time before the first iteration."""
 
     def __init__(self) -> None:
         self.all = [Stretch(iteration=0)]
 
     def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The same entries, looked at as they pass."""
+        """Yield the entries unchanged while collecting their snapshots."""
         for entry in entries:
             last = self.all[-1]
             match entry.event:
@@ -350,7 +353,7 @@ class Stretches:
                 case SnapshotTaken(name=name):
                     last.names.append(name)
                 case RunResumed(snapshot=name) if name:
-                    # What came after it was taken back.
+                    # The resumed run discarded the snapshots after this one.
                     last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
                 case SnapshotFailed():
                     last.failed = True
@@ -360,8 +363,8 @@ class Stretches:
 
 
 def diffs_of(stretches: Stretches, folder: Path) -> Diffs:
-    """The diffs of a run folder's iterations, or why there are none. A folder that is damaged takes nothing but the
-    diffs from the page."""
+    """Return the diffs of a run folder's iterations, or a note why there are none: without them, the page still shows
+    everything else."""
     try:
         return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
     except InputError as error:
@@ -369,18 +372,17 @@ def diffs_of(stretches: Stretches, folder: Path) -> Diffs:
 
 
 def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
-    """The whole run, then the last step and the first one have their diffs first, those in the middle when there is
-    room for them."""
+    """Read the diffs in order of interest while there is room: the whole run, then steps from both ends inward."""
     start, *work = stretches
     taken = [stretch for stretch in work if stretch.names]
     if not taken:
         return Diffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
     run = store.diffs(taken[-1].names[-1]).run
     unknown = () if start.names else (UNKNOWN_START,)
-    room, shown, left_out = PAGE_LIMIT - size_of(run), dict[int, StepDiff](), 0
+    room, diffs, left_out = PAGE_LIMIT - size_of(run), dict[int, StepDiff](), 0
     waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
     while waiting:
-        stretch = waiting.popleft() if len(shown) % 2 else waiting.pop()
+        stretch = waiting.popleft() if len(diffs) % 2 else waiting.pop()
         diff = StepDiff()
         if stretch.names and room <= 0:
             diff = StepDiff(notes=(TOO_MUCH,))
@@ -389,10 +391,10 @@ def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
             diff = store.diffs(stretch.names[-1]).step
             room -= size_of(diff)
         notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
-        shown[stretch.iteration] = replace(diff, notes=notes)
-    note = f"What {left_out:,} of {len(shown):,} steps changed is {TOO_MUCH}." if left_out else ""
+        diffs[stretch.iteration] = replace(diff, notes=notes)
+    note = f"What {left_out:,} of {len(diffs):,} steps changed is {TOO_MUCH}." if left_out else ""
     return Diffs(
-        steps={number: diff for number, diff in shown.items() if diff.files or diff.notes},
+        steps={number: diff for number, diff in diffs.items() if diff.files or diff.notes},
         run=replace(run, notes=(*run.notes, *unknown)),
         note=note,
     )

@@ -17,19 +17,19 @@ from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs
 
-#: Who may start a run with a comment, or by labeling an issue of their own, as far as the event knows: somebody whose
-#: membership of the organization is private is a contributor or nobody to it.
+#: The associations that may start a run with a comment, or by labeling their own issue. The event may understate one:
+#: a member whose membership is private appears as CONTRIBUTOR or NONE.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-#: Of these only an owner's always means write access: members and collaborators may have less.
+#: Only an owner always has write access; members and collaborators may have less.
 OWNER = "OWNER"
 #: Only somebody with write access can cause these events.
 WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedule", "push"})
-#: Of these only certain actions start anything.
+#: Only certain actions of these events start a run.
 WITH_ACTIONS = frozenset(
     {"issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "workflow_run"}
 )
 COMMAND = "/stepflow"
-#: What a workflow that failed concludes with; whoever cancels one wants nothing fixed.
+#: The conclusions of a failed workflow. A canceled one is not among them: nobody wants that fixed.
 FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 
 
@@ -38,7 +38,7 @@ class _EventShape(BaseModel):
 
 
 class User(_EventShape):
-    """The parts of a user that matter here."""
+    """A user in an event."""
 
     login: str = ""
     type: str = "User"
@@ -49,7 +49,7 @@ class _Label(_EventShape):
 
 
 class IssuePayload(_EventShape):
-    """The parts of an issue in an event."""
+    """An issue in an event."""
 
     number: int
     title: str = ""
@@ -84,7 +84,7 @@ class _EventRepository(_EventShape):
 
 
 class _WorkflowRun(_EventShape):
-    """`head_repository` is null where it was deleted."""
+    """A workflow run in an event; `head_repository` is null if that repository was deleted."""
 
     id: int
     conclusion: str | None = None
@@ -94,7 +94,7 @@ class _WorkflowRun(_EventShape):
 
 
 class EventPayload(_EventShape):
-    """The parts of an event's payload that a trigger reads."""
+    """The parts of an event's payload that decide about a run."""
 
     action: str = ""
     label: _Label | None = None
@@ -110,22 +110,24 @@ class EventPayload(_EventShape):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalReply:
-    """What somebody says to a run that waits for approval: the `digest` that they approve, or None and why they do
-    not."""
+    """Somebody's reply to a run that waits for approval."""
 
+    #: Digest of the approved plan; None for a rejection, whose `reason` may follow.
     digest: str | None
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PullRequestEvent:
-    """What happened on a pull request: a review or a command with a `remark`, or a workflow run that failed on the
-    commit `head` of a branch, whose pull request the event need not name."""
+    """A review, a command in a comment, or a failed workflow run, on a pull request."""
 
     kind: FollowUpKind
+    #: Number of the pull request; None for a failed workflow run, whose event need not name it.
     number: int | None = None
+    #: Text of the review, or the text below the command.
     remark: str = ""
     is_command: bool = False
+    #: Id of the failed workflow run, with its branch and head commit.
     failed_run: int | None = None
     branch: str = ""
     head: str = ""
@@ -133,28 +135,28 @@ class PullRequestEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
+    """A run that somebody asked for."""
 
-    `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
-    when the event does not say whether the repository is. `by_writer`: the event alone shows that the actor has write
-    access. `unproven` says why the event alone speaks against the actor, and GitHub is to be asked; empty where it does
-    not. A `reply` is for a run that waits for one; which agent that is of its folder says. What follows up on a
-    `pull_request` says whose work that is: `agent` is empty where nobody names one. Whether the
-    issue is `locked` the event or GitHub says, None where neither did.
-    """
-
+    #: Empty for a reply, whose run folder names the agent, and for a follow-up that names none.
     agent: str = ""
     actor: str = ""
     actor_is_bot: bool = False
+    #: None when the event carries no issue; `issue_number` is then the input's.
     issue: Issue | None = None
     issue_number: int | None = None
+    #: The label that started the run, if any; the boundary removes it at completion.
     label: str | None = None
     default_branch: str = ""
+    #: Whether the repository is private; None when the event does not say.
     private: bool | None = None
+    #: Whether the event alone proves that the actor has write access.
     by_writer: bool = False
+    #: Why the event does not show that the actor is allowed, so that GitHub must be asked; empty if it does.
     unproven: str = ""
+    #: A reply to a run that waits for approval.
     reply: ApprovalReply | None = None
     pull_request: PullRequestEvent | None = None
+    #: Whether the issue is locked, from the event or GitHub; None when unknown.
     locked: bool | None = None
 
 
@@ -166,7 +168,7 @@ class Skip:
 
 
 def read_event_file(path: str, *, named_by: str) -> JsonObject:
-    """The payload of an event, from the file that a variable or flag names; empty where it names none."""
+    """Read the payload of an event from the file that a variable or flag names; empty without a path."""
     if not path:
         return {}
     try:
@@ -181,7 +183,7 @@ def read_event_file(path: str, *, named_by: str) -> JsonObject:
 
 
 def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
-    """The typed parts of an event's payload."""
+    """Parse an event's payload. Raises `InputError` if it is not what GitHub sends."""
     try:
         return EventPayload.model_validate(payload)
     except ValidationError as exc:
@@ -196,17 +198,17 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
 def find_trigger(
     event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
 ) -> Trigger | Skip:
-    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; for a
-    label that is the bare name of an agent, these are the `agents`."""
-    found = _find(event_name, event, inputs, actor, agents)
+    """Return the run that this event asks for, or why it asks for none. `actor` stands in for the sender when the
+    event names none; `agents` are the names that count when a label is just an agent's name."""
+    trigger = _trigger_of_event(event_name, event, inputs, actor, agents)
     can_ask = inputs.read_token is not None or inputs.github_token is not None
-    # GitHub is asked about people; what bots say may be what strangers told them.
-    if isinstance(found, Trigger) and found.unproven and (found.actor_is_bot or not can_ask):
-        return Skip(reason=found.unproven)
-    return found
+    # GitHub can vouch for people only: a bot may repeat what strangers told it.
+    if isinstance(trigger, Trigger) and trigger.unproven and (trigger.actor_is_bot or not can_ask):
+        return Skip(reason=trigger.unproven)
+    return trigger
 
 
-def _find(  # noqa: PLR0911 - one return per event is the table
+def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
     event_name: str, event: EventPayload, inputs: Inputs, actor: str, agents: tuple[str, ...]
 ) -> Trigger | Skip:
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
@@ -214,32 +216,32 @@ def _find(  # noqa: PLR0911 - one return per event is the table
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
     match event_name, event.action:
         case "issues", "labeled":
-            return _labeled(event, inputs, sender, agents)
+            return _trigger_of_label(event, inputs, sender, agents)
         case "issue_comment" | "pull_request_review_comment", "created":
-            return _commented(event, sender)
+            return _trigger_of_comment(event, sender)
         case "pull_request_review", "submitted":
-            return _reviewed(event, sender)
+            return _trigger_of_review(event, sender)
         case "workflow_run", "completed":
-            return _checked(event, sender)
+            return _trigger_of_workflow_run(event, sender)
         case name, action if name in WITH_ACTIONS:
             return Skip(reason=f"the event {name}.{action} starts no agent")
         case _:
             if not inputs.agent:
                 return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
             trigger = _trigger(inputs.agent, event, sender, by_writer=event_name in WRITERS_EVENTS)
-            return replace(trigger, issue_number=inputs.issue or _asked_issue(event))
+            return replace(trigger, issue_number=inputs.issue or _issue_of_dispatch_form(event))
 
 
-def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
+def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
     issue, label = event.issue, event.label.name if event.label else ""
     if issue is None:
         raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
-    fitting = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
-    if not fitting:
+    patterns = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
+    if not patterns:
         return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
-    if fitting == [ANY_NAME] and name_in(label, ANY_NAME) not in agents:
+    if patterns == [ANY_NAME] and name_in(label, ANY_NAME) not in agents:
         return Skip(reason=f'the label "{label}" is no agent\'s name')
-    agent = next(filter(None, (name_in(label, pattern) for pattern in fitting)), inputs.agent)
+    agent = next(filter(None, (name_in(label, pattern) for pattern in patterns)), inputs.agent)
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
     own_issue = issue.user is not None and issue.user.login == sender.login
@@ -250,13 +252,13 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     return trigger
 
 
-def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
+def _trigger_of_comment(event: EventPayload, sender: User) -> Trigger | Skip:
     number = _pull_request_number(event)
     if event.comment is None or (event.issue is None and number is None):
         raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
     first_line, _, below = event.comment.body.strip().partition("\n")
     words = first_line.split()
-    reply = _reply(words)
+    reply = _parse_reply(words)
     if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) == 3 or (len(words) == 2 and number))):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
         return Skip(reason=f"the comment does not begin with {commands}")
@@ -264,37 +266,37 @@ def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
         return Skip(reason="a plan is approved or rejected on the issue, where it is shown")
     if reply and sender.type == "Bot":
         return Skip(reason=f"{sender.login} is a bot, and only people approve")
-    association, what = event.comment.author_association, "start an agent by a comment"
+    association, action = event.comment.author_association, "start an agent by a comment"
     agent = "" if reply else "".join(words[2:])
     if number:
-        asked = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
-        return _mark_unproven(_follow_up(event, sender, asked, agent=agent), association, what)
+        command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
+        return _mark_unproven(_follow_up(event, sender, command, agent=agent), association, action)
     trigger = _trigger(agent, event, sender, event.issue, by_writer=association == OWNER)
-    return _mark_unproven(replace(trigger, reply=reply), association, what)
+    return _mark_unproven(replace(trigger, reply=reply), association, action)
 
 
 def _pull_request_number(event: EventPayload) -> int | None:
-    """The pull request that a comment is on; GitHub shows it as an issue too."""
+    """Return the number of the pull request that was commented on; GitHub may send it as an issue."""
     if event.pull_request:
         return event.pull_request.number
     return event.issue.number if event.issue and event.issue.pull_request is not None else None
 
 
-def _reviewed(event: EventPayload, sender: User) -> Trigger | Skip:
+def _trigger_of_review(event: EventPayload, sender: User) -> Trigger | Skip:
     if event.pull_request is None or event.review is None:
         raise InputError("The review event carries no review.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if event.review.state == "approved":
         return Skip(reason="the review approves, so there is nothing to follow up")
-    reviewed = PullRequestEvent(
+    review = PullRequestEvent(
         kind=FollowUpKind.REVIEW, number=event.pull_request.number, remark=event.review.body.strip()
     )
-    trigger = _follow_up(event, sender, reviewed)
+    trigger = _follow_up(event, sender, review)
     if sender.type == "Bot":
         return trigger
     return _mark_unproven(trigger, event.review.author_association, "start an agent by a review")
 
 
-def _checked(event: EventPayload, sender: User) -> Trigger | Skip:
+def _trigger_of_workflow_run(event: EventPayload, sender: User) -> Trigger | Skip:
     run = event.workflow_run
     if run is None:
         raise InputError("The event carries no workflow run.", hint="Check the file that GITHUB_EVENT_PATH names.")
@@ -307,12 +309,12 @@ def _checked(event: EventPayload, sender: User) -> Trigger | Skip:
     return _follow_up(event, sender, failed)
 
 
-def _follow_up(event: EventPayload, sender: User, asked: PullRequestEvent, *, agent: str = "") -> Trigger:
-    return replace(_trigger(agent, event, sender, by_writer=False), pull_request=asked)
+def _follow_up(event: EventPayload, sender: User, cause: PullRequestEvent, *, agent: str = "") -> Trigger:
+    return replace(_trigger(agent, event, sender, by_writer=False), pull_request=cause)
 
 
-def _reply(words: list[str]) -> ApprovalReply | None:
-    """What a comment's first line says to a run that waits for approval."""
+def _parse_reply(words: list[str]) -> ApprovalReply | None:
+    """Parse the first line of a comment as a reply to a run that waits for approval."""
     match words:
         case [command, "approve", digest] if command == COMMAND:
             return ApprovalReply(digest=digest)
@@ -322,8 +324,8 @@ def _reply(words: list[str]) -> ApprovalReply | None:
             return None
 
 
-def _asked_issue(event: EventPayload) -> int | None:
-    """The dispatch form's own `issue`, so that a workflow need not repeat it as an input of the action."""
+def _issue_of_dispatch_form(event: EventPayload) -> int | None:
+    """Return the `issue` of the dispatch form, so that a workflow need not repeat it as an input of the action."""
     text = str((event.inputs or {}).get("issue") or "")
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
 
@@ -352,7 +354,7 @@ def _trigger(
 
 
 def issue_of(payload: IssuePayload) -> Issue:
-    """The issue as the payload carries it."""
+    """Convert the issue of a payload."""
     return Issue(
         number=payload.number,
         title=payload.title,
@@ -363,9 +365,9 @@ def issue_of(payload: IssuePayload) -> Issue:
     )
 
 
-def _mark_unproven(trigger: Trigger, association: str, what: str) -> Trigger:
-    """The trigger, with the reason why the event's `association` does not let its actor do that, if it does not."""
+def _mark_unproven(trigger: Trigger, association: str, action: str) -> Trigger:
+    """Return the trigger, marked as unproven if the event's `association` does not let its actor do the `action`."""
     if association in TRUSTED_ASSOCIATIONS:
         return trigger
     trusted = ", ".join(sorted(TRUSTED_ASSOCIATIONS))
-    return replace(trigger, unproven=f"{trigger.actor} ({association}) may not {what}; that takes {trusted}")
+    return replace(trigger, unproven=f"{trigger.actor} ({association}) may not {action}; that takes {trusted}")

@@ -1,4 +1,4 @@
-"""Where a run works: a workspace made from the user's checkout, which stays as it is."""
+"""The workspace of a run: a copy of the user's checkout, which itself stays untouched."""
 
 from __future__ import annotations
 
@@ -53,18 +53,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """A place for the run's files, empty until `fill`. `request` is the run in it, with its `programs`;
-    `before` is what the user's repository had checked out, for a run `in_place`."""
+    """A folder for the run's files, empty until `fill` is called."""
 
+    #: The request for a run in this workspace.
     request: RunRequest
+    #: The folders of programs in the user's checkout.
     programs: tuple[Path, ...]
+    #: What the user's repository had checked out; only for a run `in_place`.
     before: CheckedOut | None
 
     def fill(
         self, prepared: Prepared, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
     ) -> tuple[str, ...]:
-        """Copy the checkout, and begin the run's branch where it has one. Gives the files whose uncommitted changes
-        stay behind. What takes long is said by `note`. Signals stay held at the end."""
+        """Copy the checkout and start the run's branch, if it has one. Returns the files whose uncommitted changes stay
+        behind. `note` is called before slow parts. Signals stay held at the end."""
         request, follow_up = prepared.request, prepared.request.follow_up
         cancellation.hold()
         with cancellation.obeyed():
@@ -84,50 +86,50 @@ class Workspace:
             return ()
         with Toolbox.start(request.root, options=options_at_root(request)) as toolbox, cancellation.obeyed():
             left_behind = start_branch(toolbox, branch_of(prepared), first_commit(prepared))
-        # The agents are read where they are.
+        # Agents are read from the checkout, with their uncommitted changes.
         return tuple(name for name in left_behind if not name.startswith(f"{AGENTS}/"))
 
 
 def bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None) -> tuple[str, bool]:
-    """Bring the commits of a complete run into the user's repository: to the branch that is checked out, where it still
-    stands as `before`, else as a new branch. Gives the branch, empty without commits, and whether it was moved."""
+    """Bring the commits of a complete run into the user's repository: onto the checked-out branch if it is still as
+    `before`, otherwise as a new branch. Returns the branch (empty without commits) and whether it was moved."""
     bundle = bundle_of(request)
     if bundle is None:
         return "", False
     if before and (moved := move_branch(request.checkout, bundle, before)):
         return moved, True
-    own = local_branch(report.agent, report.issue, report.run_id)
-    return bring_branch(request.checkout, bundle, report.follow_up.branch if report.follow_up else own), False
+    branch = report.follow_up.branch if report.follow_up else local_branch(report.agent, report.issue, report.run_id)
+    return bring_branch(request.checkout, bundle, branch), False
 
 
 def first_commit(prepared: Prepared) -> str:
-    """The commit at which the run begins."""
+    """Return the commit from which the run starts."""
     if prepared.resumed_run:
         return prepared.resumed_run.started.base_commit
     return prepared.request.follow_up.head if prepared.request.follow_up else "HEAD"
 
 
 def bundle_of(request: RunRequest) -> Path | None:
-    """The file with the commits of the run; None without any."""
+    """Return the file with the commits of the run; None without any."""
     bundle = request.folder / "work.bundle"
     return bundle if bundle.exists() else None
 
 
 def branch_of(prepared: Prepared) -> str:
-    """The branch of the run's commits."""
+    """Return the branch for the run's commits."""
     if prepared.request.follow_up:
         return prepared.request.follow_up.branch
     number = prepared.issue.number if prepared.issue else None
     return local_branch(prepared.agent.name, number, prepared.request.run_id)
 
 
-#: So many commits of a pull request and its base are there for tools to look at.
+#: Commits of a pull request and its base that tools can look at.
 DEPTH = 100
 
 
 def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
-    """The newest history of the repository on GitHub as a `.git` folder of its own, with HEAD at the commit and the
-    branch `base` as `origin/<base>`. The credential that reads it is not kept there."""
+    """Fetch the newest history of the repository on GitHub into `target`, a bare repository with HEAD at the commit and
+    the branch `base` as `origin/<base>`. The token is not stored there."""
     server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
     url = f"{server}/{request.repository}.git"
     git = Git(
@@ -140,23 +142,23 @@ def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> 
     branch = f"+refs/heads/{base}:refs/remotes/origin/{base}"
 
     def fetch(url: str) -> bytes:
-        fetched = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
-        return request.retry_policy.repeat(lambda: git.run_remote(*fetched))
+        arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
+        return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
 
     follow_move(url, lambda: present_url(request, token.get_secret_value() if token else None), fetch)
     git.run("update-ref", "--no-deref", "HEAD", commit)
     git.run("config", "core.bare", "false")
-    # The folder is for tools, who may be somebody else.
+    # The tools, which may run as another user, read this folder.
     target.chmod(0o755)
 
 
 def options_at_root(request: RunRequest) -> ToolboxOptions:
-    """What the inputs say about the sandbox, for commands of our own, which start in the root of the repository."""
+    """Return the sandbox's options for stepflow's own commands, which start in the repository's root."""
     return replace(toolbox_options(request), working_directory=".")
 
 
 def demand_repository(root: Path) -> None:
-    """Raises `InputError` for a folder that is not the top of a git repository."""
+    """Raises `InputError` if a folder is not the top folder of a git repository."""
     if os.path.lexists(root / GIT):
         return
     hint = "Name the repository with --repo. In a new folder: run `git init` and commit what is there."
@@ -168,7 +170,7 @@ def demand_repository(root: Path) -> None:
 
 @contextmanager
 def open_workspace(request: RunRequest) -> Iterator[Workspace]:
-    """A place for the run's workspace; it is removed with all that is there."""
+    """Open a folder for the run's workspace, which is removed at the end."""
     root = request.root.resolve()
     if request.at_terminal:
         demand_repository(root)
@@ -180,7 +182,7 @@ def open_workspace(request: RunRequest) -> Iterator[Workspace]:
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
-    """The request for a `copy` of its checkout, with the programs of the checkout's environments copied as well."""
+    """Return the request for a `copy` of its checkout, after copying the programs of the checkout's environments."""
     copied = replace(request, root=copy, source=request.root)
     if not request.programs:
         return copied
@@ -190,7 +192,7 @@ def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
 
 @contextmanager
 def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
-    """The checkout as it is now, all of it committed, as a copy. Signals stay held at the end."""
+    """Copy the checkout as it is now and commit everything in the copy. Signals stay held at the end."""
     with temporary_folder(request.root) as folder:
         copy = folder / "checkout"
         make_workspace(request.root, copy, without=request.login_files)
@@ -203,8 +205,8 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
 
 @contextmanager
 def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Toolbox]:
-    """A toolbox in a copy of the checkout as it is now, with the packages and the set-up that a run would have. Signals
-    stay held at the end."""
+    """Open a toolbox in a copy of the checkout as it is now, with the packages and the setup of a run. Signals stay
+    held at the end."""
     clock = SystemClock()
     with committed_copy(request, cancellation) as copy:
         copied = request_in_copy(request, copy)
@@ -222,9 +224,9 @@ def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator
 
 @contextmanager
 def open_toolbox(workspace: Path, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[Toolbox]:
-    """A toolbox for the block, in which a signal interrupts every wait for the tools.
+    """Open a toolbox; inside the block a signal interrupts every wait for the tools.
 
-    Signals stay held at the end. Raises `IsolationError` when a process may have survived.
+    Signals stay held at the end. Raises `IsolationError` if a process may have survived.
     """
     cancellation.hold()
     with (
@@ -239,19 +241,19 @@ def open_toolbox(workspace: Path, options: ToolboxOptions, cancellation: Cancell
 
 
 class HostRecordingJournal:
-    """A journal in which each event comes after the hosts that the tools asked for until then."""
+    """A journal that records the hosts that the tools have asked for before each event."""
 
     def __init__(self, journal: Journal, egress: EgressProxy) -> None:
         self._journal, self._egress = journal, egress
         self._recorded: dict[str, HostRequests] = {}
 
     def append(self, event: Event) -> object:
-        """Write down what was asked for, then the event."""
+        """Record the new hosts, then the event."""
         self.record_hosts()
         return self._journal.append(event)
 
     def record_hosts(self) -> None:
-        """Write down what was asked for since the last time, if anything."""
+        """Record the hosts that were asked for since the last time, if any."""
         requests = {each.host: each for each in self._egress.requests()}
         if new := [*self._since_last(requests.values())]:
             self._journal.append(HostsRequested(hosts=new))
@@ -268,7 +270,7 @@ class HostRecordingJournal:
 
 @contextmanager
 def hosts_recorded(toolbox: Toolbox, journal: Journal) -> Iterator[Journal]:
-    """The journal for the block, with the hosts that the toolbox asks for; what came last is written at its end."""
+    """Provide a journal that also records the hosts that the toolbox asks for; the last ones when the block ends."""
     if toolbox.egress is None:
         yield journal
         return
@@ -288,7 +290,7 @@ def open_tools(
     deadline: Deadline,
     request: RunRequest,
 ) -> Iterator[Tools]:
-    """The toolbox, and in front of it the MCP servers of an agent that has some. `request` has their secrets."""
+    """Open the toolbox together with the agent's MCP servers, if it has any. `request` has their secrets."""
     if not servers:
         yield toolbox
         return
@@ -301,13 +303,13 @@ def open_tools(
             toolbox,
             servers,
             opened,
-            limit=lambda: min(toolbox.options.bash_timeout, deadline.left(GRACE)),
+            limit=lambda: min(toolbox.options.bash_timeout, deadline.seconds_left(GRACE)),
             redact=redact,
         )
 
 
 def remote_access(servers: tuple[McpServer, ...], request: RunRequest) -> RemoteAccess:
-    """What calls of remote servers need. Raises `InputError` for a secret that is not given."""
+    """Return the secrets and connections for remote servers. Raises `InputError` for a missing secret."""
     from stepflow.mcp.transports import RemoteAccess  # noqa: PLC0415 - costs time that most agents need not take
 
     secrets = request.inputs.mcp_secrets
@@ -319,7 +321,7 @@ def remote_access(servers: tuple[McpServer, ...], request: RunRequest) -> Remote
 
 
 def outside_of(request: RunRequest) -> Outside:
-    """What the request knows of the machine around the toolbox."""
+    """Return the places outside the toolbox that its tools must not reach."""
     return Outside(
         environment=request.environment,
         checkout=request.source,
@@ -329,7 +331,7 @@ def outside_of(request: RunRequest) -> Outside:
 
 
 def demand_nothing_in_reach(toolbox: Toolbox, outside: Outside, isolation: Isolation, journal: Journal) -> None:
-    """Try every place; raises `IsolationError` for a reach that this run does not allow."""
+    """Try to reach every place outside; raises `IsolationError` for one that can be reached but must not be."""
     report = try_canaries(toolbox, outside)
     journal.append(CanariesTried(canaries=dict(report.states)))
     report.demand(isolation)
@@ -340,33 +342,37 @@ def demand_nothing_in_reach(toolbox: Toolbox, outside: Outside, isolation: Isola
 #: Seconds that all of `apt-packages` may take, and all of `setup`.
 INSTALL_TIMEOUT = 900.0
 SETUP_TIMEOUT = 1800.0
-#: Characters of a failed command's output that its message shows; the log has all.
+#: Characters of a failed command's output in its message; the log has all of it.
 SHOWN_TAIL = 1000
 
 
 def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
-    """Install the packages that the workflow's author asks for, while nothing of the run is alive yet."""
+    """Install the packages that the workflow's author asks for, before anything else of the run is started."""
     names = request.inputs.apt_packages
     if not names:
         return
     journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
-    seconds = min(INSTALL_TIMEOUT, deadline.left(COMPLETION_GRACE))
+    seconds = min(INSTALL_TIMEOUT, deadline.seconds_left(COMPLETION_GRACE))
     proxies = proxy_variables(request.environment)
     result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
     journal.append(
-        Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
+        Noted(
+            level="info",
+            message=f"[Packages] apt-get ended with exit code {result.exit_code}",
+            data=_output_data(result),
+        )
     )
     if result.exit_code != 0:
-        said = excerpt(request.redactor(result.output), SHOWN_TAIL).strip()
+        output = excerpt(request.redactor(result.output), SHOWN_TAIL).strip()
         raise InputError(
-            f"apt-get failed with exit code {result.exit_code}: {said}",
+            f"apt-get failed with exit code {result.exit_code}: {output}",
             hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingCommands:
-    """Commands whose output holds no secret: nothing that is cut out of it later holds a part of one."""
+    """Commands whose output is redacted at once, so that cutting it later cannot leave a part of a secret."""
 
     commands: Commands
     redact: Callable[[str], str]
@@ -379,22 +385,24 @@ class MaskingCommands:
 
 
 def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
-    """Run the workflow author's own commands once, where the tools will run."""
+    """Run the workflow author's setup commands once, where the tools will run."""
     commands = request.inputs.setup
     if not commands:
         return
     script = "\n".join(("set -e", *commands))
     result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
-    journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
+    journal.append(
+        Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_output_data(result))
+    )
     if result.exit_code != 0:
         output = request.redactor(readable_output(result.output))
-        said = result.error or excerpt(output, SHOWN_TAIL).strip().rstrip(".")
+        problem = result.error or excerpt(output, SHOWN_TAIL).strip().rstrip(".")
         raise InputError(
-            f"The setup commands failed with exit code {result.exit_code}: {said}.",
+            f"The setup commands failed with exit code {result.exit_code}: {problem}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",
         )
 
 
-def _said(result: CommandResult) -> JsonObject:
-    """What a command printed, as data that logs fold away."""
+def _output_data(result: CommandResult) -> JsonObject:
+    """Return a command's output as data, which logs fold."""
     return {"output": result.output.strip()}

@@ -43,7 +43,7 @@ fi
 #: A branch at a commit, without what the checkout had not committed, which is listed. Files that git ignores stay, and
 #: so do the packages of an environment that nobody told git to ignore.
 _BRANCH = """
-git rev-parse --quiet --verify HEAD > /dev/null || { echo 'it has no commit to begin at' >&2; exit 3; }
+git rev-parse --quiet --verify HEAD > /dev/null || { echo 'it has no commit to start from' >&2; exit 3; }
 git reset --quiet
 git diff --name-only
 git ls-files --others --exclude-standard --directory | while read -r path; do

@@ -29,10 +29,10 @@ BREAKS = {
     ),
     "a bundle that is too large": ("head -c 34000000 /dev/urandom > huge.bin", "a bundle of more than"),
     "a credential": (f"echo 'token = {CREDENTIAL}' > settings.py", "GitHub Token in settings.py, line 1"),
-    "a secret of the run": (f"echo {MODEL_KEY} > .npmrc", "It stands in .npmrc"),
+    "a secret of the run": (f"echo {MODEL_KEY} > .npmrc", "It is in .npmrc"),
     "a secret of the run in a message": (
         f"{AS_MODEL} commit -q --allow-empty -m 'Use {MODEL_KEY}'",
-        "It stands in the message or the author of commit",
+        "It is in the message or the author of commit",
     ),
     "an amended base": ("git commit -q --amend -m Mine", "the commits do not descend from"),
     "too many commits": (
@@ -158,7 +158,7 @@ def test_git_carries_what_the_api_cannot_write(world: World) -> None:
     ("leaves", "says", "mend"),
     [
         ("echo more >> README.md", "files that differ from the commit that would be pushed: README.md", GREET),
-        ("echo draft > notes.txt", "beside files that no commit holds", "rm notes.txt"),
+        ("echo draft > notes.txt", "with files that are not committed", "rm notes.txt"),
     ],
     ids=["a tracked file", "a new file"],
 )

@@ -324,7 +324,7 @@ def test_a_thread_of_more_than_a_hundred_comments_is_answered_once(opened: World
     assert first.outputs["outcome"] == "boundary_failed", first.log
     shown = str(opened.model.bodies)
     assert "remark 129" in shown
-    assert "[what was said before is left out]" in shown
+    assert "[earlier comments are left out]" in shown
     opened.github.state.faults.clear()
     opened.github.fail("POST", "addPullRequestReviewThreadReply", 502, after_write=True)
     done = follow_up(opened, [], run_folder=folder)
@@ -415,7 +415,7 @@ def test_of_a_long_review_as_much_is_shown_as_fits_and_only_that_is_answered(ope
     assert done.outputs["outcome"] == "completed", done.log
     shown = said_to_model(opened)
     assert "[5 more are left out]" in shown
-    assert "[what was said before is left out]" in shown
+    assert "[earlier comments are left out]" in shown
     assert "remark 6.8" in shown
     assert "remark 7" not in shown
     assert [len(each["comments"]) for each in state.threads] == [10] * 7 + [9] * 5
@@ -446,7 +446,7 @@ def test_of_a_long_hunk_and_a_long_thread_the_ends_are_shown(opened: World) -> N
     opened.model.requests.clear()
     done = follow_up(opened, improve())
     shown = said_to_model(opened)
-    for words in ("the line that it is about", "The newest remark.", "what was said before is left out"):
+    for words in ("the line that it is about", "The newest remark.", "earlier comments are left out"):
         assert words in shown, done.log
     for words in ("its first line", "The oldest remark."):
         assert words not in shown, done.log

@@ -31,7 +31,7 @@ def test_a_tree_that_is_dirty_before_the_run_is_told_with_its_files(world: World
     (world.checkout / "build.log").write_text("from yesterday\n")
     done = world.run([])
     (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "Before the run no commit holds build.log." in warning
+    assert "Before the run, these files are not committed: build.log." in warning
     assert "name them in .gitignore" in warning
 
 
@@ -42,14 +42,17 @@ def test_the_way_out_of_a_dirty_tree_is_not_cut_off_by_the_names_of_its_files(wo
         (folder / "file").touch()
     done = world.run([])
     (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "no commit holds 0-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file/ and 4 more." in warning
+    assert (
+        "these files are not committed: 0-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file/ and 4 more."
+        in warning
+    )
     assert warning.endswith("name them in .gitignore and commit that.")
 
 
 def test_what_setup_leaves_behind_is_told_before_the_model_is_asked(world: World) -> None:
     done = world.run([], setup="for at in 1 2 3 4 5 6 7; do touch made-$at; done")
     (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "After setup no commit holds made-1, made-2, made-3, made-4, made-5 and 2 more." in warning
+    assert "After setup, these files are not committed: made-1, made-2, made-3, made-4, made-5 and 2 more." in warning
     assert done.log.index("[Checkout]") < done.log.index("Iteration 1")
 
 

@@ -78,7 +78,7 @@ def set_filter(world: World) -> None:
 
 CASES = [
     (no_repository, "actions/checkout"),
-    (no_commit, "it has no commit to begin at"),
+    (no_commit, "it has no commit to start from"),
     (branch_above, "branchPrefix"),
     (branch_above_the_agent, "`stepflow/fixer`"),
     (branch_below, "`stepflow/fixer/issue-7/x`"),

@@ -112,7 +112,7 @@ def test_where_the_tree_could_not_be_put_back_no_check_runs_before(
     run(checkout)
     assert events(checkout, "snapshot_failed")
     assert events(checkout, "base_checked") == []
-    assert "the tree could not be put back" in capsys.readouterr().out
+    assert "the tree could not be restored" in capsys.readouterr().out
     first, *_ = [event for event in events(checkout, "tool_call") if event["name"] == "bash"]
     assert first["exit_code"] == 0
 

@@ -356,7 +356,7 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
         "init", cwd=root, columns=200, TERM="dumb", keys="\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n"
     )
     assert "exists already and is left as it is: .agent/fixer/agent.json" in output
-    assert '"Bad Name" is no agent name' in output
+    assert '"Bad Name" is not an agent name' in output
     assert "make lint (Makefile)" in output
     registry = json.loads((root / ".agent/helper/steps_registry.json").read_text())
     commands = [each["command"] for each in registry["validators"].values()]

@@ -239,7 +239,7 @@ def test_a_repository_without_a_commit_is_refused(checkout: Path, capsys) -> Non
     shutil.rmtree(checkout / ".git")
     git("init", "--quiet", cwd=checkout)
     assert run(checkout) == 2
-    assert "it has no commit to begin at" in capsys.readouterr().err
+    assert "it has no commit to start from" in capsys.readouterr().err
 
 
 def test_in_place_refuses_a_checkout_with_changes_and_says_how_to_take_them_along(checkout: Path, capsys) -> None:

@@ -58,7 +58,7 @@ def test_a_quoted_message_is_one_of_the_code(message: str) -> None:
 
 
 def test_what_only_a_comment_or_a_docstring_says_is_not_said() -> None:
-    comment, docstring = "the moment to obey a signal", "Take the commits out of the workspace"
+    comment, docstring = "the right moment to obey a signal", "Take the commits out of the workspace"
     sources = "\n".join(path.read_text() for path in (ROOT / "stepflow" / "run").glob("*.py"))
     assert comment in sources
     assert docstring in sources

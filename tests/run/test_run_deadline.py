@@ -28,7 +28,9 @@ class SeenTools(RecordingTools):
 def timeout_of_call(given: dict, seconds: float | None) -> object:
     """The timeout in milliseconds with which a call of bash reaches the tools."""
     tools = SeenTools()
-    TimelyTools(tools=tools, deadline=until(seconds), usual=120.0).run_tool(ToolUse(id="1", name="bash", input=given))
+    TimelyTools(tools=tools, deadline=until(seconds), default_timeout=120.0).run_tool(
+        ToolUse(id="1", name="bash", input=given)
+    )
     return tools.seen.get("timeout_ms")
 
 
@@ -57,4 +59,4 @@ def test_a_validator_has_the_time_that_is_left_and_a_longer_grace() -> None:
 
 
 def test_without_a_deadline_there_is_all_the_time() -> None:
-    assert until(None).left(1) == math.inf
+    assert until(None).seconds_left(1) == math.inf

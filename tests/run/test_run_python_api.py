@@ -267,7 +267,7 @@ def test_a_repository_that_nothing_can_come_back_to_is_refused_before_the_model_
     runner, model = play(tools=None, commands=None)
     result = runner.run(cwd=tmp_path)
     assert (result.report.outcome, model.requests) == (Outcome.MISCONFIGURED, [])
-    assert "it has no commit to begin at" in result.reason
+    assert "it has no commit to start from" in result.reason
 
 
 def test_commits_with_a_secret_of_this_process_are_neither_brought_back_nor_planned(

@@ -162,7 +162,7 @@ def test_two_runs_cannot_be_at_work_in_one_folder(stopped: Run) -> None:
 def test_a_journal_that_grew_after_it_was_read_is_not_gone_on_with(stopped: Run) -> None:
     prepared = stopped.prepare()
     stopped.write([*stopped.events(), {**stopped.events()[1], "seq": len(stopped.events()) + 1}])
-    with pytest.raises(InputError, match="has just gone on"):
+    with pytest.raises(InputError, match="has just resumed"):
         stopped.drive(prepared, lambda _: None)
 
 

@@ -91,9 +91,9 @@ class TestForgedSnapshots:
         blob = forger.write("blob", BLOB)
         inner = forger.tree(("100644", "out", blob))
         before = kept_of(one.folder.parent)
-        with pytest.raises(StepflowError, match="could not be put back"):
+        with pytest.raises(StepflowError, match="could not be restored"):
             forger.put_back(tree=forger.tree(("40000", name, inner)))
-        with pytest.raises(StepflowError, match="could not be put back"):
+        with pytest.raises(StepflowError, match="could not be restored"):
             forger.put_back(tree=forger.tree(("100644", name, blob)))
         assert kept_of(one.folder.parent) == before
 
