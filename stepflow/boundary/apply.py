@@ -1,6 +1,6 @@
 """Applies a plan to GitHub, effect by effect, and records a receipt after each.
 
-Each write looks first, so that doing it again changes nothing.
+Each write first looks at what is there, so that repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from stepflow.errors import BoundaryError, StepflowError
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHub, GitHubWriter
 
-#: What is left out after a forbidden pull request: nothing may look finished.
+#: Effects that are left out after a forbidden pull request, so that nothing looks finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)
 _WRITTEN = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 _FORBIDDEN_REASON = (
@@ -66,12 +66,14 @@ _FORBIDDEN_REASON = (
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyResult:
-    """What became of a plan. `outcome` is completed, boundary_failed or refused; `spent` is what all runs on the issue
-    have cost, None when nobody looked. `is_pushed`: the run's commits are on their branch."""
+    """The result of applying a plan."""
 
+    #: Completed, boundary_failed or refused.
     outcome: Outcome
     reason: str = ""
+    #: The cost of all runs on the issue; None if nobody looked.
     spent: Spent | None = None
+    #: Whether the run's commits are on their branch.
     is_pushed: bool = False
 
 
@@ -83,9 +85,10 @@ def apply_effects(
     record: Callable[[Receipt], None],
     done: Sequence[Receipt] = (),
 ) -> ApplyResult:
-    """Write what is planned and not yet `done`. Stops at the first failure; `record` is called after each effect.
+    """Write the planned effects that are not `done` yet. Stops at the first failure; `record` is called after each
+    effect.
 
-    `record` may raise: the effect of that receipt is through, and none has begun after it.
+    `record` may raise: its effect is then complete, and the next one has not begun.
     """
     effects = EffectWriter(plan, writer, pusher, done)
     if plan.refusal:
@@ -98,8 +101,8 @@ def apply_effects(
             return effects.result(Outcome.REFUSED, refusal)
         was_closed = False
         if plan.reads_back and plan.expects == "open":
-            # An issue that somebody closed before we wrote is no failure of ours, and one that is gone keeps no commit
-            # from its branch.
+            # An issue that somebody closed before we wrote is not our failure, and a deleted one must not keep the
+            # commits from their branch.
             with suppress(BoundaryError):
                 was_closed = effects.is_closed()
         for effect in plan.effects:
@@ -153,7 +156,7 @@ class EffectWriter:
         return self._writer.issue(self.issue).state == "closed"
 
     def read_back(self, expected: str | None) -> ApplyResult:
-        """The end of a plan that was written: is the issue in the `expected` state?"""
+        """Return the result of a plan that was written, after checking that the issue is in the `expected` state."""
         if self._forbidden:
             return self.result(Outcome.BOUNDARY_FAILED, _FORBIDDEN_REASON)
         if self._plan.reads_back:
@@ -202,20 +205,20 @@ class EffectWriter:
         return own
 
     def push(self, pusher: BundlePush, effect: PushBranch) -> Pushed:
-        """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
+        """Push the run's commits, unless the branch has them already."""
         author = self._writer.viewer()
         return self._retry_policy.repeat(
             lambda: pusher.push(effect.branch, author=author, fast_forward=effect.fast_forward)
         )
 
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
-        """Post the run's one comment, or update our own; never a second one. `commit` is the tip that was pushed."""
+        """Post the run's comment, or update our existing one. `commit` is the tip that was pushed."""
         plan, issue = self._plan, self.issue
         marker = make_marker(own, run=plan.run_id, agent=plan.agent, issue=issue, commit=commit, cost=plan.cost)
         body = marked(text, marker)
 
         def posted() -> Comment | None:
-            """What this run has posted, where the answer was lost."""
+            """Return the comment that this run posted although the answer was lost."""
             comments = self._writer.comments(issue)
             newest = find_own_comment(comments, self._writer.viewer(), agent=marker.agent, issue=issue)
             return newest.comment if newest and newest.marker.run == marker.run else None
@@ -239,8 +242,8 @@ class EffectWriter:
         return replace(receipt, branch=pushed.branch, commit=pushed.commit)
 
     def _demand_open(self, follow_up: FollowUp) -> None:
-        """Nothing is pushed to a pull request that was merged or closed while the run worked. Where the token may not
-        read it, the branch alone is looked at."""
+        """Raise `Refused` if the pull request was merged or closed while the run worked. If the token may not read it,
+        only the branch is checked."""
         try:
             pull = self._writer.pull_request(follow_up.pull_request)
         except WriteFailed as exc:
@@ -251,8 +254,8 @@ class EffectWriter:
             raise closed_meanwhile(pull)
 
     def _answer_threads(self, effect: AnswerThreads) -> Receipt:
-        """Reply once in each thread, and resolve those that were applied. A thread that was deleted is left out, and
-        one of another pull request, which only a forged run folder names."""
+        """Reply once in each thread, and resolve those that were applied. Threads that were deleted, or that belong to
+        another pull request (which only a forged run folder names), are left out."""
         threads = {thread.id: thread for thread in self._writer.review_threads(self._follow_up.pull_request)}
         replies = [reply for reply in effect.replies if reply.thread in threads]
         for reply in replies:
@@ -285,7 +288,7 @@ class EffectWriter:
         return _applied(effect, "updated" if own else "posted", url=comment.url, number=comment.id)
 
     def _lines_below(self) -> tuple[str, ...]:
-        """What the engine itself says below the text of the comment."""
+        """Return the engine's own lines below the text of the comment."""
         lines: tuple[str, ...] = ()
         planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
         if planned and (pushed := self.receipts.get(EffectKind.PUSH_BRANCH)):
@@ -300,8 +303,8 @@ class EffectWriter:
         return lines
 
     def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
-        """Open the pull request, or update ours that is open; somebody else's is left alone. Of a private repository
-        GitHub answers 404 where a permission is missing."""
+        """Open the pull request, or update our open one; somebody else's is left alone. For a private repository GitHub
+        answers 404 if a permission is missing."""
         branch, base = self.receipts[EffectKind.PUSH_BRANCH].branch, self._base
         try:
             return self._write_pull_request(effect, branch, base)
@@ -333,7 +336,7 @@ class EffectWriter:
         return _applied(effect, f"opened #{created.number}", url=created.url, number=created.number)
 
     def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
-        """Once more without draft where the plan of the account has no drafts."""
+        """Create the pull request, without draft if the account's plan has no drafts."""
         body = mark_body(effect.title, effect.body)
 
         def create(draft: bool) -> PullRequest:
@@ -449,10 +452,9 @@ def _skipped(effect: Effect, detail: str, *, url: str = "", number: int | None =
 def confirm_receipts(
     github: GitHub, receipts: Sequence[Receipt], *, run: str, agent: str, issue: int | None, follow_up: FollowUp | None
 ) -> tuple[Receipt, ...]:
-    """The receipts of this run that GitHub itself stands behind: a run folder may be forged, and what its receipts name
-    goes into our own comment and into outputs. They are those that name nothing, and those whose names GitHub gives
-    too; what it does not answer counts as no. An effect that it does not confirm is written again, which changes
-    nothing where it is through."""
+    """Return the receipts of this run that GitHub confirms. A run folder may be forged, and the names in its receipts
+    go into our comment and into outputs. Receipts without names need no confirmation; without an answer from GitHub,
+    the others do not count. An unconfirmed effect is written again, which changes nothing if it was complete."""
     named = {receipt.kind: receipt for receipt in receipts}
     pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
     followed = follow_up.url if follow_up else ""

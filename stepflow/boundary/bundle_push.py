@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
 
 LONGEST_HEADER = 1024 * 1024
-#: The pack is for git to check: `index-pack --strict` does so in every version, fetching from a bundle only in some.
+#: Git checks the pack itself: `index-pack --strict` does so in every version, fetching from a bundle only in some.
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
 _PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
 _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
-#: What the API answers where somebody was faster. GraphQL's errors without a known type count as 400, and a ref that
-#: has moved may be among them; one that is gone is not found.
+#: Statuses of the API when somebody else was faster. GraphQL errors without a known type count as 400, and a moved ref
+#: may be among them; a deleted one is 404.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
 
 
@@ -132,14 +132,14 @@ class BundlePush:
             return push_once()
 
     def _demand_base(self, branches: Branches, branch: str, written: tuple[str, ...]) -> str:
-        """The branch, which must stand at the base, or have some of the commits that descend from it already."""
+        """Return the branch, which must be at the base or already have some of the commits on top of it."""
         branches.demand_other_than_default(branch)
         if (tip := branches.tips.get(branch, "")) not in (self.base_commit, *written):
             raise moved_on(branch, tip, self.base_commit)
         return branch
 
     def _checked(self, git: Git) -> tuple[Commit, ...]:
-        """The commits of the bundle, parents first, when they may leave."""
+        """Return the commits of the bundle, parents first. Raises `Refused` if they may not leave."""
         checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=self._rules)
         for violation in checked.violations:
             raise Refused(f"{violation.message}", hint=violation.hint)
@@ -186,13 +186,13 @@ class BundlePush:
         )
 
     def _messages(self, commits: tuple[Commit, ...]) -> list[str]:
-        """The messages that the commits leave with."""
+        """Return the cleaned messages of the commits, with our trailers."""
         trailers = {"Stepflow-Agent": self.agent, RUN_TRAILER: self.run_id, **self._issue_trailer}
         output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
         return [clean_message(commit.message, trailers, output_filter) for commit in commits]
 
     def _rewrite(self, git: Git, commits: tuple[Commit, ...], author: Account) -> tuple[str, ...]:
-        """The same trees in commits that the bot answers for, parents first. Doing it again gives the same commits."""
+        """Write the same trees as commits by the bot, parents first. Repeating it gives the same commits."""
         new = {self.base_commit: self.base_commit}
         for commit, message in zip(commits, self._messages(commits), strict=True):
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
@@ -240,14 +240,14 @@ class BundlePush:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a bundle says about itself; the file stands at the beginning of its pack."""
+    """The header of a bundle."""
 
     tip: str
     builds_on: frozenset[str]
 
 
 def read_bundle(file: IO[bytes]) -> Bundle:
-    """Read up to the pack. `file` must be unbuffered, so that another process can go on from there."""
+    """Read the header and stop at the pack. `file` must be unbuffered, so that another process can continue."""
     begin = file.tell()
     header = _HEADER.match(file.read(LONGEST_HEADER))
     tip = _TIP.search(header[0]) if header else None
@@ -275,7 +275,7 @@ class PlannedCommit:
 
 
 def plan_commit(git: GitReader, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
-    """What GitHub is asked for."""
+    """Turn the difference between two trees into a commit for the API."""
     changes = compare_trees(git, parent_tree, {tree})
     written = tuple(change for change in changes if change.mode != REMOVED)
     removed = tuple(change.path for change in changes if change.mode == REMOVED)
@@ -358,7 +358,7 @@ class VerifiedPush:
         return commit.is_by(self.author) and has_marks(commit.message, self.marks)
 
     def _standing(self, tip: str) -> int | None:
-        """How many of the commits are there below this tip, signed; None when anything else is."""
+        """Return how many of the planned commits are already below this tip, signed; None if there are others."""
         there: list[CommitNow] = []
         while tip != self.base:
             if len(there) == len(self.commits):

@@ -1,4 +1,4 @@
-"""Reports on the issue that a run did not complete. It labels, closes and opens nothing."""
+"""Comments on the issue when a run did not complete. It never labels, closes or opens anything."""
 
 from __future__ import annotations
 
@@ -26,50 +26,56 @@ if TYPE_CHECKING:
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
 SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.SKIPPED, Outcome.CANCELLED})
 
-#: What may be said about the work that was kept.
+#: Characters of the note about the work that was kept.
 LONGEST_WORK_NOTE = 4_000
 
-#: Outcomes after which this run's comment may be written already.
+#: Outcomes after which this run may have written its comment already.
 BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRun:
-    """What is known of a run that did not complete. `agent` is its name, `branch` that of its work; `text` says what
-    happened. `pushed_commit` is what the run had pushed before it failed: the marker must know our own tip. `cost` is
-    what this run has cost. A text that `adds` stands below what the run wrote before; `text_below` is then enough,
-    without what stands above already."""
+    """A run that did not complete."""
 
     run_id: str
+    #: Name of the agent.
     agent: str
     github: GitHubSettings
     settings: BoundarySettings
     issue: Issue | None
     outcome: Outcome
+    #: Says what happened.
     text: str
     redactor: Redactor
+    #: The branch for unfinished work.
     branch: str = ""
+    #: The commit that the run pushed before it failed; the comment's marker records it.
     pushed_commit: str = ""
+    #: The cost of this run.
     cost: Spent = field(default_factory=Spent)
+    #: Whether the text goes below what the run has written before.
     adds: bool = False
+    #: A shorter text for that place, without what is above it already.
     text_below: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReport:
-    """What was done about a failed run. `detail` is one line for people; `url` leads to the comment, if one was
-    written; `branch` and `commit` say where the work was kept; `spent` is what all runs on the issue have cost, None
-    when nobody looked."""
+    """What was done about a failed run."""
 
+    #: One line for people.
     detail: str
+    #: Address of the comment; empty if none was written.
     url: str = ""
+    #: Where the work was kept.
     branch: str = ""
     commit: str = ""
+    #: The cost of all runs on the issue; None if nobody looked.
     spent: Spent | None = None
 
 
 def find_waiting_run(writer: GitHubWriter, issue: int) -> Marker | None:
-    """The run that asks on the issue to approve its plan; None also where GitHub does not answer."""
+    """Return the run that asks on the issue to approve its plan; None if there is none or GitHub does not answer."""
     try:
         asking = find_asking_comment(writer.comments(issue), writer.viewer(), issue=issue)
     except BoundaryError:
@@ -78,11 +84,12 @@ def find_waiting_run(writer: GitHubWriter, issue: int) -> Marker | None:
 
 
 def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush | None = None) -> FailureReport | None:
-    """Update the run's one comment; None when there is nothing to do. Never raises for GitHub's sake.
+    """Write or update the run's comment; returns None if there is nothing to do. Errors of GitHub are not raised but
+    described in the report.
 
-    When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
-    say which setting to change. Whoever may not start a run causes no comment either. `pusher` is used with
-    `on-failure: push-branch` alone.
+    If writing stopped halfway, the text is added to the comment that this run has already written, because that may
+    say which setting to change. A person who may not start a run causes no comment. `pusher` is only used with
+    `on-failure: push-branch`.
     """
     github, settings = run.github, run.settings
     waits = run.outcome is Outcome.AWAITING_APPROVAL
@@ -130,7 +137,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
 
 
 def _comment_body(text: str, work_note: str, output_filter: OutputFilter, *, before: str) -> str:
-    """What happened and where the work is, below the comment that this run wrote `before`, if both fit."""
+    """Return the comment about what happened and where the work is, below the text `before` if both fit."""
     work_note = filter_text(work_note, output_filter, limit=LONGEST_WORK_NOTE)
     text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(work_note))
     body = "\n\n".join(part for part in (text, work_note) if part)

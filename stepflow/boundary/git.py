@@ -1,4 +1,4 @@
-"""Runs git in a private bare repository, with an environment built from nothing and never in the checkout."""
+"""Runs git in a private bare repository, never in the checkout, with an environment that starts empty."""
 
 from __future__ import annotations
 
@@ -187,8 +187,8 @@ _CONFIG = {
 
 
 def follow_move(url: str, present_url: Callable[[], str] | None, ask: Callable[[str], T]) -> T:
-    """What `ask` gives at the address, or at the present one where the repository has another by now. Git is to follow
-    no redirect with a credential: GitHub's API tells where the repository is."""
+    """Return what `ask` returns for the address, or for the current one if the repository has moved. Git must not
+    follow a redirect with a credential, so GitHub's API says where the repository is."""
     try:
         return ask(url)
     except GitFailed as exc:
@@ -244,7 +244,7 @@ class Git:
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
     def make_sibling(self, name: str) -> Git:
-        """A new repository beside this one, with the same server."""
+        """Make a new repository next to this one, with the same server."""
         return Git(
             self._folder.with_name(name),
             self._remote,
@@ -366,8 +366,8 @@ class GitReader(Protocol):
     """Git in a repository that holds the commits of a run."""
 
     def run(self, *args: str, stdin: bytes = b"", memory: int | None = None) -> bytes:
-        """What the command prints. Raises `BoundaryError`, or `TooMuch` for more output than is taken. `memory` is its
-        limit in bytes, where that can be set."""
+        """Return the command's output. Raises `BoundaryError`, or `TooMuch` if the output is too long. `memory` limits
+        the process, in bytes, if that is possible."""
         ...
 
 

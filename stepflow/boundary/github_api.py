@@ -316,7 +316,7 @@ class GitHubReader(GitHub):
         return tuple(itertools.islice((comment for page in pages for comment in reversed(kind.many(page))), most))
 
     def _failure(self, doing: str, subject: ReadSubject, exc: Exception) -> StepflowError:
-        """The same, but what `read-token` or another number can mend is an `InputError`."""
+        """Return an `InputError` if `read-token` or another number can fix the failure."""
         return read_failed(doing, subject, self._repository, exc, self._redactor, connection=self._connection)
 
 

@@ -1,5 +1,5 @@
-"""What goes wrong at GitHub, in our words and with what to do; and how long it is waited out: rate limits, 5xx and lost
-connections pass by themselves. PyGithub's own retries are off."""
+"""Failures of GitHub, described with what to do about them, and the policy for retrying those that pass by themselves:
+rate limits, 5xx and lost connections. PyGithub's own retries are off."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class RetryPolicy:
         return cls(clock=clock, until=until, note=note)
 
     def repeat(self, action: Callable[[], T]) -> T:
-        """Do until it works what changes nothing when it is done twice: a question, or the same text written again."""
+        """Retry an action that changes nothing when it is repeated: a read, or writing the same text again."""
         return self.write(action, find=lambda: None)
 
     def write(self, write: Callable[[], T], *, find: Callable[[], T | None]) -> T:
@@ -273,7 +273,7 @@ def _number(text: str | None) -> float | None:
 def read_failed(
     doing: str, subject: ReadSubject, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
 ) -> WriteFailed | InputError:
-    """The same before a run, where what `read-token` or another number can mend is an `InputError`."""
+    """Return the failure of a read before a run: an `InputError` if `read-token` or another number can fix it."""
     failed = write_failed(doing, repository, exc, redactor, connection=connection)
     if not isinstance(exc, AnswerFailed) or failed.status not in _READ_HINTS:
         return failed

@@ -1,4 +1,4 @@
-"""Images that people attach to issues: where GitHub keeps them."""
+"""The addresses at which GitHub keeps images that people attach to issues."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from stepflow.domain.run import IMAGE_ID
 
 _GITHUB = "github.com"
-#: Where github.com keeps attachments, and leads to from addresses of its own. Not `camo.githubusercontent.com`: what
-#: that gives is other people's.
+#: Where github.com keeps attachments, and where it redirects to. `camo.githubusercontent.com` is not among them: it
+#: serves other people's images.
 _STORAGE = (
     "cloud.githubusercontent.com",
     "objects.githubusercontent.com",
@@ -19,8 +19,8 @@ _STORAGE = (
     "user-images.githubusercontent.com",
     "github-production-user-asset-6210df.s3.amazonaws.com",
 )
-#: Today's address, that of 2023, those on the two hosts of before and where a signature leads, and Enterprise Server's.
-#: No file of a repository has one of these, which somebody could change.
+#: Paths of attachments: today's, that of 2023, those of the older and the signed addresses, and Enterprise Server's.
+#: No file of a repository, which somebody could change, has such a path.
 _PATHS = (
     "/user-attachments/assets/ID",
     r"/[\w.-]+/[\w.-]+/assets/\d+/ID",
@@ -32,8 +32,8 @@ _PATH = re.compile("|".join(_PATHS).replace("ID", IMAGE_ID.pattern), re.ASCII | 
 
 
 def image_hosts(server_url: str) -> frozenset[str]:
-    """The hosts, with their ports, where a GitHub server keeps what people attach. A server with subdomain isolation
-    has one of its own for that (Enterprise Server, "Enabling subdomain isolation")."""
+    """Return the hosts, with ports, where a GitHub server keeps attachments. A server with subdomain isolation has a
+    separate host for them (Enterprise Server, "Enabling subdomain isolation")."""
     host = urlsplit(server_url).netloc.lower()
     return frozenset((host, *_STORAGE) if host == _GITHUB else (host, f"media.{host}"))
 
@@ -47,13 +47,13 @@ def is_at(address: str, hosts: frozenset[str]) -> bool:
 
 
 def attached_id(address: str, hosts: frozenset[str]) -> str:
-    """The id of the attachment at an address; empty where that is none. What an id stands for never changes."""
+    """Return the id of the attachment at an address; empty if there is none. The content of an id never changes."""
     path = urlsplit(address).path if is_at(address, hosts) else ""
     return IMAGE_ID.findall(path)[-1].lower() if _PATH.fullmatch(path) else ""
 
 
 def signed_addresses(pages: Iterable[str], hosts: frozenset[str]) -> Mapping[str, str]:
-    """The addresses of the images on some of GitHub's pages, by their ids; the first counts."""
+    """Return the addresses of the images on some of GitHub's pages, by id; the first address of each counts."""
     found = [address for page in pages for address in _Sources(page).addresses]
     return {id_: address for address in reversed(found) if (id_ := attached_id(address, hosts))}
 

@@ -1,5 +1,5 @@
-"""What runs have written on GitHub, found again by its author and hidden marks: the one comment of a run, with the
-engine's own lines, and the run's part of a pull request's body."""
+"""Texts that runs have written on GitHub, recognized by their author and hidden markers: a run's comment with the
+engine's own lines, and a run's part of a pull request's body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent
 
 NO_COMMIT = "none"
-#: How our comments begin and end: another workflow of the same account that quotes one has words of its own around it.
+#: How our comments begin and end. If another workflow of the same account quotes one, it has other text around it.
 _HEAD = "<!-- stepflow -->"
 _OWN_COMMENT = re.compile(
     rf"{_HEAD}\n(?P<text>.*)\n\n"
@@ -24,20 +24,22 @@ _OWN_COMMENT = re.compile(
     re.DOTALL,
 )
 _NOTHING = Spent()
-#: Digits behind the point that a marker keeps.
+#: Decimal places of a cost in a marker.
 _DIGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """What a comment of ours says about itself. `commit` is the tip that we pushed last, `none` if we never did;
-    `before` is what the agent's earlier runs on the issue cost, `cost` that and this run together."""
+    """The hidden facts at the end of a comment of ours."""
 
     run: str
     agent: str
     issue: int
+    #: The commit that we pushed last; `none` if we never pushed.
     commit: str = NO_COMMIT
+    #: The cost of this run together with `before`.
     cost: Spent = _NOTHING
+    #: The cost of the agent's earlier runs on the issue.
     before: Spent = _NOTHING
 
     def __str__(self) -> str:
@@ -45,11 +47,11 @@ class Marker:
         return f"<!-- stepflow {words} cost={_figure(self.cost)} before={_figure(self.before)} -->"
 
     def minus(self, run: str) -> Spent:
-        """What other runs than this one have cost: a run that goes on does not count its beginning twice."""
+        """Return the cost of all runs except this one, so that a resumed run does not count its first part twice."""
         return self.before if self.run == marker_word(run) else self.cost
 
     def cost_of(self, run: str) -> Spent:
-        """What it says that this run has cost so far; nothing where it is another run's."""
+        """Return the recorded cost of this run so far; zero if the marker belongs to another run."""
         if self.run != marker_word(run):
             return _NOTHING
         at_least = self.cost.at_least and not self.before.at_least
@@ -65,31 +67,32 @@ class OwnComment:
 
 
 def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
-    """What a run has cost: `cost`, or what our comment said before, if the run goes on from an older folder."""
+    """Return the cost of a run: the higher of `cost` and what our comment recorded, which is higher when the run was
+    resumed from an older folder."""
     return cost.or_more(own.marker.cost_of(run)) if own else cost
 
 
 def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
-    """Our newest comment about this agent and issue."""
+    """Return our newest comment about this agent and issue."""
     own = reversed(_own_comments(comments, viewer, issue))
     return next((each for each in own if each.marker.agent == marker_word(agent)), None)
 
 
 def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue: int) -> OwnComment | None:
-    """Our newest comment about the issue that asks to approve a plan, whichever agent made it."""
+    """Return our newest comment on the issue that asks to approve a plan, of any agent."""
     own = reversed(_own_comments(comments, viewer, issue))
     return next((each for each in own if f"`{APPROVE} " in each.comment.body), None)
 
 
 def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int, run: str) -> Spent:
-    """What all other runs on the issue have cost, by our own newest comment of each agent."""
+    """Return the cost of all other runs on the issue, from our newest comment of each agent."""
     newest = {each.marker.agent: each.marker.minus(run) for each in _own_comments(comments, viewer, issue)}
     return sum(newest.values(), _NOTHING)
 
 
 def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) -> list[OwnComment]:
-    """Our comments about the issue, oldest first. Others can copy a marker, but not our author id; whoever shares that
-    with us quotes it among words of their own."""
+    """Return our comments about the issue, oldest first. Others can copy a marker, but not our author id; another
+    workflow of the same account quotes it within other text."""
     return [
         OwnComment(comment=comment, marker=marker)
         for comment in comments
@@ -98,7 +101,7 @@ def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) ->
 
 
 def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent) -> Marker:
-    """The marker of a run's comment, which takes the place of `own`; without a `commit` that of `own` stays."""
+    """Make the marker of a run's comment, which replaces `own`. Without a `commit`, that of `own` is kept."""
     before = own.marker.minus(run) if own else _NOTHING
     return Marker(
         run=marker_word(run),
@@ -111,7 +114,7 @@ def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, com
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker of a whole comment: its last line, and none but one that `marked` has made."""
+    """Read the marker in the last line of a comment; None unless `marked` has made the whole comment."""
     if (match := _own(body)) is None:
         return None
     return Marker(
@@ -125,23 +128,23 @@ def read_marker(body: str) -> Marker | None:
 
 
 def without_marker(body: str) -> str:
-    """The text of a comment of ours."""
+    """Return the text of a comment of ours without its marker."""
     match = _own(body)
     return match["text"].rstrip() if match else body
 
 
 def marked(text: str, marker: Marker) -> str:
-    """A comment's full body."""
+    """Return a comment's full body."""
     return f"{_HEAD}\n{text.rstrip()}\n\n{marker}"
 
 
 def marker_word(text: str) -> str:
-    """A name as one word of a marker. Two names that an agent may have never give the same word."""
+    """Turn a name into one word of a marker. Two valid agent names never give the same word."""
     return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII)
 
 
 def _own(body: str) -> re.Match[str] | None:
-    """An edit on GitHub's page gives other line breaks."""
+    """Match a comment of ours, also after an edit on GitHub's page, which changes the line breaks."""
     return _OWN_COMMENT.fullmatch(body.replace("\r\n", "\n"))
 
 
@@ -153,12 +156,12 @@ def _spent(figure: str) -> Spent:
     return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+"))
 
 
-#: The account behind a job's own token; what it does starts no workflow.
+#: The account of a job's own token; its actions start no workflow.
 JOB_ACCOUNT = "github-actions[bot]"
 
 
 def pull_request_lines(receipt: Receipt, viewer: Account) -> tuple[str, ...]:
-    """Where the pull request is, or why there is none."""
+    """Say where the pull request is, or why there is none."""
     if receipt.status is EffectStatus.FORBIDDEN:
         return (
             "**GitHub did not allow this token to open a pull request.** In the repository's settings under *Actions → "
@@ -177,19 +180,19 @@ def pull_request_lines(receipt: Receipt, viewer: Account) -> tuple[str, ...]:
 
 
 def branch_lines(planned: str, pushed: str) -> tuple[str, ...]:
-    """Where the commits are, when not where they were meant to be."""
+    """Say where the commits are if they are not on the planned branch."""
     if planned == pushed:
         return ()
     return (f"Branch `{planned}` holds somebody else's commits, so those of this run are on `{pushed}`.",)
 
 
 def has_same_text(used: Issue, now: Issue | IssueNow) -> bool:
-    """Whether title and body are what they were."""
+    """Whether title and body are unchanged."""
     return (_plain(used.title), _plain(used.body)) == (_plain(now.title), _plain(now.body))
 
 
 def edited_lines(used: Issue, now: IssueNow) -> tuple[str, ...]:
-    """That the issue is not the one that the run read."""
+    """Say that the issue was edited after the run read it, if it was."""
     if has_same_text(used, now):
         return ()
     return ("The issue has been edited since this run was triggered; the run used the text as it was then.",)
@@ -199,7 +202,7 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-#: GitHub takes 65,536 characters.
+#: GitHub accepts 65,536 characters.
 LONGEST_BODY = 65_000
 _OWN_PART = re.compile(
     r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16}) -->\n(?P<text>.*?)\n<!-- /stepflow -->",
@@ -208,13 +211,13 @@ _OWN_PART = re.compile(
 
 
 def mark_body(title: str, text: str) -> str:
-    """The body with marks around it, which know the text and the title that it stands below."""
+    """Put markers around the body, with digests of the text and of its title."""
     return f"<!-- stepflow title={_digest(title)} text={_digest(text)} -->\n{text}\n<!-- /stepflow -->"
 
 
 def update_text(title: str, text: str, pull: PullRequest) -> tuple[str, str]:
-    """Title and body of the pull request with a new part of ours. A title stays that a person changed; so does all of
-    the body but our part, and that as well once a person changed it. Nothing changes where not all of it has room."""
+    """Return title and body of the pull request with our new part. A title or part that a person has changed is kept,
+    and so is the rest of the body. Nothing changes if the result would be too long."""
     body = pull.body.replace("\r\n", "\n")
     own, updated = _OWN_PART.search(body), mark_body(title, text)
     if own is None:
@@ -229,5 +232,5 @@ def update_text(title: str, text: str, pull: PullRequest) -> tuple[str, str]:
 
 
 def _digest(text: str) -> str:
-    """GitHub keeps neither blanks at the ends nor the kind of line breaks."""
+    """Digest a text without its outer blanks and its kind of line breaks, which GitHub does not preserve."""
     return hashlib.sha256(text.replace("\r\n", "\n").strip().encode()).hexdigest()[:16]

@@ -1,5 +1,5 @@
-"""What the action's inputs decide about writing, whether the person who triggered the run may have it write, and which
-labels it may change."""
+"""The boundary's settings from the action's inputs, the check of the actor's permission, and the labels that a run may
+change."""
 
 from __future__ import annotations
 
@@ -17,37 +17,35 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHub
 
-#: Packed commits that are larger are not pushed, and so not collected either; what they unpack to is limited by the
-#: policy.
+#: Larger packed commits are neither collected nor pushed; their unpacked size is limited by `CommitRules`.
 MOST_BUNDLE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundarySettings:
-    """The inputs of the group GitHub, and who and what started the run.
+    """The inputs about GitHub, and who and what started the run."""
 
-    `trigger_labels` is the input; `started_by_label` the label whose putting on started this run, if one did.
-    `issue_text_from_event`: false when the text came from an input, so that comparing it with the issue means nothing.
-    """
-
+    #: `owner/name`.
     repository: str
     actor: str
     actor_is_bot: bool = False
     server_url: str = "https://github.com"
     trigger_labels: tuple[str, ...] = ("agent:*",)
+    #: The label that started this run, if one did.
     started_by_label: str | None = None
     min_permission: Permission = Permission.WRITE
     allow_bots: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.COMMENT
+    #: False if the text came from an input, so that it cannot be compared with the issue.
     issue_text_from_event: bool = True
 
     @property
     def repository_url(self) -> str:
-        """Where people see the repository."""
+        """Address of the repository's page."""
         return f"{self.server_url.rstrip('/')}/{self.repository}"
 
     def link_hosts(self, allowed: Iterable[str]) -> frozenset[str]:
-        """The hosts that links in posted text may lead to: the server, and those that the agent is allowed."""
+        """Return the hosts that links in posted text may lead to: the server and the `allowed` ones."""
         server = urlsplit(self.server_url).hostname or ""
         return frozenset(host.strip().lower() for host in (server, *allowed) if host.strip())
 
@@ -57,8 +55,8 @@ class Refused(BoundaryError):
 
 
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:
-    """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own, but only a
-    person can be the `approver` of a step."""
+    """Say why nothing may be written, or return None. A bot in `allow-bots` needs no permission, but only a person can
+    be the `approver` of a step."""
     actor = settings.actor
     if not actor:
         return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
@@ -107,8 +105,8 @@ def choose_labels(
     settings: BoundarySettings,
     warnings: list[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names to put on and to take off that are allowed, without doubles; together ten at most. The label that
-    started the run always comes off, and first."""
+    """Return the allowed labels to add and to remove, without duplicates and at most ten together. The label that
+    started the run is always removed, and first."""
     started = (settings.started_by_label,) if settings.started_by_label else ()
     wanted_add = _allowed(add, "add", github, settings, warnings)
     wanted_remove = _allowed(remove, "remove", github, settings, warnings)
@@ -128,7 +126,7 @@ def choose_labels(
 def object_to_labels(
     add: tuple[str, ...], remove: tuple[str, ...], github: GitHubSettings, settings: BoundarySettings
 ) -> Iterator[str]:
-    """Objections to labels that the answer asks for; the one that started the run comes off in any case."""
+    """Yield objections to labels that the answer asks for. The label that started the run is removed in any case."""
     started = (settings.started_by_label or "").casefold()
     for label in _distinct((*add, *(label for label in remove if label.casefold() != started))):
         if reason := _objection(label, github, settings):
@@ -136,7 +134,7 @@ def object_to_labels(
 
 
 def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
-    """True for a label whose putting on would start an agent."""
+    """Whether adding this label would start an agent."""
     if label.casefold() == (settings.started_by_label or "").casefold():
         return True
     # The bare name of an agent may be any word.
@@ -168,7 +166,7 @@ def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -
 
 
 def _distinct(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Each label once: GitHub's labels do not differ by case alone."""
+    """Remove duplicates, ignoring case as GitHub does."""
     first: dict[str, str] = {}
     for label in labels:
         first.setdefault(label.casefold(), label)

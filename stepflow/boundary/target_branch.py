@@ -1,5 +1,5 @@
-"""The branch that the commits of a run go to: its name, whether the server will take it, and which one it is in the
-end: one that holds nothing but commits of earlier runs, or a new one."""
+"""The branch for a run's commits: its name, whether the server will accept it, and the final choice between a branch
+that holds only commits of earlier runs and a new one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def branch_of(agent: AgentDefinition, last: str) -> str:
 
 
 def branch_problem(branch: str, base: str) -> str:
-    """Why no pull request to the base can come from a branch of this name; empty where one can."""
+    """Say why a branch of this name cannot have a pull request to the base; empty if it can."""
     if _BRANCH.fullmatch(branch) and branch != base:
         return ""
     return (
@@ -133,7 +133,7 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
 
 
 def closed_meanwhile(pull: PullRequest) -> Refused:
-    """Nothing is pushed to a pull request that people have merged or closed."""
+    """Return the refusal to push to a pull request that people have merged or closed."""
     return Refused(
         f"pull request #{pull.number} was {'merged' if pull.merged_at else 'closed'} while the run worked on "
         f"it, so nothing was pushed.",
@@ -242,7 +242,8 @@ def _demand_commit(git: Git, url: str, commit: str) -> None:
 
 
 def _demand_room(branch: str, tips: dict[str, str]) -> None:
-    """Git cannot make a branch below or above another one."""
+    """Raises `InputError` if the name extends that of an existing branch or the other way around, as in `a` and `a/b`,
+    which git cannot have together."""
     in_the_way = next((name for name in sorted(tips) if excludes_branch(name, branch)), "")
     if in_the_way:
         raise InputError(
