@@ -92,7 +92,7 @@ def act(
     clock: Clock | None = None,
     cancellation: Cancellation | None = None,
 ) -> int:
-    """Do what the inputs ask for; outputs, summary and annotations are written whatever happened.
+    """Do what the inputs ask for. Outputs, summary and annotations are written whatever happens.
 
     Without a clock the run takes the one that fits its model.
     """
@@ -113,7 +113,7 @@ def act(
 def _execute(
     environ: MutableMapping[str, str], job: Job, cancellation: Cancellation, clock: Clock | None
 ) -> ActionResult:
-    """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
+    """Handle every error that no report of a run covers, as one clear message."""
     requested = RequestedRun()
     try:
         # Outside of this block a signal waits: whatever comes of the work, its end is reported in full.
@@ -151,7 +151,7 @@ class RequestedRun:
 def execute_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
 ) -> ActionResult:
-    """Do what the input `mode` says; `requested` is filled on the way."""
+    """Perform the input `mode`, and fill in `requested` on the way."""
     for warning in runner.warnings:
         job.say(annotation("warning", warning))
     match runner.inputs.mode:
@@ -180,7 +180,7 @@ def without_run(
     code: str | None = None,
     folders: tuple[str, str] = ("", ""),
 ) -> ActionResult:
-    """The result where no run began. `folders` are where its files lie, inside the container and outside."""
+    """Return the result of a run that never began. `folders`: the run folder inside the container and on the host."""
     known = requested or RequestedRun()
     report = report_unbegun(
         outcome, reason, agent=known.agent, issue=known.issue, problems=problems, code=code, folders=folders
@@ -191,7 +191,7 @@ def without_run(
 def run_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock
 ) -> ActionResult:
-    """One run, if the event asks for one."""
+    """Perform one run, if the event asks for one."""
     trigger = read_trigger(runner)
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
@@ -234,7 +234,7 @@ def _warn_of_wait(job: Job, line: str) -> None:
 
 
 def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:
-    """The run itself, with its log in the job's."""
+    """Perform the run, with its log in the job's log."""
     if prepared.previous and prepared.previous.problem:
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)
@@ -250,7 +250,7 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
 
 
 def validate_mode(runner: Runner, job: Job) -> ActionResult:
-    """Every problem of every agent, as annotations on the diff."""
+    """Validate every agent, and show each problem as an annotation on the diff."""
     inputs, root = runner.inputs, agents_folder(*find_repository(runner))
     checked = check_agents(
         (inputs.agent,) if inputs.agent else (),
@@ -328,7 +328,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
 
 
 def gather_mode(runner: Runner, job: Job) -> ActionResult:
-    """One table of all reports."""
+    """Gather all reports in one table."""
     many = runner.inputs.many_issues
     folder = runner.workspace / many.folder
     # Where no job left a report, nothing was downloaded and no folder made.

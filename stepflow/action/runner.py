@@ -1,4 +1,4 @@
-"""What a GitHub runner hands to a container action, the run that it asks for, and the outputs that it gets back."""
+"""The contract with the GitHub runner: its environment and files, the run that it asks for, and the outputs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Runner:
 
 
 def read_runner(environ: MutableMapping[str, str]) -> Runner:
-    """Read everything once, and leave no secret behind in `environ`."""
+    """Read everything once, and remove all secrets from `environ`."""
     secrets, login = secrets_in(environ), login_of(environ)
     given, warnings = _take_inputs(environ)
     addresses = {name: environ[variable] for name, variable in _ADDRESSES.items() if environ.get(variable)}
@@ -103,7 +103,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
 
 
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
+    """Return every secret value: the inputs that are secrets, and the job's own credentials."""
     given = ((name, environ.get(f"{PREFIX}{name.upper()}", "")) for name in SECRET_INPUTS)
     inputs = (value for name, text in given for value in secret_values(name, text) if value)
     # A stand-in such as `test`, for a service that a job starts itself, is an ordinary word.
@@ -150,7 +150,7 @@ def _job_url(environ: Mapping[str, str]) -> str:
 
 
 def read_trigger(runner: Runner) -> Trigger | Skip:
-    """Which agent the event asks for, and on which issue."""
+    """Return the agent and issue that the event asks for."""
     shipped = (runner.inputs.agent or "").removeprefix(builtin.PREFIX)
     agents = (
         ()
@@ -179,7 +179,7 @@ def find_repository(runner: Runner) -> tuple[Path, Inputs]:
 
 
 def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
-    """The run of this job, with a run folder below the job's own."""
+    """Return the request for the run of this job, with a run folder below the job's own."""
     run_id = f"{runner.run_id}-{token_hex(3)}"
     folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
     root, inputs = find_repository(runner)
@@ -201,7 +201,7 @@ def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
 
 
 def _on_host(folder: Path, runner: Runner) -> str:
-    """The folder's name outside the container: the runner translates input values, so one of them tells."""
+    """Return the folder's path outside the container, which the runner puts into an input's value."""
     host_temp = runner.inputs.host.removeprefix("host=")
     if not host_temp or not folder.is_relative_to(runner.temp):
         return str(folder)
@@ -251,7 +251,7 @@ _CUT = "…"
 
 
 def outputs_of(report: RunReport) -> dict[str, str]:
-    """Every output as text; what a run did not get to is empty, a figure 0, a flag false."""
+    """Return every output as a string. Without a value it is empty, for a number 0, for a flag false."""
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
     comment = _applied(report, EffectKind.POST_COMMENT)
@@ -287,7 +287,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
 
 
 def output_file_text(outputs: Mapping[str, str]) -> str:
-    """The lines for GITHUB_OUTPUT. Each delimiter is random and checked against its value."""
+    """Return the lines for GITHUB_OUTPUT. Each delimiter is random and does not occur in its value."""
     return "".join(_heredoc(name, value) for name, value in outputs.items())
 
 
@@ -316,7 +316,7 @@ def _flag(value: bool) -> str:
 
 
 class Job:
-    """Where a job reads what happened; no secret that it knows of gets through.
+    """Writes to the places where a job shows what happened, without any secret that it knows.
 
     The two files may be missing, as under a local runner; one that cannot be written is only a warning.
     """

@@ -1,4 +1,4 @@
-"""The terminal's door: argv in, exit code out."""
+"""The command line: argv in, exit code out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what the user can act on is one message and an exit code."""
+    """Run one command. An error that the user can act on becomes one message and an exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parse(words)
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--json" in words or "json" in re.findall(r"--format[= ](\w+)", " ".join(words)):
             _print_error(argparse.Namespace(command=_command_in(words)), error)
         sys.exit(2)
-    # The process itself goes on with a fixed one.
+    # The process itself continues with a fixed one.
     arguments.path = os.environ.get("PATH", "")
     try:
         if argv is None and arguments.command in HOLD_SECRETS:
@@ -73,11 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _UsageError(InputError):
-    """A command line that no command takes; what is wrong with it has been printed."""
+    """An invalid command line, whose problem has been printed."""
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """Says what is wrong with a command line, and leaves it to the caller to end."""
+    """Prints what is wrong with a command line, and lets the caller exit."""
 
     def error(self, message: str) -> NoReturn:
         """Print usage and message."""
@@ -126,7 +126,7 @@ def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
-    """Print the report of a run that did not begin, or what became of another command."""
+    """Print the report of a run that did not begin, or the error of another command."""
     from stepflow.cli.output import print_json  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.secrets import redact_value  # noqa: PLC0415
     from stepflow.report.document import error_json, report_json  # noqa: PLC0415
@@ -141,7 +141,7 @@ def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
 
 
 def _describe_bug() -> str:
-    """The traceback without secrets, and what to do with it."""
+    """Print the traceback without secrets, and what to do with it."""
     import traceback  # noqa: PLC0415 - these cost time that only a bug may take
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
@@ -210,7 +210,7 @@ def _command_in(words: list[str]) -> str | None:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Looks up the version only when it is requested."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
         from importlib.metadata import version  # noqa: PLC0415 - costs more than all the rest of `--help`

@@ -1,4 +1,4 @@
-"""`stepflow gather DIR…`: what came of many issues, as one table."""
+"""`stepflow gather DIR…`: the results for many issues, as one table."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ NAME_HINT = (
 WORKFLOW = ".github/workflows/stepflow.yml"
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
-#: These change nothing that a check of the repository could be about.
+#: These change nothing that a check of the repository could test.
 WITHOUT_CHECKS = ("review", "triage")
 
 
@@ -57,7 +57,7 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_init(arguments: argparse.Namespace) -> int:
-    """Ask for what is missing, write, and say what comes next."""
+    """Ask for missing values, write the files, and print the next steps."""
     root = Path(arguments.repo).resolve()
     if not root.is_dir():
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
@@ -138,7 +138,7 @@ def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterat
 
 
 def check_name(root: Path, name: str) -> None:
-    """Raises `InputError` for a name that is none, and for one whose folder exists: nothing is ever overwritten."""
+    """Raises `InputError` for an invalid name or an existing folder: nothing is ever overwritten."""
     if not AGENT_NAME.fullmatch(name):
         raise InputError(f'"{name[:100]}" is not an agent name.' if name else "The agent has no name.", hint=NAME_HINT)
     folder = root / ".agent" / name
@@ -154,7 +154,7 @@ def check_name(root: Path, name: str) -> None:
 def write_agent(
     root: Path, name: str, builtin: str, commands: Sequence[str], setup: Setup | None = None
 ) -> dict[str, bool]:
-    """Write everything that is not there yet; path → whether it was written."""
+    """Write the files that do not exist yet; returns for each path whether it was written."""
     agent = agent_files(builtin, name, name_checks(commands))
     schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
     texts = {

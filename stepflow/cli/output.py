@@ -44,14 +44,14 @@ def print_json(document: JsonObject, *, indent: int | None = None) -> None:
 
 
 def runs_folder() -> Path:
-    """Where runs keep their run folders unless one is named: in the runner's folder for temporary files, else in the
+    """Return the folder for run folders, unless one is named: in the runner's folder for temporary files, else in the
     system's, which several people may share."""
     runner_temp = os.environ.get("RUNNER_TEMP")
     return Path(runner_temp, "stepflow") if runner_temp else Path(tempfile.gettempdir(), f"stepflow-{os.geteuid()}")
 
 
 def last_run() -> Path:
-    """The folder of the newest run of this user; raises `InputError` when there is none."""
+    """Return the run folder of this user's newest run. Raises `InputError` if there is none."""
     journals = (path for path in runs_folder().glob("*/journal.jsonl") if path.stat().st_uid == os.getuid())
     newest = max(journals, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None:

@@ -32,7 +32,7 @@ def execute_explain(arguments: argparse.Namespace) -> int:
 
 
 def _known_code(word: str) -> str:
-    """The code in any spelling. Raises `InputError` for one that does not exist."""
+    """Parse a code in any spelling. Raises `InputError` if it does not exist."""
     known = rules()
     number = re.fullmatch(r"(?:SF)?[ -]?([0-9]{3})", word.strip(), re.IGNORECASE)
     code = f"SF{number[1]}" if number else word.upper()

@@ -21,7 +21,7 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
-#: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
+#: Inputs that the user sets for a rehearsal; everything else is in the scenario.
 INPUTS = (
     *("max-iterations", "timeout-minutes"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),

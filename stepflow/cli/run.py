@@ -76,7 +76,7 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
 
 
 def request_from(arguments: argparse.Namespace) -> RunRequest:
-    """The run that the flags ask for."""
+    """Return the request for the run that the flags describe."""
     inputs = read_flags(arguments, agent=arguments.agent)
     root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     programs = user_programs(arguments.path, os.environ)
@@ -94,7 +94,7 @@ def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger, programs: tuple[Path, ...] | None = None) -> RunRequest:
-    """A run of this machine, with a run folder of its own unless one is named."""
+    """Return the request for a run on this machine, with a new run folder unless one is named."""
     secret_names = dict.fromkeys((*SECRETS.values(), *filter(holds_login, os.environ)))
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
@@ -181,7 +181,7 @@ def _git_in(repository: Path) -> str:
 
 
 def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
-    """You yourself are the trigger; the issue may come from an event's file."""
+    """Return the trigger for the user at the terminal; the issue may come from an event file."""
     event = read_event(read_event_file(arguments.event or "", named_by="--event"))
     return Trigger(
         agent=arguments.agent,
@@ -192,7 +192,7 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         locked=event.issue.locked if event.issue else None,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
-        # Who types the command spends their own money.
+        # People who type the command spend their own money.
         by_writer=True,
     )
 
@@ -207,13 +207,13 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_resume(arguments: argparse.Namespace) -> int:
-    """Go on with the run and say how it ended."""
+    """Resume the run and say how it ended."""
     folder = Path(arguments.folder).resolve()
     started = _started(folder)
     request = _resumed_request(folder, started, user_programs(arguments.path, os.environ))
     if arguments.approve is not None or arguments.reject is not None:
         reply = ApprovalReply(digest=arguments.approve, reason=arguments.reject or "")
-        # Who answers is not who started the run.
+        # The person who replies need not be the one who started the run.
         actor = os.environ.get("GITHUB_ACTOR", "")
         trigger = replace(request.trigger, reply=reply, actor=actor, actor_is_bot=False)
         request = waiting_request(replace(request, trigger=trigger))
@@ -221,7 +221,7 @@ def execute_resume(arguments: argparse.Namespace) -> int:
 
 
 def _started(folder: Path) -> RunStarted:
-    """How the run in the folder began."""
+    """Return the first event of the run in the folder."""
     previous_run = look_into(folder)
     if previous_run is None:
         raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
@@ -270,7 +270,7 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_preflight(arguments: argparse.Namespace) -> int:
-    """Look at everything and print the rows."""
+    """Check everything and print the rows."""
     # A run brings its commits back as a branch.
     request = replace(request_from(arguments), own_branch=True)
     cancellation = Cancellation()

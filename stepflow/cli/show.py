@@ -1,4 +1,4 @@
-"""`stepflow show DIR`: a run as a readable timeline, also while it goes on."""
+"""`stepflow show DIR`: a run as a readable timeline, also while it is running."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 
-#: Nobody reads ten thousand blocks: so many iterations are shown whole unless more are asked for.
+#: Iterations that are shown in full unless more are requested: nobody reads ten thousand.
 NEWEST = 200
-#: Seconds between two looks at a journal that grows.
+#: Seconds between two reads of a growing journal.
 POLL_SECONDS = 0.2
 GOES_ON = "The run is still going on."
 NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
@@ -129,7 +129,7 @@ def write_page(journal: Path, report: RunReport, target: Path) -> None:
 
 
 def _definition(report: RunReport) -> AgentDefinition | None:
-    """The agent as the run had it: another version of it would draw ways that the run did not have."""
+    """Load the agent only in the version that the run used: another one may have other transitions."""
     # The loader takes time that only a page may cost.
     from stepflow.definition.loading import load_agent  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A run as it goes, on a terminal."""
+"""Shows a run on a terminal while it is running."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REDRAWN_PER_SECOND = 5
 
 
 def make_console(out: TextIO) -> Console:
-    """A console that changes nothing of a line but its color."""
+    """A console that changes only the color of a line."""
     return Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
@@ -110,7 +110,7 @@ def _drawn(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Te
 
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines that may be colored already; on a terminal broken between words."""
+    """Print lines, which may be colored already, wrapped between words on a terminal."""
     texts = tuple(lines)
     if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
         _write_lines(console, texts)

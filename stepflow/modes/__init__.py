@@ -1,1 +1,1 @@
-"""What the program can do beside one run: validate, preflight, rehearse, plan and gather; for `action` and `cli`."""
+"""The modes of the program apart from a run: validate, preflight, rehearse, plan and gather; for `action` and `cli`."""

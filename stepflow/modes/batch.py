@@ -1,4 +1,4 @@
-"""Many issues: the plan of a matrix of jobs, and one table of what came of them."""
+"""Many issues: plan a matrix of jobs, and gather their results in one table."""
 
 from __future__ import annotations
 

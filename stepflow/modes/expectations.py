@@ -1,4 +1,4 @@
-"""What a scenario expects: what came is held against it, or written in its place."""
+"""Compares a run with what its scenario expects, or writes the actual result there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stepflow.model.scenario import Expect, Scenario, yaml_text
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validator_results
 
 EXPECT = "expect"
-#: What a scenario without `expect` is given.
+#: The default for a scenario without `expect`.
 USUAL = ("outcome", "steps", "validators", "effects")
-#: Of a file so much is read.
+#: Bytes of a file that are read.
 MOST_BYTES = 1024 * 1024
-#: Stands where one side has nothing.
+#: Shown if one side has nothing.
 NOTHING = "–"
 NO_FILE = "no such file"
 LINE_BREAK_AT_END = "⏎"
@@ -31,7 +31,7 @@ CONTEXT = 2
 
 
 def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
-    """Everything that `expect` can say, as it was in this run."""
+    """Return everything that `expect` can say, as it happened in this run."""
     return Expect(
         outcome=report.outcome,
         steps=tuple(line.step_id for line in report.history),
@@ -42,7 +42,7 @@ def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, 
 
 
 def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
-    """The named files as text; None for one that is not there. No link is followed: tools may have made it."""
+    """Read the named files as text; None for a missing one. Links are not followed: tools may have made them."""
     return {path: _file_text(root, path) for path in paths}
 
 
@@ -118,7 +118,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _near(rows: list[Row]) -> Iterator[Row]:
-    """The rows that differ and a few around each."""
+    """Return the rows that differ and a few around each."""
     wanted = {at + by for at, row in enumerate(rows) if not row.same for by in range(-CONTEXT, CONTEXT + 1)}
     return (row for at, row in enumerate(rows) if at in wanted)
 

@@ -1,4 +1,4 @@
-"""Pins the tools of agents' MCP servers, as they list them now, in the lock file beside each agent.json."""
+"""Pins the tools that agents' MCP servers list now, in the lock file next to each agent.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepflow.run.workspace import remote_access, toolbox_in_copy
 
 @dataclass(frozen=True, kw_only=True)
 class LockedServer:
-    """A server whose tools are pinned now. `before` are those that were pinned until now."""
+    """A server whose tools are pinned now; `before` are the tools that were pinned until now."""
 
     agent: str
     server: McpServer
@@ -29,7 +29,7 @@ class LockedServer:
 
     @property
     def changes(self) -> ToolChanges:
-        """What is pinned now and was not before."""
+        """The tools that are pinned now and were not before."""
         return compare_tools(self.before, self.server.tools)
 
 
@@ -80,7 +80,7 @@ def _list(opened: OpenServers, server: McpServer, request: RunRequest) -> tuple[
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all, and through no link."""
+    """Write the file atomically, without following a link."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="utf-8") as written:

@@ -1,4 +1,4 @@
-"""What stands in the way of a run, looked at before a token is spent."""
+"""Finds what would stop a run, before a token is spent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
-    """Look at everything; what fails keeps nothing else from being looked at."""
+    """Check everything; a failed check does not keep the others from running."""
     redact = request.redactor
     checks = (replace(check, detail=redact(check.detail)) for check in _checks(request, cancellation))
     return Preflight(agent=request.trigger.agent, checks=tuple(checks))
@@ -61,7 +61,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     inputs = guarded("inputs", lambda: _inputs(request))
     yield from inputs
     agent = None
-    # A name that is none must not be looked for in the file system.
+    # An invalid name must not be looked up in the file system.
     if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
         try:
             agent = load_requested(request)
@@ -98,7 +98,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
 
 
 def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """What a run asks before it asks the model."""
+    """Perform the checks of a run before its first model call."""
     for name, check in CHECKS.items():
 
         def look(name: str = name, check: Check = check) -> Iterator[PreflightCheck]:
@@ -133,7 +133,7 @@ def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 
 
 def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """What the model may call: one row where that is the same in every step."""
+    """List the tools that the model may call, in one row if every step has the same."""
     asking = [step for step in agent.steps.values() if step.command is None]
     yield from _by_step("tools", {step.id: ", ".join(effective_tools(agent, step)) or "none" for step in asking})
 
@@ -158,7 +158,7 @@ def _rung(request: RunRequest, rung: Rung, effort: Effort | None) -> str:
 
 
 def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """How long one answer may be, where the agent says it."""
+    """Return the limit for one answer, if the agent sets one."""
     most = {step.id: step.max_output_tokens for step in agent.steps.values() if step.command is None}
     if any(most.values()):
         shown = {step_id: f"at most {tokens or DEFAULT_MAX_TOKENS:,} an answer" for step_id, tokens in most.items()}
@@ -166,7 +166,7 @@ def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 
 
 def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:
-    """One row where all steps have the same, else one for each."""
+    """Return one row if all steps have the same value, otherwise one row per step."""
     if len(same := {*details.values()}) == 1:
         yield ok(name, same.pop())
     else:
@@ -174,7 +174,7 @@ def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:
 
 
 def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """What every closing is judged by beside the validators."""
+    """List the rules for every closing apart from the validators."""
     if agent.github.pushes:
         limits = agent.github.pull_request
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
@@ -208,7 +208,7 @@ def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
 
 
 def _judged(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:
-    """The first problem in full; `stepflow validate` has the others."""
+    """Show the first problem in full; `stepflow validate` shows the others."""
     counted = count_problems(problems)
     worth_telling = next((str(problem) for problem in problems if problem.severity is not Severity.NOTE), "")
     detail = f"{counted}; {worth_telling}" if worth_telling else counted
@@ -237,12 +237,12 @@ def failed(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
 
 
 def unknown(name: str, where_to_look: str) -> PreflightCheck:
-    """Not to be known from here."""
+    """It cannot be known from here."""
     return PreflightCheck(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
 
 
 def guarded(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[PreflightCheck, ...]:
-    """The rows that `look` gives, or one that says why it gives none."""
+    """Return the rows that `look` returns, or one row that says why it failed."""
     try:
         return tuple(look())
     except StepflowError as error:
@@ -267,7 +267,7 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
 
 
 def _room(request: RunRequest) -> Iterator[PreflightCheck]:
-    """Whether the files of the checkout can be copied to where a run works."""
+    """Check whether the files of the checkout can be copied into a workspace."""
     with temporary_folder(request.root) as place:
         needed, free = size_of_files(request.root), shutil.disk_usage(place).free
         said = f"the files take {mebibytes(needed)}, and {mebibytes(free)} are free in {place.parent}"
@@ -297,7 +297,7 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 
 
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
-    """The agent's checks on the files as they are now, in a workspace."""
+    """Run the agent's checks on the current files, in a workspace."""
     with toolbox_in_copy(request, cancellation) as toolbox:
         guards = toolbox.guards(validators_of(agent))
         yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]
@@ -324,7 +324,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
 
 
 _BASE = "check before the run"
-#: How many characters of a red check's most telling line a row has.
+#: Characters of a failed check's most telling line in a row.
 LINE_SHOWN = 300
 
 
@@ -335,7 +335,7 @@ def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
 
 
 def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
-    """Every model that a step may be asked on."""
+    """Return every model that a step may use."""
     rungs = (rung for ladder in agent.ladders(request.inputs.model).values() for rung in ladder.rungs)
     return tuple(dict.fromkeys(resolve_model(rung.model, request.inputs.provider) for rung in rungs))
 
@@ -363,7 +363,7 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
 
 
 def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[PreflightCheck]:
-    """What `read-token` lets us know, and what no token may ask."""
+    """Check what `read-token` can read, and name what no token can."""
     token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
     if token is not None:
         yield from guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
@@ -394,7 +394,7 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
 
 
 def _issue(request: RunRequest, agent: AgentDefinition, reader: GitHubReader) -> Iterator[PreflightCheck]:
-    """The issue that was named by its number alone: whether it is there, and whether it takes a comment."""
+    """Check that the issue, which was named by its number alone, exists and accepts comments."""
     number = request.trigger.issue_number
     if number is None or request.trigger.locked is not None:
         return

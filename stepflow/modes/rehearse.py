@@ -1,4 +1,4 @@
-"""Play agents' scenarios and compare what came with what was expected."""
+"""Play agents' scenarios and compare the results with what they expect."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def rehearse_agents(
 
 
 def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
-    """The scenarios of these agents in the order of their names; raises `InputError` where there are none."""
+    """Return the scenarios of these agents, sorted by name. Raises `InputError` if there are none."""
     known = find_agents(root)
     listed = tuple(dict.fromkeys(each for name in names or known for each in _of_agent(root, name, known)))
     if not (known or names):
@@ -135,20 +135,20 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
     )
 
 
-#: So many lines of a red check's output are shown.
+#: Lines of a failed check's output that are shown.
 RED_LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A scenario that is to be played."""
+    """A scenario to play."""
 
     agent: str
     name: str
 
     @property
     def file(self) -> str:
-        """Where it stands, relative to the repository."""
+        """Its path relative to the repository."""
         return f".agent/{self.agent}/scenarios/{self.name}.yaml"
 
 
@@ -162,7 +162,7 @@ class Played:
 
 
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
-    """Play it through. What keeps it from beginning is an ending too, which a scenario may expect."""
+    """Play a scenario. An error that keeps it from beginning is an outcome, too, which a scenario may expect."""
     clock, terminal = RehearsalClock(), TerminalLog()
     begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), set[str]()
     expect: Expect | None = None

@@ -1,4 +1,4 @@
-"""Check agents, for the action and for a person at a terminal."""
+"""Validate agents, for the action and for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The agents that were checked, by the name or path that was given."""
+    """The validated agents, by the name or path that was requested."""
 
     inspections: Mapping[str, Inspection]
 
@@ -35,7 +35,7 @@ class Checked:
 
     @property
     def failed(self) -> bool:
-        """True when some agent cannot run."""
+        """Whether any agent cannot run."""
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
@@ -76,7 +76,7 @@ def _strictly(inspection: Inspection) -> Inspection:
 
 
 def programs_in(folders: Iterable[Path]) -> frozenset[str]:
-    """The names of all that can be started from these folders of a PATH."""
+    """Return the names of all programs in these folders of a PATH."""
     there = (folder for folder in folders if folder.is_dir() and os.access(folder, os.R_OK))
     return frozenset(file.name for folder in there for file in folder.iterdir() if os.access(file, os.X_OK))
 
@@ -89,7 +89,7 @@ def _with_scenarios(inspection: Inspection) -> Inspection:
 
 
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:
-    """The problems with files as seen from a folder above the one that was checked."""
+    """Return the problems with paths relative to a folder above the validated one."""
     below = root.relative_to(top).as_posix()
     return (
         tuple(problems)
@@ -99,7 +99,7 @@ def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Prob
 
 
 def repository_above(root: Path) -> Path:
-    """The root of the repository that a folder is in; the folder itself when it is in none."""
+    """Return the root of the repository around a folder, or the folder itself outside of any."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
 
 
@@ -205,7 +205,7 @@ def _call_faults(
 
 
 def _near(fault: ScenarioFault) -> str | None:
-    """The known key that was meant, if one is like it."""
+    """Return the closest known key, if one is similar."""
     return closest_match(str(fault.place[-1]), _KEYS)
 
 
