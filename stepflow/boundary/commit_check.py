@@ -1,5 +1,4 @@
-"""Judges by every rule whether the commits of a run may leave, with any git that holds them, and makes commit messages
-that the engine answers for."""
+"""Checks the commits of a run against every rule, in any repository that has them, and cleans their messages."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRules:
-    """What commits must keep to. `by_api`: GitHub's API is to write them, which cannot carry everything."""
+    """The rules that commits must follow. `by_api`: GitHub's API writes them, which cannot write every change."""
 
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
     allowed_secret_paths: tuple[str, ...] = ()
@@ -216,7 +215,7 @@ class CheckedCommits:
 
 
 def check_commits(git: GitReader, tip: str, *, base: str, rules: CommitRules) -> CheckedCommits:
-    """Judge the commits from the base to the tip. Raises `BoundaryError` where git cannot read them."""
+    """Check the commits from the base to the tip. Raises `BoundaryError` if git cannot read them."""
     commits = read_commits(git, tip, f"^{base}")
     if violations := tuple(_judge_history(commits, base)):
         return CheckedCommits(commits=commits, changes={}, violations=violations)
@@ -359,7 +358,7 @@ _API_HINT = "Let the agent do without it, or set `commits: git`, which carries i
 def judge_for_api(
     git: GitReader, commits: Sequence[tuple[str, tuple[str, ...], str]], base_tree: str
 ) -> Iterator[Violation]:
-    """What GitHub's API has no words for in commits, parents first, each with its id, its parents and its tree."""
+    """Yield what GitHub's API cannot write in these commits, parents first, each as (id, parents, tree)."""
     if merges := [oid[:12] for oid, parents, _ in commits if len(set(parents)) > 1]:
         yield Violation(
             message=f"GitHub's API cannot write a merge commit: {name_some(merges)}",
@@ -394,7 +393,7 @@ def _judge_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violat
 
 
 def _not_carried(change: Change) -> str:
-    """What about a change the API has no words for; empty when it has."""
+    """Say what the API cannot write about a change; empty if it can write it."""
     if SUBMODULE in (change.mode, change.mode_before):
         return "a submodule"
     if change.path != change.path.encode(errors="replace").decode():

@@ -1,4 +1,4 @@
-"""The parts of GitHub's JSON that we read, and the GraphQL documents that ask for some of them; the rest is ignored."""
+"""The parts of GitHub's JSON that stepflow reads, and the GraphQL documents that request some of them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stepflow.domain.run import Issue
 
 
 def _inner(name: str) -> BeforeValidator:
-    """What stands in an object under this name, where there is an object."""
+    """Take the value under this name if the input is an object."""
     return BeforeValidator(lambda value: value.get(name) if isinstance(value, dict) else value)
 
 
-#: The author of what a deleted account wrote.
+#: The author id for texts of a deleted account.
 NOBODY = 0
 #: The account that GitHub itself commits with.
 _WEB_FLOW = "web-flow"
 _FAILED = frozenset({"failure", "timed_out"})
-#: An empty text is null at times.
+#: GitHub sometimes sends null for an empty string.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
 #: The number of an account that has none is null at times.
 _AccountId = Annotated[int, BeforeValidator(lambda number: number or NOBODY)]
@@ -42,7 +42,7 @@ class Answer(BaseModel):
 
 
 class Account(Answer):
-    """Whom the token belongs to."""
+    """The account that the token belongs to."""
 
     id: int = Field(validation_alias=AliasPath("viewer", "databaseId"))
     login: str = Field(validation_alias=AliasPath("viewer", "login"))
@@ -68,8 +68,8 @@ class CommitNow(Answer):
     parents: tuple[_Oid, ...]
 
     def is_by(self, account: Account) -> bool:
-        """Whether the account made it and nobody has changed it since: who changes a commit elsewhere becomes its
-        committer, and who changes one on GitHub its author. GitHub is the committer of what its API writes."""
+        """Whether the account made the commit and nobody has changed it since: changing it elsewhere sets the
+        committer, changing it on GitHub sets the author. GitHub is the committer of commits that its API writes."""
         return self.author_id == account.id and self.committer_login in (account.login, _WEB_FLOW)
 
 
@@ -259,12 +259,12 @@ class WorkflowJob(Answer):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it went wrong, rather than being skipped or stopped."""
+        """Whether it failed, rather than being skipped or canceled."""
         return self.conclusion in _FAILED
 
     @property
     def failed_steps(self) -> tuple[str, ...]:
-        """The names of the steps that went wrong."""
+        """The names of the failed steps."""
         return tuple(step.name for step in self.steps if step.conclusion in _FAILED)
 
 
@@ -275,7 +275,7 @@ class Jobs(Answer):
 
 
 class Comparison(Answer):
-    """How a commit stands to a branch: `ahead`, `behind`, `identical` or `diverged`."""
+    """How a commit relates to a branch: `ahead`, `behind`, `identical` or `diverged`."""
 
     status: str
 

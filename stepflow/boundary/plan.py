@@ -1,4 +1,4 @@
-"""Plans what a completed run writes to GitHub. The closing answer asks for it; repository, issue and base branch never
+"""Plans what a completed run writes to GitHub, as its closing answer requests. Repository, issue and base branch never
 come from the model's answer."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ThreadAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ClosingRequest:
-    """A closing answer's wishes, and why some of it was not understood."""
+    """What a closing answer requests, and warnings about values that were not understood."""
 
     closure_action: ClosureAction | None = None
     labels_add: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class ClosingRequest:
 
 
 def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
-    """The wishes of a closing answer."""
+    """Read the requests in a closing answer."""
     reader = _AnswerReader(answer or {})
     return ClosingRequest(
         closure_action=reader.closure_action(),
@@ -98,7 +98,7 @@ def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
 
 
 class _AnswerReader:
-    """Reads typed values out of an answer and remembers what did not fit."""
+    """Reads typed values from an answer and collects warnings about those that do not fit."""
 
     def __init__(self, answer: JsonObject) -> None:
         self._answer = answer
@@ -174,30 +174,30 @@ class _AnswerReader:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will be written, in order, and what writing needs to know.
-
-    `base` is empty when the default branch is meant. `expects` is the state in which the issue must be found after
-    the last effect; None when any will do. `reads_back`: the state is read at all (verdict type `poll:state`).
-    `objections` are those of the `warnings` that another answer would avoid.
-    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects. `no_changes` says
-    that the agent was to change something and did not; else it is empty. `follow_up` is None for a run that
-    begins at the base.
-    """
+    """The effects to write, in order, and what writing them needs."""
 
     run_id: str
     agent: str
     settings: BoundarySettings
     output_filter: OutputFilter
     issue: Issue | None = None
+    #: Empty means the default branch.
     base: str = ""
     effects: tuple[Effect, ...] = ()
     warnings: tuple[str, ...] = ()
+    #: The warnings that another answer would avoid.
     objections: tuple[str, ...] = ()
+    #: A plan with a refusal has no effects.
     refusal: str | None = None
+    #: The state that the issue must have after the last effect; None for any.
     expects: str | None = None
+    #: Whether that state is read at all (verdict type `poll:state`).
     reads_back: bool = False
+    #: Says that the agent should have changed something but did not; otherwise empty.
     no_changes: str = ""
+    #: None for a run that starts from the base.
     follow_up: FollowUp | None = None
+    #: The cost of this run with all its resumed parts.
     cost: Spent = field(default_factory=Spent)
 
 
@@ -214,10 +214,10 @@ def plan_effects(
     redactor: Redactor | None = None,
     cost: Spent | None = None,
 ) -> Plan:
-    """The effects of one completed run; none unless a closure step closed it.
+    """Plan the effects of a completed run; there are none unless it ended in a closure step.
 
-    `summary` is the engine's own comment, used when the closing answer brings no `comment`. Below texts of the answer
-    `removed` says what was taken out of the issue's text, and `verified` which checks passed and what the run cost.
+    `summary` is the engine's own comment, used if the closing answer has no `comment`. Below the answer's texts,
+    `removed` says what was removed from the issue's text, and `verified` which checks passed and what the run cost.
     """
     allowed_hosts = settings.link_hosts(agent.github.allowed_link_hosts)
     plan = Plan(
@@ -283,7 +283,7 @@ class Planner:
         effects: tuple[Effect, ...]
         if follow_up:
             pushes = self.opens_pull_request()
-            # A pull request of ours gets commits and replies and is else left as it is.
+            # A follow-up adds commits and replies to the pull request and changes nothing else.
             effects = (
                 *((PushBranch(branch=follow_up.branch, fast_forward=True),) if pushes else ()),
                 *self.replies(follow_up, pushes),
@@ -337,7 +337,7 @@ class Planner:
 
     @property
     def base(self) -> str:
-        """The branch that a pull request goes to; empty means the default branch."""
+        """The base of a pull request; empty means the default branch."""
         return self._github.pull_request.base or self.facts.base_branch
 
     def opens_pull_request(self) -> bool:
