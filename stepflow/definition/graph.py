@@ -12,7 +12,7 @@ from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType
-from stepflow.engine.router import continuation_of
+from stepflow.engine.router import find_continuation
 
 
 def add_edges(nodes: Nodes, problems: FileProblems) -> None:
@@ -156,7 +156,7 @@ def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: Fi
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
-        target = continuation_of(node.id, nodes.flow) if intent is Intent.NEXT else None
+        target = find_continuation(node.id, nodes.flow) if intent is Intent.NEXT else None
         if target is not None:
             message = f'"next" has no rule and goes to "{target}" by default'
             problems.report("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
@@ -170,7 +170,7 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
     if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
         return set(nodes.flow)
     after = {target for transition in node.edges.values() for target in _targets(transition)}
-    default = continuation_of(node.id, nodes.flow)
+    default = find_continuation(node.id, nodes.flow)
     if default is not None and Intent.NEXT not in node.edges and (gate is None or Intent.NEXT in gate.allowed):
         after.add(default)
     if gate is None or Intent.REPEAT in gate.allowed:

@@ -1,5 +1,5 @@
-"""The answer schema as a model is shown it: in words, closed wherever an answer can still fit, or in the subset that
-the Messages API's own structured output takes."""
+"""Prepare an answer schema for a model: in words, closed to undeclared keys where an answer can still fit, or in the
+subset that the Messages API's structured output accepts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stepflow.domain.json import JsonObject, JsonValue, compact
 
 _CHOICES = ("anyOf", "oneOf", "allOf")
-#: What holds for a value only as far as other keywords say so.
+#: Keywords whose schemas apply to a value only under a condition.
 CONDITIONS = ("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependencies")
 
-#: Where schemas stand inside a schema; everything else is data and stays as it is.
+#: Keywords that contain schemas; everything else is data and stays as it is.
 ONE_SCHEMA = frozenset(
     {"additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items", *CONDITIONS}
 )
@@ -21,28 +21,28 @@ MAP_OF_SCHEMAS = frozenset(
 )
 
 
-#: Schemas in these keywords hold for the same value as the schema that they stand in.
+#: Keywords whose schemas apply to the same value as the schema that contains them.
 _SAME_VALUE = (*_CHOICES, "not", "if", "then", "else", "dependentSchemas", "dependencies")
 
 
 def close_schema(schema: JsonObject) -> JsonObject:
-    """A copy in which objects that declare keys and do not say otherwise allow no other key, wherever an answer can
-    still fit: not where another schema that holds for the same object may ask for more keys. An object that declares
-    none is free-form and stays open."""
+    """Return a copy that forbids undeclared keys in objects that declare keys and do not say otherwise, wherever an
+    answer can still fit: not if another schema for the same object may require more keys. An object that declares no
+    keys stays open."""
     return _close(schema, ())
 
 
-def asks_for_more(schema: JsonObject, beside: Iterable[JsonObject] = ()) -> bool:
-    """Whether an object may need keys that the schema does not declare: its own keywords may say so, schemas inside
-    it that hold for the same object, or schemas `beside` it."""
+def may_need_more_keys(schema: JsonObject, beside: Iterable[JsonObject] = ()) -> bool:
+    """Whether an object may need keys that the schema does not declare: because of its own keywords, of schemas inside
+    it for the same object, or of schemas `beside` it."""
     declared = _dict(schema, "properties").keys()
-    required = {name for one in (schema, *schemas_beside(schema), *beside) for name in _names(one)}
+    required = {name for one in (schema, *schemas_beside(schema), *beside) for name in _mentioned_keys(one)}
     least = schema.get("minProperties", 0)
     return not required <= declared or (isinstance(least, int) and least > len(declared))
 
 
 def schemas_beside(schema: JsonObject) -> Iterator[JsonObject]:
-    """Every schema inside this one that holds for the same value."""
+    """Yield every schema inside this one that applies to the same value."""
     for key in _SAME_VALUE:
         match schema.get(key):
             case list() as several:
@@ -58,8 +58,10 @@ def schemas_beside(schema: JsonObject) -> Iterator[JsonObject]:
 
 
 def change_schemas(schema: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-    """A copy in which every schema is changed, the innermost first."""
-    return change({key: _inside(key, value, lambda sub: change_schemas(sub, change)) for key, value in schema.items()})
+    """Return a copy in which every schema is changed, the innermost first."""
+    return change(
+        {key: _change_inside(key, value, lambda sub: change_schemas(sub, change)) for key, value in schema.items()}
+    )
 
 
 def _close(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
@@ -68,32 +70,34 @@ def _close(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             copy[key] = {
-                name: _close(sub, [*_patterns(schema), *_of_property(name, around)]) if isinstance(sub, dict) else sub
+                name: _close(sub, [*_pattern_schemas(schema), *_property_schemas(name, around)])
+                if isinstance(sub, dict)
+                else sub
                 for name, sub in value.items()
             }
         elif around or key in _SAME_VALUE or not {"contains", "patternProperties"}.isdisjoint(schema):
             copy[key] = value
         else:
-            copy[key] = _inside(key, value, close_schema)
-    says = {"additionalProperties", "unevaluatedProperties"} & schema.keys()
-    stays_open = not schema.get("properties") or says or asks_for_more(schema, beside)
+            copy[key] = _change_inside(key, value, close_schema)
+    is_explicit = {"additionalProperties", "unevaluatedProperties"} & schema.keys()
+    stays_open = not schema.get("properties") or is_explicit or may_need_more_keys(schema, beside)
     return copy if stays_open else {**copy, "additionalProperties": False}
 
 
-def _of_property(name: str, schemas: Iterable[JsonObject]) -> Iterator[JsonObject]:
-    """What these schemas may say of a property."""
+def _property_schemas(name: str, schemas: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the schemas that may apply to a property."""
     for schema in schemas:
-        subs = (_dict(schema, "properties").get(name), *_patterns(schema))
+        subs = (_dict(schema, "properties").get(name), *_pattern_schemas(schema))
         rest = (schema.get("additionalProperties"), schema.get("unevaluatedProperties"))
         yield from (sub for sub in (*subs, *rest) if isinstance(sub, dict))
 
 
-def _patterns(schema: JsonObject) -> list[JsonObject]:
+def _pattern_schemas(schema: JsonObject) -> list[JsonObject]:
     return [sub for sub in _dict(schema, "patternProperties").values() if isinstance(sub, dict)]
 
 
-def _names(schema: JsonObject) -> Iterator[str]:
-    """The keys that a schema speaks of."""
+def _mentioned_keys(schema: JsonObject) -> Iterator[str]:
+    """Yield the keys that a schema mentions."""
     yield from _dict(schema, "properties")
     lists = [schema.get("required"), *_dict(schema, "dependentRequired").values()]
     yield from (str(name) for names in lists if isinstance(names, list) for name in names)
@@ -104,7 +108,7 @@ def _dict(schema: JsonObject, key: str) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _inside(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObject]) -> JsonValue:
+def _change_inside(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObject]) -> JsonValue:
     match value:
         case dict() if key in MAP_OF_SCHEMAS:
             return {name: change(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
@@ -116,9 +120,9 @@ def _inside(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObjec
             return value
 
 
-#: What tells the model nothing, once every `$ref` is expanded.
+#: Keywords that tell the model nothing once every `$ref` is expanded.
 _BOOKKEEPING = frozenset({"$schema", "$id", "id", "$anchor", "$comment", "$defs", "definitions", "examples"})
-#: A keyword that holds for one type only gives an untyped schema away.
+#: Keywords that apply to one type only, and so reveal the type of an untyped schema.
 _TYPE_BY_KEYWORD = {
     "properties": "object",
     "items": "array",
@@ -134,11 +138,11 @@ _TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean",
 
 
 def native_schema(schema: JsonObject) -> JsonObject | None:
-    """The schema in the subset that structured output takes, None where that would shut out good answers.
+    """Convert the schema to the subset that structured output accepts; None if that would reject valid answers.
 
-    Limits that the subset does not know (lengths, ranges, patterns) stay in it: the SDK's `transform_schema` turns them
-    into descriptions, and the answer is validated again anyway. Shapes that it cannot express, such as an object that
-    may hold any key, make this None.
+    Limits outside the subset (lengths, ranges, patterns) are kept: the SDK's `transform_schema` turns them into
+    descriptions, and the answer is validated again anyway. A shape that the subset cannot express, such as an object
+    with arbitrary keys, gives None.
     """
     try:
         return _simplify(close_schema(schema))
@@ -147,11 +151,11 @@ def native_schema(schema: JsonObject) -> JsonObject | None:
 
 
 class _Inexpressible(Exception):
-    """The subset has no words for this schema."""
+    """The subset cannot express this schema."""
 
 
 def _simplify(schema: JsonValue) -> JsonObject:
-    """The schema in the shapes that the SDK's `transform_schema` takes without stumbling."""
+    """Convert the schema to shapes that the SDK's `transform_schema` can handle."""
     if not isinstance(schema, dict) or "$ref" in schema:
         raise _Inexpressible
     plain = {key: value for key, value in schema.items() if key not in _BOOKKEEPING}
@@ -176,9 +180,9 @@ def _simplify_literals(schema: JsonObject) -> JsonObject | None:
 
 def _split_types(schema: JsonObject) -> JsonObject:
     names = schema["type"]
-    assert isinstance(names, list)  # noqa: S101 - the caller has looked
+    assert isinstance(names, list)  # noqa: S101 - the caller has checked
     rest = {key: value for key, value in schema.items() if key not in {"type", "description", "title", "default"}}
-    branches: list[JsonValue] = [_simplify({**_for_type(rest, str(name)), "type": name}) for name in names]
+    branches: list[JsonValue] = [_simplify({**_keep_type_keywords(rest, str(name)), "type": name}) for name in names]
     if not branches:
         raise _Inexpressible
     return _describe({"anyOf": branches}, schema)
@@ -192,9 +196,9 @@ def _simplify_choice(schema: JsonObject, key: str) -> JsonObject:
     if shape and "properties" in shape:
         return _simplify_typed({**schema, "type": "object"})
     if key == "allOf" and len(variants) > 1:
-        # Closed members would each forbid what the others ask for.
+        # Each closed member would forbid the keys that the others require.
         raise _Inexpressible
-    # Nothing else is said of the value, so each of them may be closed.
+    # No other keyword constrains the value, so each variant may be closed.
     closed = [_simplify(close_schema(variant) if isinstance(variant, dict) else variant) for variant in variants]
     return _describe(closed[0] if key == "allOf" else {"anyOf": [*closed]}, schema)
 
@@ -204,7 +208,7 @@ def _simplify_typed(schema: JsonObject) -> JsonObject:
     if name not in _TYPES:
         raise _Inexpressible
     plain: JsonObject = {**schema, "type": name}
-    if name == "object" and asks_for_more(schema):
+    if name == "object" and may_need_more_keys(schema):
         raise _Inexpressible
     extra = {key: plain.pop(key) for key in (*_CHOICES, *CONDITIONS) if key in plain}
     match name:
@@ -221,7 +225,7 @@ def _simplify_object(schema: JsonObject) -> JsonObject:
     if not isinstance(properties, dict) or not isinstance(required, list):
         raise _Inexpressible
     if {"additionalProperties", "unevaluatedProperties"}.isdisjoint(schema):
-        # It was left open because what stands around it may ask for more.
+        # It was left open because a surrounding schema may require more keys.
         raise _Inexpressible
     rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
     is_map = (rest is not False and not properties) or "patternProperties" in schema
@@ -239,8 +243,8 @@ def _simplify_array(schema: JsonObject) -> JsonObject:
     return {**schema, "items": _simplify(items)}
 
 
-def _for_type(schema: JsonObject, name: str) -> JsonObject:
-    """The keywords that mean something beside this one of several types."""
+def _keep_type_keywords(schema: JsonObject, name: str) -> JsonObject:
+    """Keep the keywords that apply to this one of several types."""
     foreign = {key for key, kind in _TYPE_BY_KEYWORD.items() if kind != name and {kind, name} != {"number", "integer"}}
     if name != "object":
         foreign |= {"required", "additionalProperties", "unevaluatedProperties"}
@@ -248,7 +252,7 @@ def _for_type(schema: JsonObject, name: str) -> JsonObject:
 
 
 def _describe(plain: JsonObject, schema: JsonObject, *, note: JsonObject | None = None) -> JsonObject:
-    """The simplified schema with the author's words, and with what was left out as one more line of them."""
+    """Add the author's title and description to the simplified schema, and the dropped keywords as one more line."""
     words = [str(schema["description"])] if schema.get("description") else []
     if note:
         words.append(f"Also: {compact(note)}")

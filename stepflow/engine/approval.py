@@ -1,4 +1,4 @@
-"""Before a step that asks for it the run ends, until somebody has approved what the steps before it handed on."""
+"""End the run before a step that needs approval, until somebody has approved the handoff of the steps before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepflow.domain.text import count
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import FlowContext, FlowStopped
 
-#: Hexadecimal digits that people copy into a comment.
+#: Hexadecimal digits of a digest, which people copy into a comment.
 DIGITS = 20
 
 
@@ -26,18 +26,18 @@ def approval_digest(
     issue_text: str,
     handoff: Mapping[str, Mapping[str, JsonValue]],
 ) -> str:
-    """What an approval is bound to, as one word."""
+    """Hash everything that an approval is bound to."""
     bound = [step_id, definition, base_commit, issue_text, {step: {**values} for step, values in handoff.items()}]
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def required_approver(agent: AgentDefinition, state: RunState) -> Permission:
-    """The permission of whoever may let the step begin: what the step or the transition to it demands, the higher of
-    both; `none` where neither does. A step that is repeated has begun, and only the transition counts."""
+    """Return the permission that approving the step needs: the higher one of what the step and the transition to it
+    demand, `none` if neither does. For a step that repeats, only the transition counts."""
     step, source = agent.steps[state.step_id], agent.steps.get(state.source)
-    own = step.approval if state.source != step.id else None
-    taken = source.approvals.get(state.transition) if source else None
-    return max(own or Permission.NONE, taken or Permission.NONE, key=lambda permission: permission.rank)
+    by_step = step.approval if state.source != step.id else None
+    by_transition = source.approvals.get(state.transition) if source else None
+    return max(by_step or Permission.NONE, by_transition or Permission.NONE, key=lambda permission: permission.rank)
 
 
 def demand_approval(context: FlowContext) -> None:
@@ -48,7 +48,7 @@ def demand_approval(context: FlowContext) -> None:
         return
     if state.rejection is not None:
         raise FlowStopped(Outcome.REFUSED, state.rejection)
-    _demand_shown_whole(state)
+    _refuse_long_plan(state)
     digest = approval_digest(
         state.step_id,
         definition=context.agent.digest,
@@ -74,14 +74,14 @@ def demand_approval(context: FlowContext) -> None:
     raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{state.step_id}" begins when {who} approves {digest}')
 
 
-def _demand_shown_whole(state: RunState) -> None:
-    """End the run where nobody could be shown all of what they would approve."""
+def _refuse_long_plan(state: RunState) -> None:
+    """End the run if the plan is too long to show in full to the person who approves it."""
     plan = plan_text(state.handoff)
     lines = plan.count("\n") + 1
     if len(plan) > LONGEST_PLAN or lines > MOST_PLAN_LINES:
         raise FlowStopped(
             Outcome.REFUSED,
-            f'the plan before step "{state.step_id}" is too long to be approved: it has {len(plan):,} characters in '
-            f"{count(lines, 'line')}, and {LONGEST_PLAN:,} characters in {MOST_PLAN_LINES:,} lines are shown whole. "
+            f'the plan before step "{state.step_id}" is too long to approve: it has {len(plan):,} characters in '
+            f"{count(lines, 'line')}, and {LONGEST_PLAN:,} characters in {MOST_PLAN_LINES:,} lines can be shown. "
             "Let the steps before it hand on less: fewer handoff fields, or a maxLength in their schemas.",
         )

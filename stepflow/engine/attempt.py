@@ -20,7 +20,7 @@ from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer_schema import native_schema
-from stepflow.engine.check_dialect import check_errors, decide_by_check
+from stepflow.engine.check_dialect import decide_by_check, find_check_errors
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
 from stepflow.engine.gate import (
@@ -29,7 +29,7 @@ from stepflow.engine.gate import (
     check_format,
     decide_by_gate,
     describe_misfit,
-    gate_errors,
+    find_gate_errors,
     parse_answer,
 )
 from stepflow.engine.prompt.render import (
@@ -45,13 +45,13 @@ from stepflow.engine.prompt.variables import Variables
 from stepflow.engine.verdict import decide_by_verdict
 from stepflow.ports import SchemaFailure
 
-TREE_STAYS = "what it changed so far is in the working tree"
-BEGUN_AGAIN = f"the conversation outgrew the model's context window, so the step begins again; {TREE_STAYS}"
+TREE_STAYS = "its changes so far stay in the working tree"
+STARTS_OVER = f"the conversation outgrew the model's context window, so the step starts over; {TREE_STAYS}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A step attempt that ended with an intent: a readable one, or the engine's own `repeat`."""
+    """The answer of a finished attempt and its intent: one that was read, or the engine's own `repeat`."""
 
     answer: JsonObject
     decision: Decided
@@ -59,14 +59,14 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAnswer:
-    """An answer with what was made of it."""
+    """An answer and the decision read from it."""
 
     answer: JsonObject
     decision: Decision
 
 
 def attempt_step(context: FlowContext, step: Step) -> Answered | None:
-    """Run the step once and read its answer. Everything its tools left running is dead when this returns."""
+    """Run the step once, read its answer, and kill everything that its tools left running. None: try the step again."""
     rung = None if step.command else context.current_rung(step)
     context.record(
         IterationStarted(
@@ -81,7 +81,7 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     try:
         schema = context.ports.schemas.resolve(step)
     except SchemaFailure as failure:
-        _strike(context, step, failure)
+        _count_schema_failure(context, step, failure)
         return None
     before = context.state
     reading: ReadAnswer | FlowStopped | ConversationEnded | None
@@ -99,7 +99,7 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
         case FlowStopped():
             raise reading
         case ConversationEnded():
-            return _begin_again(context, before, reading)
+            return _start_over(context, before, reading)
     _record_answer(context, step, reading)
     if isinstance(reading.decision, Undecided):
         _note_no_intent(context, step, reading.decision.reason)
@@ -109,8 +109,8 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
 
 
 def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> ReadAnswer | None:
-    """The model's answer after format retries, with its decision; None when iteration 1 gave no JSON object and the
-    gate has no fallback."""
+    """Return the model's answer, after format retries, and its decision; None if iteration 1 gave no JSON object and
+    the gate has no fallback."""
     request = _open_request(context, step, schema)
     context.ports.tools.begin_step(request.tools)
     conversation = Conversation(context=context, step=step, request=request)
@@ -118,12 +118,12 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
     while True:
         parsed = parse_answer(conversation.listen(), is_only=schema is not None and conversation.in_words)
         found = None if parsed.answer is None else _set_step_id(context, step, parsed.answer)
-        conversation.learn(found)
+        conversation.check_schema_support(found)
         errors = parsed.errors if step.gate or schema is not None else ()
         if found is not None:
             answer, errors = found, _find_errors(context, step, found, schema)
         elif answer is None and step.gate and not (schema is not None and conversation.in_words):
-            break  # Nothing has described the answer's form, so there is nothing to correct.
+            break  # The model was never told the form of the answer, so there is nothing to correct.
         if not errors:
             break
         retries = context.state.format_retries
@@ -145,7 +145,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
 
 
 def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:
-    """The opening of the conversation, recorded; the retry prompt, if there is one, replaces the step's."""
+    """Build and record the first request of the conversation; a pending retry prompt replaces the step's prompt."""
     agent, facts = context.agent, context.facts
     rung = context.current_rung(step)
     variables = context.variables(step)
@@ -180,12 +180,12 @@ def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -
 
 
 def _choose_strategy(context: FlowContext, model: str, schema: JsonObject | None) -> Strategy:
-    """How this conversation asks for its answer, from its first request to its last: in words where the service is
-    known not to heed a schema, or where structured output cannot express this one."""
-    given = context.facts.structured_output
+    """Choose how the whole conversation asks for its answer: in words if the service is known to ignore schemas, or if
+    structured output cannot express this one."""
+    configured = context.facts.structured_output
     known = context.state.remedies.get(model, frozenset())
-    is_refused = Remedy.ASK_IN_WORDS in known and given is not StructuredOutput.NATIVE
-    if given is StructuredOutput.PROMPT or is_refused or (schema is not None and native_schema(schema) is None):
+    is_refused = Remedy.ASK_IN_WORDS in known and configured is not StructuredOutput.NATIVE
+    if configured is StructuredOutput.PROMPT or is_refused or (schema is not None and native_schema(schema) is None):
         return Strategy.PROMPT
     return Strategy.NATIVE
 
@@ -221,27 +221,27 @@ def _record_opening(
 
 
 def _set_step_id(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
-    """The answer under the running step's id; one without an id stays as it is."""
-    got = answer.get("stepId")
-    if not isinstance(got, str) or got == step.id:
+    """Replace a wrong `stepId` in the answer with the running step's id; an answer without one stays as it is."""
+    answered_id = answer.get("stepId")
+    if not isinstance(answered_id, str) or answered_id == step.id:
         return answer
-    context.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
+    context.note("warning", f'[StepFlow] stepId corrected: "{answered_id[:200]}" -> "{step.id}"')
     return {**answer, "stepId": step.id}
 
 
 def _find_errors(
     context: FlowContext, step: Step, answer: JsonObject, schema: JsonObject | None
 ) -> tuple[FormatError, ...]:
-    """What does not fit, by what reads the answers of this step."""
+    """Check the format of an answer by whatever reads this step's answers: its gate, its check, or its schema alone."""
     if step.gate:
-        return gate_errors(step, step.gate, answer, schema)
+        return find_gate_errors(step, step.gate, answer, schema)
     if step.check:
-        return check_errors(context.state, step, step.check, answer, schema)
+        return find_check_errors(context.state, step, step.check, answer, schema)
     return check_format(answer, schema)
 
 
 def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> ReadAnswer:
-    """The answer with the decision that the gate finds in it, or the agent's verdict."""
+    """Read the decision from the answer through the gate or, without one, through the agent's verdict."""
     if step.gate is None:
         return ReadAnswer(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
     decision = decide_by_gate(step.gate, parsed)
@@ -266,12 +266,12 @@ def _record_answer(context: FlowContext, step: Step, reading: ReadAnswer) -> Non
     context.record(event)
 
 
-#: A run argument in a word of a command step.
+#: A reference to a run argument in the `args` of a command step.
 _ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
 
 
 def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> ReadAnswer:
-    """A process answers instead of the model: its stdout is read, without format retries."""
+    """Run the step's command. Its stdout is the answer, and there are no format retries."""
     missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
     if missing:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
@@ -293,9 +293,9 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
         )
     )
     if result.exit_code != 0 or result.timed_out or not result.started:
-        words = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
-        failed = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {words}'
-        raise FlowStopped(Outcome.VALIDATION_FAILED, failed)
+        details = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
+        reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
+        raise FlowStopped(Outcome.VALIDATION_FAILED, reason)
     answer = _set_step_id(context, step, _parse_output(result.stdout))
     errors = _find_errors(context, step, answer, schema)
     if errors:
@@ -311,7 +311,7 @@ def _parse_output(stdout: str) -> JsonObject:
     return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}
 
 
-def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
+def _count_schema_failure(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
     strikes = context.state.strikes + 1
     context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
     if strikes >= MAX_STRIKES:
@@ -319,14 +319,14 @@ def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
         raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
 
 
-def _begin_again(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
-    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay, and what was done in the
-    conversations until here is told."""
+def _start_over(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
+    """Start the step over in a new conversation. Handoff, working tree and retry prompt stay, and the new conversation
+    is told what was done so far."""
     work = "\n\n".join(filter(None, (before.work_before, ended.event.work)))
     retry_prompt, retry_source = before.retry_prompt, before.retry_source
     context.record(replace(ended.event, retry_prompt=retry_prompt, retry_source=retry_source, work=work))
     is_changed = isinstance(ended.event, ModelChanged)
-    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else BEGUN_AGAIN
+    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else STARTS_OVER
     return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=reason))
 
 

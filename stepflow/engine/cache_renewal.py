@@ -1,4 +1,4 @@
-"""What the service has cached of a conversation is kept from expiring while a tool or a validator runs for minutes."""
+"""Keep the service's cache of a conversation from expiring while a tool or a validator runs for minutes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from stepflow.domain.event import CacheRenewed
 from stepflow.engine.context import CachedRequest, FlowContext, check_limits
 from stepflow.ports import PromptCache
 
-#: Seconds from the beginning of the last request that used it until the service forgets what it has cached, and until
-#: it is used again to prevent that.
+#: Seconds since the beginning of the last request that used the cache: when it expires, and when it is renewed.
 LIFETIME, RENEWED_AFTER = 300.0, 240.0
-#: A renewal has no answer that would take long.
+#: Seconds that a renewal may take; it asks for no long answer.
 LONGEST_RENEWAL = 30.0
-#: The service wants a message, and answers none.
+#: The service requires a message; this one asks for nothing.
 NO_MESSAGE = Message(role="user", content=(text_block("."),))
 
 
 def remember_cached(context: FlowContext, request: ModelRequest, turn: ModelTurn, *, asked_at: float) -> None:
-    """Remember what the next conversation of the same step will begin with."""
+    """Remember the opening that the step's next conversation will share."""
     if turn.usage.cache_read_tokens or turn.usage.cache_write_tokens:
         opening = replace(request, messages=(NO_MESSAGE,))
         context.cached[request.step_id] = CachedRequest(request=opening, used_at=asked_at)
@@ -29,7 +28,7 @@ def remember_cached(context: FlowContext, request: ModelRequest, turn: ModelTurn
 
 @contextmanager
 def keep_conversation(context: FlowContext, request: ModelRequest) -> Iterator[None]:
-    """While the tools run that its last message, the model's, calls: after them the conversation goes on."""
+    """Renew the cache while the tools run that the model's last message calls; then the conversation continues."""
     known = context.cached.get(request.step_id)
     sent = replace(request, messages=request.messages[:-1])
     with _keep(context, known and replace(known, request=sent), next_step=None):
@@ -38,16 +37,17 @@ def keep_conversation(context: FlowContext, request: ModelRequest) -> Iterator[N
 
 @contextmanager
 def keep_opening(context: FlowContext, next_step: str | None) -> Iterator[None]:
-    """While validators run, after which a new conversation of this step may begin; None where none can."""
+    """Renew the cache while validators run, after which `next_step` may begin a new conversation; None if no step
+    can."""
     known = context.cached.get(next_step) if next_step else None
-    if known and not _is_asked_again(context, known.request):
+    if known and not _uses_same_model(context, known.request):
         known = None
     with _keep(context, known, next_step=next_step):
         yield
 
 
-def _is_asked_again(context: FlowContext, request: ModelRequest) -> bool:
-    """Whether the step still stands on the rung on which it was asked; what another has cached is of no use."""
+def _uses_same_model(context: FlowContext, request: ModelRequest) -> bool:
+    """Whether the step still uses the model and effort of the cached request; another model's cache is of no use."""
     step = context.agent.steps[request.step_id]
     rung = context.current_rung(step)
     return (rung.model, rung.effort or step.effort) == (request.model, request.effort)
@@ -60,13 +60,13 @@ def _keep(context: FlowContext, cached: CachedRequest | None, *, next_step: str 
         yield
         return
     renewal = _Renewal(context=context, cache=cache, cached=cached, next_step=next_step)
-    with cache.while_waiting(renewal.look):
+    with cache.while_waiting(renewal.renew_if_due):
         yield
 
 
 @dataclass(kw_only=True)
 class _Renewal:
-    """The renewals of one wait. `is_over`: there are no more of them."""
+    """The renewals during one wait; there are no more once it `is_over`."""
 
     context: FlowContext
     cache: PromptCache
@@ -75,8 +75,8 @@ class _Renewal:
     number: int = 0
     is_over: bool = False
 
-    def look(self) -> None:
-        """Renew when it is time, as long as that is cheaper than to write everything again."""
+    def renew_if_due(self) -> None:
+        """Renew the cache if it is due and if that is still cheaper than writing everything again."""
         context, now = self.context, self.context.ports.clock.now()
         age = now - self.cached.used_at
         if self.is_over or age < RENEWED_AFTER:
@@ -100,6 +100,6 @@ class _Renewal:
             )
         )
         self.cached = replace(self.cached, used_at=now)
-        # What was not there any more was written anew, and would be so the next time.
+        # An expired cache was written again, and the next renewal would write it once more.
         was_there = answer.usage.cache_read_tokens > answer.usage.cache_write_tokens
         self.is_over = isinstance(answer, ModelFault) or not was_there

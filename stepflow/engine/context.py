@@ -1,4 +1,4 @@
-"""What every part of the flow works on: agent, facts, ports, the state that follows the journal, and the run's limits.
+"""The context that every part of the flow shares: agent, facts, ports, state, and the run's limits.
 
 What bounds one failure is counted where it happens: format retries in `attempt.py`, attempts in `judge.py`.
 """
@@ -24,7 +24,7 @@ from stepflow.ports import Ports
 
 
 class FlowStopped(Exception):
-    """The run ends here without success. Raised anywhere in the engine, turned into a result by its loop."""
+    """Ends the run without success. Raised anywhere in the engine; the loop turns it into a result."""
 
     def __init__(
         self, outcome: Outcome, reason: str, *, answer: JsonObject | None = None, where: Stage = Stage.FLOW
@@ -35,7 +35,7 @@ class FlowStopped(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest:
-    """What the service has cached, and when it was last used."""
+    """A request that the service has cached, and when it was last used, in seconds since the epoch."""
 
     request: ModelRequest
     used_at: float
@@ -43,42 +43,43 @@ class CachedRequest:
 
 @dataclass(kw_only=True)
 class FlowContext:
-    """The agent, the facts, the ports, and the one state that changes. `cached`: what the service may still have of
-    each step, which no journal remembers."""
+    """The agent, the facts, the ports, and the state, which every recorded event advances."""
 
     agent: AgentDefinition
     facts: RunFacts
     ports: Ports
     state: RunState
+    #: By step, the request that the service may still have cached. The journal does not hold this.
     cached: dict[str, CachedRequest] = field(default_factory=dict)
 
     def record(self, event: Event) -> None:
-        """Write the event down, then let the state follow it."""
+        """Append the event to the journal, then advance the state."""
         self.ports.journal.append(event)
         self.state = advance(self.state, event)
 
     def note(self, level: str, message: str, data: JsonObject | None = None) -> None:
-        """Record a log entry that no other event stands for."""
+        """Record a log entry that no other event covers."""
         self.record(Noted(level=level, message=message, data=data or {}))
 
     def note_missing(self, step: Step, paths: Iterable[str]) -> None:
-        """Log the handoff fields that an answer did not hold."""
+        """Log the handoff fields that an answer lacks."""
         for path in paths:
             self.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
 
     def variables(self, step: Step) -> Variables:
-        """What the step's texts may use now."""
+        """Return the variables that the step's prompts can use now."""
         verdict, facts = self.ports.verdict, self.facts
         criteria = verdict.criteria if verdict else ""
         return step_variables(self.agent, step, facts, self.state, facts.limits.iterations, criteria=criteria)
 
     def current_rung(self, step: Step) -> Rung:
-        """Where the step stands on its ladder of models: a run begins on the first rung, and only ever climbs."""
+        """Return the step's current rung on its ladder of models. A run begins on the first rung and only climbs."""
         ladder = self.agent.ladder_of(step, self.facts.model)
         return ladder.find(self.state.rungs.get(ladder.owner))
 
     def find_change(self, step: Step, cause: ClimbCause, reason: str) -> ModelChanged | None:
-        """The change to the step's next model, for whoever records it; None where there is none for this cause."""
+        """Return the change to the step's next model, for the caller to record; None if there is none for this
+        cause."""
         ladder, rung = self.agent.ladder_of(step, self.facts.model), self.current_rung(step)
         above = None if step.command else ladder.above(rung, cause)
         if above is None:
@@ -108,7 +109,7 @@ class FlowContext:
         validated: bool = False,
         closing: Closing | None = None,
     ) -> FlowResult:
-        """Record the end of the flow and make its result."""
+        """Record the end of the flow and return its result."""
         state = self.state
         self.record(
             FlowEnded(
@@ -129,31 +130,34 @@ class FlowContext:
 
 
 def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> Stop | None:
-    """Asked before each iteration (with the step that would begin) and before each model turn (without one)."""
-    return _spent(state, limits, now) or (
-        _turns_left(state, limits) if next_step is None else _iterations_left(state, limits, next_step)
+    """Return the stop that a limit demands. Called before each iteration (with the step that would begin) and before
+    each model turn (without one)."""
+    return _check_totals(state, limits, now) or (
+        _check_turns(state, limits) if next_step is None else _check_iterations(state, limits, next_step)
     )
 
 
-def _spent(state: RunState, limits: Limits, now: float) -> Stop | None:
+def _check_totals(state: RunState, limits: Limits, now: float) -> Stop | None:
     if limits.deadline is not None and now >= limits.deadline:
         return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (input timeout-minutes)")
     if limits.tokens is not None and state.usage.total >= limits.tokens:
         used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (input budget-tokens)"
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
-        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_dollars(state.cost_usd, limits.usd, limits.spent_before))
+        return Stop(
+            outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits.spent_before)
+        )
     return None
 
 
-def _dollars(cost: float, limit: float, before: float | None) -> str:
+def _describe_spending(cost: float, limit: float, before: float | None) -> str:
     if before is None:
         return f"{usd(cost)} of {usd(limit)} are spent (input budget-usd)"
     whole = f"{usd(before + cost)} of {usd(before + limit)} are spent by all runs on this issue"
     return f"{whole}, {usd(cost)} of it by this one (input budget-usd-per-issue)"
 
 
-def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | None:
+def _check_iterations(state: RunState, limits: Limits, next_step: str) -> Stop | None:
     if state.iteration >= limits.iterations:
         return _stop_at_limit(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
     if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
@@ -161,7 +165,7 @@ def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | 
     return None
 
 
-def _turns_left(state: RunState, limits: Limits) -> Stop | None:
+def _check_turns(state: RunState, limits: Limits) -> Stop | None:
     if limits.turns is not None and state.turns >= limits.turns:
         return _stop_at_limit(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)')
     return None

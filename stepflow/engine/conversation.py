@@ -1,5 +1,7 @@
-"""One step attempt's conversation with the model and its tool loop. It only ever grows: what the model has answered to
-is sent again as it was, since models bind their thinking to everything before it."""
+"""The conversation of one step attempt: its requests, tool calls and corrections.
+
+It is append-only. Models bind their thinking to everything before it, so every message that the model has answered is
+sent again unchanged."""
 
 from __future__ import annotations
 
@@ -39,26 +41,27 @@ CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
 )
 FULL = "the model's context window was full before its answer was complete"
-LONG = "the conversation is close to the length at which this model costs more, and no room could be made in it"
+LONG = "the conversation is close to the length at which this model costs more, and it could not be shortened"
 SMALLER_OPENING = (
-    "Give the step less to begin with (its prompt, the handoff that it is shown, the issue's text), or choose a "
+    "Shorten what the step starts with (its prompt, the handoff that it is shown, the issue's text), or choose a "
     "`model` with a larger context window"
 )
 AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole answer again, shorter."
-#: Calls and characters of the summary that a step begins again with.
+#: Limits of the summary with which a step starts over: tool calls, characters of each input, characters of the last
+#: text.
 _CALLS_SHOWN, _INPUT_SHOWN, _WORDS_SHOWN = 12, 160, 1_500
 
-#: So many tries in a row at most. The first wait, in seconds, is doubled for each further one.
+#: Tries of one model call. The first wait, in seconds, doubles with each further try.
 MAX_TRIES = 5
 FIRST_WAIT = 5.0
-#: The longest wait that a service may ask of a run without a deadline.
+#: The longest wait, in seconds, that a service may ask of a run without a deadline.
 LONGEST_ASKED = 3600.0
-#: An answer that is under way when the deadline passes has this many seconds more: it will be paid for anyhow.
+#: Seconds that an answer in progress may take past the deadline: it is billed anyway.
 ANSWER_GRACE = 30.0
 
 
 class ConversationEnded(Exception):
-    """The step begins again in a new conversation; the event says why, and what was done in this one."""
+    """The step starts over in a new conversation. `event` says why and summarizes the work done in this one."""
 
     def __init__(self, event: ContextOverflowed | ModelChanged) -> None:
         super().__init__(event.reason)
@@ -67,25 +70,24 @@ class ConversationEnded(Exception):
 
 @dataclass(kw_only=True)
 class Conversation:
-    """An open conversation about one attempt of `step`; `request` holds everything said so far.
-
-    While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
-    """
+    """The conversation of one attempt of `step`; `request` holds all messages so far."""
 
     context: FlowContext
     step: Step
     request: ModelRequest
     #: The assistant's texts, in order.
     texts: list[str] = field(default_factory=list)
-    #: Messages describe the answer's form; the one that was described last.
+    #: Messages describe the form of the answer; the API's structured output does not.
     in_words: bool = field(init=False)
+    #: The schema that a message described last.
     described_schema: JsonObject | None = field(init=False)
+    #: An answer that is cut off is asked for again, at the cost of a format retry.
     may_shorten: bool = True
-    #: The last answer was cut off.
+    #: The last answer was cut off at the output limit.
     is_cut: bool = False
-    #: The service has left old results out of it.
-    has_room: bool = False
-    #: The next request may cost more for each token.
+    #: The service has dropped old tool results from this conversation.
+    is_cleared: bool = False
+    #: The next request may cost more per token.
     near_price_step: bool = False
 
     def __post_init__(self) -> None:
@@ -93,7 +95,7 @@ class Conversation:
         self.described_schema = self.request.schema if self.in_words else None
 
     def listen(self) -> str:
-        """Let the model work, tools included, until it answers without a tool call; its last text."""
+        """Run turns and their tool calls until the model answers without one; return the text of that answer."""
         context = self.context
         while True:
             context.check_limits()
@@ -101,9 +103,9 @@ class Conversation:
                 self.change_model(ClimbCause.PRICE, LONG)
             turn = call_model(context, self.request)
             if isinstance(turn, ModelFault):
-                self._adapt(turn)
+                self._adapt_request(turn)
                 continue
-            self._take(turn)
+            self._add_turn(turn)
             match turn.stop_reason:
                 case StopReason.REFUSAL:
                     refusal = str(turn.refusal or Refusal())
@@ -113,68 +115,68 @@ class Conversation:
                     continue
                 case _ if turn.tool_uses:
                     with keep_conversation(context, self.request):
-                        self._add("user", tuple(self._run_tool(use) for use in turn.tool_uses))
+                        self._append("user", tuple(self._run_tool(use) for use in turn.tool_uses))
                 case StopReason.MAX_TOKENS if (
                     self.may_shorten and context.state.format_retries < self.step.format_retries
                 ):
-                    self._say(AGAIN_SHORTER, format_retry=True)
+                    self._add_text(AGAIN_SHORTER, format_retry=True)
                 case _:
                     return turn.text
 
     def correct(self, errors: tuple[FormatError, ...]) -> None:
         """Ask for the answer again, at the cost of a format retry."""
         self.request = replace(self.request, corrects_in_words=self.in_words)
-        self._say(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
+        self._add_text(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
 
-    def learn(self, answer: JsonObject | None) -> None:
-        """Describe the answer's form in words from here on, when the last answer shows that the service does not heed
-        the schema it was given. The request itself stays as it is until the next conversation."""
+    def check_schema_support(self, answer: JsonObject | None) -> None:
+        """Describe the form of the answer in words from now on if the last answer shows that the service ignores the
+        schema. Requests keep the schema until the next conversation."""
         automatic = self.context.facts.structured_output is StructuredOutput.AUTO
         if not automatic or self.in_words or self.is_cut or self.request.schema is None:
             return
         if answer is not None and has_shape(answer, self.request.schema):
             return
-        got = "the service answered in prose" if answer is None else "the answer does not have the shape"
-        self._record_adapted(Remedy.ASK_IN_WORDS, f"{got} where output_config asked for JSON", by_fault=False)
+        symptom = "the service answered in prose" if answer is None else "the answer does not have the shape"
+        self._record_adapted(Remedy.ASK_IN_WORDS, f"{symptom} where output_config asked for JSON", by_fault=False)
         self.in_words = True
 
     def ask(self, question: str, schema: JsonObject) -> str:
-        """One more question with an answer schema of its own; its answer is taken as it comes."""
+        """Ask one more question, with its own answer schema. The answer gets no format retry."""
         self.request = replace(self.request, schema=schema, corrects_in_words=False)
         self.may_shorten = False
-        self._say(question)
+        self._add_text(question)
         return self.listen()
 
     def give_up(self, errors: tuple[FormatError, ...]) -> None:
-        """Leave an answer that does not fit to the step's next model; without one, the flow goes on with it."""
+        """Hand over to the step's next model; without one, the flow continues with the answer that does not fit."""
         self.change_model(ClimbCause.FORMAT, describe_misfit(errors))
         note_misfit(self.context, self.step, errors)
 
     def change_model(self, cause: ClimbCause, reason: str) -> None:
-        """Leave this conversation to the step's next model, if it has one for this cause."""
+        """End this conversation in favor of the step's next model, if it has one for this cause."""
         if change := self.context.find_change(self.step, cause, reason):
             raise ConversationEnded(replace(change, work=_describe_work(self.request.messages, self.texts)))
 
-    def _say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
-        """Add a message of the engine's, with the answer's form where only words describe it."""
+    def _add_text(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
+        """Add a message from the engine, with the form of the answer if that is described in words and has changed."""
         schema = self.request.schema
         if self.in_words and schema is not None and schema != self.described_schema:
             text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema
         self.context.record(UserMessage(text=text, format_retry=format_retry, errors=list(errors)))
-        self._add("user", (text_block(text),))
+        self._append("user", (text_block(text),))
 
-    def _take(self, turn: ModelTurn) -> None:
+    def _add_turn(self, turn: ModelTurn) -> None:
         """Add a turn to the conversation."""
         self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
         if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
-            raise self._overflow(FULL, by_fault=False)
-        if turn.cleared and not self.has_room:
-            self.has_room = True
+            raise self._end_overflowed(FULL, by_fault=False)
+        if turn.cleared and not self.is_cleared:
+            self.is_cleared = True
             tokens = count(turn.cleared.tokens, "token")
-            message = f"[Context] the service leaves old tool results out of this long conversation ({tokens})"
+            message = f"[Context] the service drops old tool results from this long conversation ({tokens})"
             self.context.note("info", message, {"step": self.step.id, "results": turn.cleared.results})
         self.near_price_step = turn.near_price_step
-        self._add("assistant", turn.content)
+        self._append("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)
 
@@ -203,8 +205,8 @@ class Conversation:
         )
         return tool_result_block(result)
 
-    def _adapt(self, fault: ModelFault) -> None:
-        """Change what of a refused request may be changed: nothing that the model has answered to."""
+    def _adapt_request(self, fault: ModelFault) -> None:
+        """Adapt a refused request. Only its last message may change: the model has answered all others."""
         *answered, last = self.request.messages
         match fault.remedy:
             case Remedy.ASK_IN_WORDS:
@@ -217,7 +219,7 @@ class Conversation:
             case Remedy.DROP_THINKING:
                 self.request = replace(self.request, drop_thinking=True)
             case Remedy.SHORTEN | None:
-                raise self._overflow(fault.reason, by_fault=True)
+                raise self._end_overflowed(fault.reason, by_fault=True)
             case _:
                 assert_never(fault.remedy)
         self._record_adapted(fault.remedy, fault.reason, by_fault=True)
@@ -226,16 +228,17 @@ class Conversation:
     def _record_adapted(self, remedy: Remedy, reason: str, *, by_fault: bool) -> None:
         self.context.record(RequestAdapted(model=self.request.model, remedy=remedy, reason=reason, by_fault=by_fault))
 
-    def _overflow(self, reason: str, *, by_fault: bool) -> Exception:
-        """The end of this conversation, which does not fit the model."""
+    def _end_overflowed(self, reason: str, *, by_fault: bool) -> Exception:
+        """Return the exception that ends this conversation, which is too long for the model."""
         if len(self.request.messages) == 1:
             opening = f'the opening of step "{self.step.id}" does not fit the model\'s context window'
             return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
         step_id, work = self.step.id, _describe_work(self.request.messages, self.texts)
         return ConversationEnded(ContextOverflowed(step_id=step_id, reason=reason, by_fault=by_fault, work=work))
 
-    def _add(self, role: str, content: tuple[JsonObject, ...]) -> None:
-        """Append content. An empty answer leaves no message, so what is said next goes on in the last one."""
+    def _append(self, role: str, content: tuple[JsonObject, ...]) -> None:
+        """Append content, to the last message if that has the same role: an empty answer leaves no message of its
+        own."""
         if not content:
             return
         message = Message(role=role, content=content)
@@ -250,24 +253,25 @@ class Conversation:
 
 
 def note_misfit(context: FlowContext, step: Step, errors: tuple[FormatError, ...]) -> None:
-    """Log that the flow goes on with an answer that does not fit."""
+    """Log that the flow continues with an answer that does not fit."""
     context.note("warning", f'[Format] giving up on step "{step.id}"', {"errors": [str(error) for error in errors]})
 
 
 def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | ModelFault:
-    """Faults that pass are waited out within the run's limits. A fault that comes back has a remedy that applies to
-    this request."""
+    """Call the model; wait and retry on transient faults, within the run's limits. A returned fault has a remedy that
+    applies to this request; any other ends the run."""
     for attempt in range(1, MAX_TRIES + 1):
         started = context.ports.clock.now()
-        left = _seconds_left(context, started)
-        answer = context.ports.model.ask(replace(request, seconds=None if left is None else left + ANSWER_GRACE))
+        remaining = _seconds_left(context, started)
+        timeout = None if remaining is None else remaining + ANSWER_GRACE
+        answer = context.ports.model.ask(replace(request, seconds=timeout))
         if isinstance(answer, ModelTurn):
             remember_cached(context, request, answer, asked_at=started)
             _record_turn(context, answer, seconds=max(0.0, context.ports.clock.now() - started))
             return answer
         if answer.usage.total:
             context.record(AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
-        if answer.remedy is not None and applies(answer.remedy, request):
+        if answer.remedy is not None and can_apply(answer.remedy, request):
             return answer
         if not answer.transient or attempt == MAX_TRIES:
             raise model_failed(_describe_fault(answer, f" ({attempt} tries)" if attempt > 1 else ""))
@@ -275,9 +279,9 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
     raise AssertionError("unreachable: the last try returns")
 
 
-def applies(remedy: Remedy, request: ModelRequest) -> bool:
-    """Whether this request can be changed so. What the model has answered to stays as it is: only the last message,
-    which has no answer yet, may lose its images."""
+def can_apply(remedy: Remedy, request: ModelRequest) -> bool:
+    """Whether the remedy can change this request. Only the last message may lose its images: the model has answered all
+    others."""
     match remedy:
         case Remedy.SHORTEN:
             return True
@@ -292,7 +296,7 @@ def applies(remedy: Remedy, request: ModelRequest) -> bool:
 
 
 def model_failed(reason: str) -> FlowStopped:
-    """The end of a run whose model gives no answer."""
+    """Return the exception that ends a run whose model gives no answer."""
     return FlowStopped(Outcome.MODEL_FAILED, reason)
 
 
@@ -302,7 +306,7 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     retry_after = fault.retry_after
     if retry_after is not None and retry_after > (LONGEST_ASKED if left is None else left):
         raise model_failed(
-            _describe_fault(fault, f". It asks for a wait of {retry_after:.0f} s, and {_too_long(left)}")
+            _describe_fault(fault, f". It asks to wait {retry_after:.0f} s, but {_describe_longest_wait(left)}")
         )
     seconds = FIRST_WAIT * 2 ** (attempt - 1) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)
@@ -313,7 +317,7 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     context.check_limits()
 
 
-def _too_long(left: float | None) -> str:
+def _describe_longest_wait(left: float | None) -> str:
     if left is None:
         return f"a run without a deadline waits {LONGEST_ASKED:.0f} s at most"
     return f"only {left:.0f} s are left before the deadline (input timeout-minutes)"
@@ -324,8 +328,8 @@ def _seconds_left(context: FlowContext, now: float) -> float | None:
     return None if deadline is None else max(0.0, deadline - now)
 
 
-def _describe_fault(fault: ModelFault, more: str) -> str:
-    return f"{fault.reason.rstrip('.')}{more}{'. ' + fault.hint if fault.hint else ''}"
+def _describe_fault(fault: ModelFault, suffix: str) -> str:
+    return f"{fault.reason.rstrip('.')}{suffix}{'. ' + fault.hint if fault.hint else ''}"
 
 
 def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> None:
@@ -345,14 +349,14 @@ def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> No
 
 
 def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolResult | None:
-    """The result of a call of `read` with the address of a skill's file; None for every other call. The text is the
-    definition's: no change in the checkout reaches it."""
+    """Answer a call of `read` for the address of a skill's file; None for any other call. The text was loaded with the
+    definition, so no change in the checkout reaches it."""
     wanted = str(use.input.get("file_path", ""))
     if use.name != "read" or not agent.skills or not wanted.startswith("skill://"):
         return None
     texts = {skill.address(file): text for skill in agent.skills for file, text in skill.files.items()}
     if wanted not in texts:
-        text = f"{wanted}: does not exist; there are {', '.join(texts)}"
+        text = f"{wanted}: does not exist; the files are {', '.join(texts)}"
         return ToolResult(tool_use_id=use.id, text=text, is_error=True)
     text = texts[wanted]
     match use.input.get("view_range"):
@@ -362,15 +366,15 @@ def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolResult | None:
 
 
 def _describe_work(messages: tuple[Message, ...], texts: list[str]) -> str:
-    """What was done in a conversation, for the one that takes its place."""
+    """Summarize the work done in a conversation for the one that replaces it."""
     calls = [block for message in messages for block in message.content if block.get("type") == "tool_use"]
     counts = Counter(str(call.get("name")) for call in calls)
     used = ", ".join(f"{name} ({count(number, 'call')})" for name, number in counts.items())
     recent = [f"- {call.get('name')} {cut(compact(call.get('input') or {}), _INPUT_SHOWN)}" for call in calls]
     parts = []
     if calls:
-        shown = recent[-_CALLS_SHOWN:]
-        parts.append("\n".join((f"Tools used so far: {used}. The last {count(len(shown), 'call')}:", *shown)))
+        last = recent[-_CALLS_SHOWN:]
+        parts.append("\n".join((f"Tools used so far: {used}. The last {count(len(last), 'call')}:", *last)))
     if texts:
         parts.append(f"Its last words: {cut(texts[-1], _WORDS_SHOWN)}")
     return "\n\n".join(parts)

@@ -26,7 +26,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-#: A text with more openings than this is not searched further: each failed try costs a scan of the text.
+#: How many `{` of a text are tried: each failed try costs a scan of the text.
 MAX_OPENINGS = 1000
 
 
@@ -36,14 +36,14 @@ CLOSING_MISFIT = "the closing answer does not fit its schema"
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedAnswer:
-    """The object that a text holds, None where it holds none, and what is wrong with the answer."""
+    """The JSON object found in a text, None if there is none, and what is wrong with it."""
 
     answer: JsonObject | None
     errors: tuple[FormatError, ...] = ()
 
 
 def parse_answer(text: str, *, is_only: bool) -> ParsedAnswer:
-    """The answer in a text: its first object, or with `is_only` the only one, so that nothing is guessed."""
+    """Return the first object in a text. With `is_only`, several objects are an error, so that nothing is guessed."""
     first = None if is_only else find_object(text)
     objects = find_objects(text) if is_only else () if first is None else (first,)
     if len(objects) > 1:
@@ -52,13 +52,13 @@ def parse_answer(text: str, *, is_only: bool) -> ParsedAnswer:
     return ParsedAnswer(answer=objects[0]) if objects else ParsedAnswer(answer=None, errors=NO_OBJECT)
 
 
-def describe_misfit(errors: tuple[FormatError, ...], what: str = "the answer does not fit") -> str:
-    """What does not fit, in a sentence: the first errors."""
-    return f"{what}: {'; '.join(map(str, errors[:5]))}"
+def describe_misfit(errors: tuple[FormatError, ...], summary: str = "the answer does not fit") -> str:
+    """Return a sentence with the summary and the first five errors."""
+    return f"{summary}: {'; '.join(map(str, errors[:5]))}"
 
 
 def find_object(text: str) -> JsonObject | None:
-    """The first JSON object among: the whole text, the first fenced block, the first balanced `{…}` that parses."""
+    """Return the first JSON object: the whole text, the first fenced block, or the first balanced `{…}` that parses."""
     fence = FENCE.search(text)
     for candidate in (text.strip(), fence["body"] if fence else ""):
         if (parsed := parse_object(candidate)) is not None:
@@ -67,13 +67,12 @@ def find_object(text: str) -> JsonObject | None:
 
 
 def find_objects(text: str) -> tuple[JsonObject, ...]:
-    """Every JSON object in a text that is not part of another one, fenced or bare, also in a list. For where there must
-    be exactly one, and nothing is guessed."""
+    """Return every top-level JSON object in a text: fenced, bare, or in a list."""
     return tuple(_balanced_objects(text, inner=False))
 
 
 def parse_object(text: str) -> JsonObject | None:
-    """The JSON object that the text is; None for anything else."""
+    """Parse a text that is one JSON object; None for anything else."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -97,11 +96,11 @@ def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
 
 
 def _refuse_constant(word: str) -> None:
-    # NaN and Infinity are no JSON, though Python's parser knows them.
+    # Python's parser accepts NaN and Infinity, which are not JSON.
     raise ValueError(word)
 
 
-#: A message that quotes a long value is cut here: it goes into a prompt.
+#: Characters of one error message: it goes into a prompt, and may quote a long value.
 MAX_MESSAGE = 400
 
 _SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
@@ -109,23 +108,23 @@ _CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
 
 
 def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
-    """Every way in which the answer does not fit the schemas. `format` is not asserted."""
+    """Return every error of the answer against the schemas, sorted by path. The keyword `format` is not checked."""
     search = Search()
     try:
         errors = {
-            FormatError(path=_path(error.absolute_path), message=_message(error))
+            FormatError(path=_format_path(error.absolute_path), message=_describe_error(error))
             for schema in schemas
             if schema is not None
             for error in _errors(answer, schema, search)
         }
     except PatternTooSlow as exc:
-        return (FormatError(path=_path(()), message=f"it cannot be compared with its schema: {exc}"),)
+        return (FormatError(path=_format_path(()), message=f"it cannot be compared with its schema: {exc}"),)
     return tuple(sorted(errors, key=lambda error: (error.path, error.message)))
 
 
 def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
-    """Whether the answer has what a service that heeds the schema cannot leave out: keys, types, listed values.
-    Lengths, patterns and conditions are beyond such a service."""
+    """Whether the answer has the keys, types and listed values of the schema. A service that follows the schema
+    guarantees these, but not lengths, patterns and conditions."""
     try:
         return not any(
             error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
@@ -136,37 +135,37 @@ def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
 
 
 def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
-    """What jsonschema finds; every pattern is searched for by `search`, where jsonschema itself knows no time limit."""
+    """Yield jsonschema's errors. `search` matches every pattern, because jsonschema itself has no time limit."""
 
     def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
         if isinstance(value, str) and not search(wanted, value):
             yield ValidationError(f"{value!r} does not match {wanted!r}")
 
-    names = tuple(dict.fromkeys(_names(answer)))
-    written = change_schemas(schema, lambda part: _written_out(part, names, search))
+    names = tuple(dict.fromkeys(_property_names(answer)))
+    written = change_schemas(schema, lambda part: _expand_patterns(part, names, search))
     plain = validator_for(schema, default=Draft202012Validator)
     extended: Callable[..., type[Validator]] = extend
     errors: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
     return errors
 
 
-def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
-    """`patternProperties` as the `properties` that they come to for these names."""
+def _expand_patterns(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
+    """Replace `patternProperties` with the equivalent `properties` for these names."""
     patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
     if not isinstance(patterns, dict) or not isinstance(properties, dict):
         return schema
     written = dict(properties)
     for name in names:
-        fitting = [part for wanted, part in patterns.items() if search(wanted, name)]
-        every = [written[name], *fitting] if name in written else fitting
-        if fitting:
-            written[name] = every[0] if len(every) == 1 else {"allOf": every}
+        matching = [part for wanted, part in patterns.items() if search(wanted, name)]
+        schemas = [written[name], *matching] if name in written else matching
+        if matching:
+            written[name] = schemas[0] if len(schemas) == 1 else {"allOf": schemas}
     rest = {key: value for key, value in schema.items() if key != "patternProperties"}
     return {**rest, "properties": written}
 
 
-def _names(value: JsonValue) -> Iterator[str]:
-    """The names of all properties, at every depth."""
+def _property_names(value: JsonValue) -> Iterator[str]:
+    """Yield the names of all properties, at every depth."""
     waiting = [value]
     while waiting:
         match waiting.pop():
@@ -177,15 +176,15 @@ def _names(value: JsonValue) -> Iterator[str]:
                 waiting += items
 
 
-def _path(parts: Iterable[str | int]) -> str:
+def _format_path(parts: Iterable[str | int]) -> str:
     path = ""
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path or "(answer)"
 
 
-def _message(error: ValidationError) -> str:
-    # jsonschema types these two as "perhaps not set"; on an error that a schema gave they always are.
+def _describe_error(error: ValidationError) -> str:
+    # jsonschema's types allow these two to be unset; on the error of a schema they never are.
     keyword, wanted, instance = (
         str(error.validator),
         cast("JsonValue", error.validator_value),
@@ -209,15 +208,15 @@ REASON_FIELDS = ("next_action.reason", "reason", "message")
 
 
 def decide_by_gate(gate: Gate, parsed: ParsedAnswer) -> Decision:
-    """The gate's decision; a closing that does not fit its schema becomes a repeat."""
+    """Return the gate's decision; a closing that does not fit its schema becomes a repeat."""
     decision = read_gate(gate, parsed.answer)
     if parsed.errors and isinstance(decision, Decided) and decision.intent is Intent.CLOSING:
         return replace(decision, intent=Intent.REPEAT, reason=describe_misfit(parsed.errors, CLOSING_MISFIT))
     return decision
 
 
-def gate_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject | None) -> tuple[FormatError, ...]:
-    """What does not fit the schemas of the intent that the answer declares; nothing is checked when it aborts."""
+def find_gate_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject | None) -> tuple[FormatError, ...]:
+    """Check the answer against the schemas of the intent that it declares; `abort` is not checked."""
     decision = read_gate(gate, answer)
     if isinstance(decision, Undecided) or decision.violation is not None:
         return check_format(answer, schema)
@@ -228,27 +227,27 @@ def gate_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject |
 
 
 def read_gate(gate: Gate, answer: JsonObject | None) -> Decision:
-    """The intent that the answer declares, with its target, handoff and reason; or why there is none. An answer without
-    a JSON object is None."""
+    """Read the intent, target, handoff and reason from the answer, or say why there is no intent. `answer` is None if
+    there was no JSON object."""
     value = value_at(answer or {}, gate.intent_field)
     intent = _allowed_intent(gate, value)
     if intent is not None:
         return _decide(gate, answer or {}, intent, violation=None)
     found = "the answer holds no JSON object" if answer is None else f"{gate.intent_field} is {_describe_value(value)}"
-    problem = f"{found}, which is none of the allowed intents: {', '.join(gate.allowed)}"
+    problem = f"{found}, which is not one of the allowed intents: {', '.join(gate.allowed)}"
     if gate.fail_fast or gate.fallback_intent is None:
         return Undecided(reason=problem)
     return _decide(gate, answer or {}, gate.fallback_intent, violation=problem)
 
 
 def canonical_answer(gate: Gate, answer: JsonObject, intent: Intent) -> JsonObject:
-    """A copy in which the value at the intent field is the intent's own word, so that `Next` costs no format retry."""
+    """Copy the answer with the canonical spelling of its intent, so that `Next` costs no format retry."""
     head, *rest = gate.intent_field.split(".")
-    return {**answer, head: _put(answer.get(head), rest, intent.value)}
+    return {**answer, head: _replace_at(answer.get(head), rest, intent.value)}
 
 
-def stated_reason(answer: JsonObject) -> str | None:
-    """The first text among the answer's reason fields."""
+def find_reason(answer: JsonObject) -> str | None:
+    """Return the first non-empty string among the answer's reason fields."""
     texts: Iterable[JsonValue] = (value_at(answer, path) for path in REASON_FIELDS)
     return next((text for text in texts if isinstance(text, str) and text), None)
 
@@ -264,21 +263,21 @@ def _allowed_intent(gate: Gate, value: JsonValue) -> Intent | None:
 def _decide(gate: Gate, answer: JsonObject, intent: Intent, *, violation: str | None) -> Decided:
     target = value_at(answer, gate.target_field) if gate.target_field and intent is Intent.JUMP else None
     values = {path: value_at(answer, path) for path in gate.handoff_fields}
-    given = {path: value for path, value in values.items() if value is not None}
+    present = {path: value for path, value in values.items() if value is not None}
     return Decided(
         intent=intent,
         target=target if isinstance(target, str) and target else None,
-        handoff={**{path.rpartition(".")[2]: value for path, value in given.items()}, **given},
-        missing=tuple(path for path in values if path not in given),
-        reason=_reason(answer, gate, intent, violation),
+        handoff={**{path.rpartition(".")[2]: value for path, value in present.items()}, **present},
+        missing=tuple(path for path in values if path not in present),
+        reason=_choose_reason(answer, gate, intent, violation),
         violation=violation,
     )
 
 
-def _reason(answer: JsonObject, gate: Gate, intent: Intent, violation: str | None) -> str:
-    given = stated_reason(answer)
-    if given is not None:
-        return given
+def _choose_reason(answer: JsonObject, gate: Gate, intent: Intent, violation: str | None) -> str:
+    stated = find_reason(answer)
+    if stated is not None:
+        return stated
     if violation is not None:
         return f"{violation}; failFast is off, so the fallback intent {intent} was used"
     return f"the answer declares {intent} at {gate.intent_field}"
@@ -289,12 +288,12 @@ def _describe_value(value: JsonValue) -> str:
     return text if len(text) <= 120 else f"{text[:120]}…"
 
 
-def _put(value: JsonValue, parts: list[str], word: str) -> JsonValue:
-    """A copy of the value with the word at this path."""
+def _replace_at(value: JsonValue, parts: list[str], word: str) -> JsonValue:
+    """Copy the value with the word at this path."""
     if not parts:
         return word
     head, *rest = parts
     if isinstance(value, list):
-        return [_put(item, rest, word) if at == int(head) else item for at, item in enumerate(value)]
+        return [_replace_at(item, rest, word) if at == int(head) else item for at, item in enumerate(value)]
     holder = value if isinstance(value, dict) else {}
-    return {**holder, head: _put(holder.get(head), rest, word)}
+    return {**holder, head: _replace_at(holder.get(head), rest, word)}

@@ -18,7 +18,7 @@ from stepflow.ports import Ports
 
 
 def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState) -> FlowResult:
-    """Run steps until an outcome is reached. `state` is the fold of the events so far, `run_started` among them."""
+    """Run steps until the run has an outcome. `state` is the fold of the events so far, including `run_started`."""
     context = FlowContext(agent=agent, facts=facts, ports=ports, state=state)
     try:
         while True:
@@ -45,7 +45,7 @@ def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunSt
 
 
 def record_move(context: FlowContext, step: Step, decision: Decided, move: Move) -> None:
-    """Record where the step leads."""
+    """Record the router's decision."""
     if step.initial and decision.intent == "handoff":
         context.note("warning", f'[StepFlow] handoff from initial step "{step.id}"')
     target, by_prefix = (move.step_id, move.by_prefix) if isinstance(move, GoTo) else (None, False)

@@ -1,49 +1,49 @@
-"""Patterns that an agent's author wrote, searched for in texts that others wrote: never longer than a few seconds."""
+"""Search untrusted text, within a time limit, for patterns that an agent's author wrote."""
 
 from __future__ import annotations
 
 import time
 import warnings
 
-# Reads what `re` reads, and takes a time limit: `re` takes none, and engines without backtracking lack lookarounds.
+# Accepts the syntax of `re`, and a time limit: `re` has none, and engines without backtracking lack lookarounds.
 import regex
 
-#: For all searches of one question together, in seconds of this process's own time.
+#: CPU time, in seconds, that all searches of one `Search` share.
 SECONDS = 2.0
 
 
 class PatternFault(ValueError):
-    """A text that is no regular expression."""
+    """The text is not a regular expression."""
 
 
 class PatternTooSlow(Exception):
-    """A search that did not end in its time. What it would have found is not known."""
+    """A search ran out of time, so whether it matches is unknown."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__(f'the pattern "{pattern[:100]}" takes longer than {SECONDS:g} s')
 
 
 class Search:
-    """Searches that have one time limit together."""
+    """Searches that share one time limit."""
 
     def __init__(self) -> None:
-        self._left = SECONDS
+        self._seconds_left = SECONDS
 
     def __call__(self, pattern: str, text: str) -> bool:
         """Whether the pattern is found anywhere in the text. Raises `PatternTooSlow`."""
         begun = time.process_time()
         try:
-            if self._left <= 0:
+            if self._seconds_left <= 0:
                 raise TimeoutError
-            return _compile(pattern).search(text, timeout=self._left) is not None
+            return _compile(pattern).search(text, timeout=self._seconds_left) is not None
         except (TimeoutError, MemoryError) as exc:
             raise PatternTooSlow(pattern) from exc
         finally:
-            self._left -= time.process_time() - begun
+            self._seconds_left -= time.process_time() - begun
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises `PatternFault` for what cannot be searched for."""
+    """Raises `PatternFault` if the text is not a regular expression."""
     _compile(pattern)
 
 

@@ -1,4 +1,4 @@
-"""Where a decision leads: the next step, the completion, or the end."""
+"""Choose where a decision leads: to the next step, to completion, or to the end of the run."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 def choose_move(  # noqa: PLR0911 - one return per row of the table
     step: Step, decision: Decided, steps: Mapping[str, Step]
 ) -> Move:
-    """The router's table, first match wins."""
+    """Apply the router's table; the first match wins."""
     intent = decision.intent
     if intent is Intent.ABORT:
         return Stop(outcome=Outcome.ABORTED, reason=decision.reason)
-    if not _may(step, intent):
-        return _nowhere(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
+    if not _may_answer(step, intent):
+        return _stop_routing(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
     match intent:
         case Intent.CLOSING if step.kind is not StepKind.CLOSURE:
             return Stop(outcome=Outcome.COMPLETED, reason=decision.reason)
         case Intent.CLOSING:
             return Close()
         case Intent.NEXT | Intent.REPEAT | Intent.JUMP if decision.target is not None:
-            return _existing(step, decision.target, steps)
+            return _go_to(step, decision.target, steps)
         case Intent.REPEAT:
-            return repeat_move(step, decision.handoff, steps)
+            return choose_repeat(step, decision.handoff, steps)
         case Intent.NEXT if Intent.NEXT not in step.edges:
-            return _prefix_move(step, steps)
+            return _follow_prefix(step, steps)
         case Intent.NEXT | Intent.JUMP | Intent.HANDOFF | Intent.ESCALATE:
             return _follow(step, intent, decision.handoff, steps)
         case _:
             assert_never(intent)
 
 
-def repeat_move(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
-    """Where `repeat` leads: the step's own `repeat` target, else the step itself. Engine-made repeats ask here too."""
+def choose_repeat(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
+    """Return where `repeat` leads: the step's `repeat` target, or the step itself. Also for repeats that the engine
+    makes."""
     transition = step.edges.get(Intent.REPEAT)
     if transition is None or (isinstance(transition, Target) and transition.step_id is None):
         return GoTo(step_id=step.id)
     return _follow(step, Intent.REPEAT, handoff, steps)
 
 
-def continuation_of(step_id: str, steps: Container[str]) -> str | None:
-    """The default `next` of `initial.X`: `continuation.X`, if that step exists."""
+def find_continuation(step_id: str, steps: Container[str]) -> str | None:
+    """Return the default `next` of `initial.X`: `continuation.X`, if that step exists."""
     name = step_id.removeprefix("initial.")
     target = f"continuation.{name}"
     return target if name != step_id and target in steps else None
 
 
-def _may(step: Step, intent: Intent) -> bool:
-    """Whether the router lets a step do this: what its rules say, what its verdict can ask for, or what fits its kind.
+def _may_answer(step: Step, intent: Intent) -> bool:
+    """Whether the step may answer this intent: by the rules of its check, by its verdict, or by its kind.
 
-    Only the verdict of an ungated registry may end the flow on a step that is no closure; nothing is closed then.
+    Only the verdict of an ungated registry may end the flow on a step that is not a closure; nothing is closed then.
     """
     if step.check is not None:
         return intent in {Intent.REPEAT, *(rule.intent for rule in step.check.rules)}
@@ -64,14 +65,14 @@ def _may(step: Step, intent: Intent) -> bool:
     return step.kind is None or intent in INTENTS_OF_KIND[step.kind]
 
 
-#: All that a verdict can lead to.
+#: The intents that a verdict can produce.
 _OF_VERDICT = frozenset({Intent.NEXT, Intent.REPEAT, Intent.CLOSING})
 
 
-def _prefix_move(step: Step, steps: Mapping[str, Step]) -> Move:
-    target = continuation_of(step.id, steps)
+def _follow_prefix(step: Step, steps: Mapping[str, Step]) -> Move:
+    target = find_continuation(step.id, steps)
     if target is None:
-        return _nowhere(f'step "{step.id}" has no transition for next')
+        return _stop_routing(f'step "{step.id}" has no transition for next')
     return GoTo(step_id=target, by_prefix=True)
 
 
@@ -79,16 +80,16 @@ def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps:
     transition: Transition | None = step.edges.get(intent)
     match transition:
         case Target(step_id=str(target)):
-            return _existing(step, target, steps)
+            return _go_to(step, target, steps)
         case Branch():
-            return _branch(step, intent, transition, handoff, steps)
+            return _follow_branch(step, intent, transition, handoff, steps)
         case None | Target():
-            return _nowhere(f'step "{step.id}" has no transition for {intent}')
+            return _stop_routing(f'step "{step.id}" has no transition for {intent}')
         case _:
             assert_never(transition)
 
 
-def _branch(
+def _follow_branch(
     step: Step, intent: Intent, transition: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
 ) -> GoTo | Stop:
     value, target = handoff.get(transition.condition), transition.default
@@ -96,16 +97,16 @@ def _branch(
         target = transition.targets.get(as_text(value), target)
     if target is None:
         found = "missing" if value is None else compact(value)[:120]
-        way = f'the {intent} transition of step "{step.id}"'
-        return _nowhere(f"{way} has no target for {transition.condition} = {found} and no default")
-    return _existing(step, target, steps)
+        source = f'the {intent} transition of step "{step.id}"'
+        return _stop_routing(f"{source} has no target for {transition.condition} = {found} and no default")
+    return _go_to(step, target, steps)
 
 
-def _existing(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop:
+def _go_to(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop:
     if target not in steps:
-        return _nowhere(f'step "{step.id}" asks for step "{target[:120]}", which is no flow step of this agent')
+        return _stop_routing(f'step "{step.id}" asks for step "{target[:120]}", which is not a flow step of this agent')
     return GoTo(step_id=target)
 
 
-def _nowhere(reason: str) -> Stop:
+def _stop_routing(reason: str) -> Stop:
     return Stop(outcome=Outcome.ROUTING_FAILED, reason=reason)

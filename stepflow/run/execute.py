@@ -33,7 +33,7 @@ from stepflow.domain.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput
-from stepflow.engine.completion.judge import demand_green, run_on_base
+from stepflow.engine.completion.judge import require_passing, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import Fanout, JournalFile
@@ -268,7 +268,7 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
         ports.tools.end_step()
         snapshotter.put_back()
     if mode is BaseChecks.REQUIRE:
-        demand_green(state.base_checks.values())
+        require_passing(state.base_checks.values())
     return state
 
 

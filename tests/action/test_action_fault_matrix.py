@@ -84,7 +84,7 @@ FAULTS = {
         slept=(1, 10, 20),
         tries=3,
     ),
-    "429, retry-after forever": lasting(limited("1000000"), "asks for a wait of 1000000 s", "timeout-minutes"),
+    "429, retry-after forever": lasting(limited("1000000"), "asks to wait 1000000 s", "timeout-minutes"),
     "429, until the deadline": Fault(
         always=limited("1200"), outcome="model_failed", slept=(1200, 1200), tries=3, words=("a wait of 1200 s",)
     ),

@@ -140,7 +140,7 @@ def test_a_skill_is_named_from_the_beginning_and_read_as_it_was_then(world: Worl
     assert ["Tag the commit." in body for body in bodies[:3]] == [False, False, True]
     _, text, missing, lines, changed, *_ = results(world)
     assert (text, lines) == (SKILL, "two\nthree\n")
-    assert missing.startswith("skill://release/tags.md: does not exist; there are skill://release/SKILL.md, ")
+    assert missing.startswith("skill://release/tags.md: does not exist; the files are skill://release/SKILL.md, ")
     assert changed == SKILL + "Push it.\n"
     assert "| skills | ✅ ok | release \\(2 files\\) |" in world.run([], mode="preflight").summary
 

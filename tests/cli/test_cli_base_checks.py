@@ -133,9 +133,7 @@ def test_a_run_that_goes_on_runs_only_the_checks_that_it_does_not_know_yet(check
 def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(checkout, "--base-checks", "require") == 1
     out = capsys.readouterr().out
-    assert "a check was red before the run (base_failed): these checks are already red: greeting." in " ".join(
-        out.split()
-    )
+    assert "a check was red before the run (base_failed): these checks already fail: greeting." in " ".join(out.split())
     assert events(checkout, "model_turn") == []
 
 

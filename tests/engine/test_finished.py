@@ -9,13 +9,15 @@ import pytest
 from stepflow.domain.definition import AgentVerdict
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
-from stepflow.engine.verdict import VerdictInput, why_finished
+from stepflow.engine.verdict import VerdictInput, explain_finish
 
 FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DONE now"), answer=None, closure=False)
 
 
 def finished(kind: VerdictType, config: dict | None = None, **more: object) -> str | None:
-    return why_finished(AgentVerdict(type=kind, limits=Limits(iterations=5), config=config or {}), replace(FED, **more))
+    return explain_finish(
+        AgentVerdict(type=kind, limits=Limits(iterations=5), config=config or {}), replace(FED, **more)
+    )
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_a_wait_that_cannot_help_is_not_begun(deadline, seconds, words) -> None:
     facts = make_facts(limits=Limits(iterations=10, deadline=deadline))
     result, ports = play(issue_agent(), [fault], facts=facts)
     assert result.outcome is Outcome.MODEL_FAILED
-    assert f"rate limit (429). It asks for a wait of {seconds:.0f} s, and " in result.reason
+    assert f"rate limit (429). It asks to wait {seconds:.0f} s, but " in result.reason
     assert words in result.reason
     assert result.reason.endswith("Let fewer runs work.")
     assert ports.clock.slept == []

@@ -13,8 +13,8 @@ from stepflow.domain.definition import Gate, OutcomeRule, StepCheck
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, Intent, StepKind
 from stepflow.engine.check_dialect import (
-    Judged,
-    decide_outcome,
+    CheckOutcome,
+    decide_by_rules,
     read_check_answer,
     read_handoff,
     read_own_result,
@@ -174,18 +174,18 @@ def test_a_steps_own_result_is_needed_only_where_it_is_demanded(
 def test_the_first_rule_with_budget_left_is_taken(
     passed: bool, retries: int, transition: str, target: str | None
 ) -> None:
-    decision = decide_outcome(CHECK, Judged(passed=passed, message="why"), {}, runs=retries + 1, retries=retries)
+    decision = decide_by_rules(CHECK, CheckOutcome(passed=passed, message="why"), {}, runs=retries + 1, retries=retries)
     assert isinstance(decision, Decided)
     assert (decision.word, decision.target, decision.reason) == (transition, target, "why")
 
 
 def test_an_outcome_without_a_rule_left_decides_nothing_and_says_what_was_used_up() -> None:
     check = StepCheck(on_pass=(NEXT,), on_fail=(RETRY,))
-    decision = decide_outcome(check, Judged(passed=False, message="2 tests fail"), {}, runs=3, retries=2)
+    decision = decide_by_rules(check, CheckOutcome(passed=False, message="2 tests fail"), {}, runs=3, retries=2)
     assert decision == Undecided(
         reason='the check failed (2 tests fail), and "onFail" leads nowhere: '
         "in this visit the step ran 3 times and used 2 retries",
-        lacking="no way on from the check",
+        lacking="no rule left for the check",
     )
 
 
@@ -252,7 +252,7 @@ def test_any_structured_output_gives_a_decision_of_an_allowed_intent(gate: Gate,
 @given(answer=st.dictionaries(st.sampled_from(["result", "message", "handoff", "plan"]), JSON), runs=st.integers(1, 5))
 def test_any_answer_of_a_check_step_gives_a_decision(answer: JsonObject, runs: int) -> None:
     judged = read_own_result(CHECK, answer)
-    decision = decide_outcome(CHECK, judged, answer, runs=runs, retries=runs - 1)
+    decision = decide_by_rules(CHECK, judged, answer, runs=runs, retries=runs - 1)
     assert isinstance(decision, Decided)
     assert decision.word == ("next" if judged.passed else "retry" if runs < 3 else "fallback")
 

@@ -121,12 +121,12 @@ def test_a_block_tag_alone_on_its_line_takes_the_line_with_it(text, expected):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("x\n{{#with a}}{{/with}}", "{{#with a}} is not a block; there are each, if and unless"),
+        ("x\n{{#with a}}{{/with}}", "{{#with a}} is not a block; the blocks are each, if and unless"),
         ("{{#}}{{/}}", "{{#}} is not a block"),
         ("{{#if a}}x", "{{#if a}} is never closed"),
         ("{{#if a}}{{#each b}}{{/if}}", "{{/if}} cannot close {{#each b}} of line 1"),
         ("{{/if}}", "closes a block that was never opened"),
-        ("{{else}}", "stands outside of a block"),
+        ("{{else}}", "is outside of a block"),
         ("{{#if a}}{{else}}{{else}}{{/if}}", "is the second one of its block"),
         ("{{#if}}x{{/if}}", "{{#if}} holds no plain name"),
         ("{{#if a b}}x{{/if}}", "holds no plain name"),

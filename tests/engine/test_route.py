@@ -7,7 +7,7 @@ import pytest
 from stepflow.domain.decision import Close, Decided, GoTo, Stop
 from stepflow.domain.definition import Branch
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.engine.router import choose_move, repeat_move
+from stepflow.engine.router import choose_move, choose_repeat
 from tests.build import make_step
 
 A = make_step("initial.a", to={"handoff": "closure.a", "jump": "continuation.a"})
@@ -45,7 +45,7 @@ def test_the_table(step, intent, more, move) -> None:
 @pytest.mark.parametrize(
     ("step", "intent", "more", "words"),
     [
-        (A, Intent.JUMP, {"target": "nowhere"}, '"nowhere", which is no flow step'),
+        (A, Intent.JUMP, {"target": "nowhere"}, '"nowhere", which is not a flow step'),
         (V, Intent.JUMP, {}, "no transition for jump"),
         (B, Intent.HANDOFF, {}, "no transition for handoff"),
         (V, Intent.NEXT, {}, "no transition for next"),
@@ -77,7 +77,7 @@ def test_a_conditional_transition_follows_this_answers_handoff(handoff, target) 
     branch = Branch(condition="status", targets=targets, default="initial.a")
     step = make_step("initial.a", edges={Intent.NEXT: branch, Intent.REPEAT: branch})
     assert choose_move(step, decided(Intent.NEXT, handoff=handoff), STEPS) == GoTo(step_id=target)
-    assert repeat_move(step, handoff, STEPS) == GoTo(step_id=target)
+    assert choose_repeat(step, handoff, STEPS) == GoTo(step_id=target)
 
 
 def test_a_conditional_transition_without_match_or_default_fails_the_routing() -> None:

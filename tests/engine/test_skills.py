@@ -32,7 +32,7 @@ def test_the_text_is_given_as_it_is_whole_or_in_part(agent: AgentDefinition, vie
 
 def test_of_an_address_that_is_none_it_is_said_which_there_are(agent: AgentDefinition) -> None:
     wrong = "skill://release/../SKILL.md"
-    assert ask(agent, file_path=wrong) == (f"{wrong}: does not exist; there are skill://release/SKILL.md", True)
+    assert ask(agent, file_path=wrong) == (f"{wrong}: does not exist; the files are skill://release/SKILL.md", True)
 
 
 def test_every_other_call_is_for_the_tools(agent: AgentDefinition) -> None:

@@ -1,8 +1,10 @@
-"""The completion loop's one pass: hold a closing against the rules of the boundary, run its validators in order, then
-end the run or send the flow on with a retry prompt.
+"""One pass of the completion loop: check a closing against the boundary's rules, run its validators in order, then end
+the
+run or send the flow back with a retry prompt.
 
-The rules come before the validators, since they take a moment where validators may take minutes, and what breaks a rule
-has to be committed anew and checked again anyway. They count their attempts by themselves.
+The rules come first: they take a moment where validators may take minutes, and correcting a violation takes new
+commits,
+which must be checked again anyway. Their attempts are counted separately.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.completion.judge import judge_completion
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.prompt.render import render_retry
-from stepflow.engine.router import repeat_move
+from stepflow.engine.router import choose_repeat
 
-#: What the boundary only leaves out is worth one question: an agent that insists may be right.
+#: Attempts for what the boundary would merely leave out: the agent is asked once, and if it insists it may be right.
 ATTEMPTS_OF_LEFT_OUT = 2
 
 
 def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult | None:
-    """The result of a completed run; None when the flow goes on with a retry prompt."""
+    """Return the result of a completed run; None if the flow continues with a retry prompt."""
     answer, reason = attempt.answer, attempt.decision.reason
     with keep_opening(context, _find_next(context, step, attempt)):
-        entry, verdict = _judge(context, step, answer)
+        entry, verdict = _judge_closing(context, step, answer)
     match verdict:
         case Done(validated=validated, closing=closing):
             if step.validation:
@@ -67,13 +69,13 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
             assert_never(verdict)
 
 
-def _judge(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple[ValidationEntry, Verdict]:
-    """What a closing comes to, by the rules of the boundary and by its validators, and the entry that decided."""
-    rules, by_rules, entry = context.ports.boundary_rules, _rules_entry(step), step.validation
-    if rules and (red := _judge_violations(context, by_rules, rules.judge_request(step, answer))):
-        return by_rules, red
+def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple[ValidationEntry, Verdict]:
+    """Judge a closing by the boundary's rules and its validators. Returns the entry that decided, and its verdict."""
+    rules, rules_entry, entry = context.ports.boundary_rules, _build_rules_entry(step), step.validation
+    if rules and (rejection := _judge_violations(context, rules_entry, rules.judge_request(step, answer))):
+        return rules_entry, rejection
     if entry is None:
-        return by_rules, Done(validated=False)
+        return rules_entry, Done(validated=False)
     verdict = judge_completion(
         entry,
         iteration=context.state.iteration,
@@ -85,32 +87,32 @@ def _judge(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple
     )
     if isinstance(verdict, Done) and verdict.closing:
         closing = verdict.closing
-        violations = (*_judge_differing(closing), *(rules.judge_checked(closing) if rules else ()))
-        if violations and (red := _judge_violations(context, by_rules, violations)):
-            return by_rules, red
+        violations = (*_find_differing(closing), *(rules.judge_checked(closing) if rules else ()))
+        if violations and (rejection := _judge_violations(context, rules_entry, violations)):
+            return rules_entry, rejection
     return entry, verdict
 
 
-def _rules_entry(step: Step) -> ValidationEntry:
-    """The rules of the boundary as a validation entry: what the step's own says of failures holds for them too. Only
-    `skip` does not, for the boundary lets nothing pass."""
+def _build_rules_entry(step: Step) -> ValidationEntry:
+    """Return the boundary's rules as a validation entry, with the failure settings of the step's own entry. `skip`
+    becomes `retry`, since the boundary lets nothing pass."""
     entry = ValidationEntry(id=BOUNDARY_RULES.name, conditions=())
-    own = step.validation
-    if own is None:
+    step_entry = step.validation
+    if step_entry is None:
         return entry
-    action = FailureAction.RETRY if own.action is FailureAction.SKIP else own.action
-    return replace(entry, action=action, max_attempts=own.max_attempts)
+    action = FailureAction.RETRY if step_entry.action is FailureAction.SKIP else step_entry.action
+    return replace(entry, action=action, max_attempts=step_entry.max_attempts)
 
 
-def _judge_differing(closing: Closing) -> tuple[Violation, ...]:
-    """Whether the validators saw tracked files that differ from the commit: then they do not speak for it."""
+def _find_differing(closing: Closing) -> tuple[Violation, ...]:
+    """Return a violation if the validators saw tracked files that differ from the commit."""
     if not closing.changed:
         return ()
     return (
         Violation(
             message="the checks saw files that differ from the commit that would be pushed: "
             + name_some(closing.changed),
-            advice="Commit these changes, or take them back with `git restore`.",
+            advice="Commit these changes, or undo them with `git restore`.",
         ),
     )
 
@@ -118,8 +120,8 @@ def _judge_differing(closing: Closing) -> tuple[Violation, ...]:
 def _judge_violations(
     context: FlowContext, entry: ValidationEntry, violations: Sequence[Violation]
 ) -> NotDone | Unproven | None:
-    """What these violations lead to; None when the closing goes on. Only where there were any before is it worth a line
-    that nothing is broken any more."""
+    """Return the verdict on these violations; None if the closing continues. That the rules are kept is recorded only
+    after an earlier violation."""
     failures = context.state.attempts.get(entry.id, 0)
     if not violations and not failures:
         return None
@@ -149,15 +151,15 @@ def _judge_violations(
         )
     )
     if action is FailureAction.RETRY:
-        return NotDone(failure=_failure(text, attempt, most))
+        return NotDone(failure=_build_rules_failure(text, attempt, most))
     if refusing is None:
         return None
-    # The run ends by the first rule that the boundary would not let pass; the others are in its report.
+    # The first violation that the boundary would refuse ends the run; the report has the others.
     asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
     return Unproven(reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
 
 
-def _failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
+def _build_rules_failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
     return ValidatorFailure(
         validator=BOUNDARY_RULES.name,
         pattern=BOUNDARY_RULES.pattern.name,
@@ -172,23 +174,24 @@ def _failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
 
 
 def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | None:
-    """The step that a red validator sends the flow back to; None where it ends the run, or another model goes on."""
+    """Return the step that a failed validator sends the flow back to; None if it ends the run or another model takes
+    over."""
     entry = step.validation
     failures = context.state.attempts.get(entry.id, 0) if entry else 0
     if entry is None or entry.action is not FailureAction.RETRY or failures + 1 >= entry.max_attempts:
         return None
-    target = repeat_move(step, attempt.decision.handoff, context.agent.steps)
+    target = choose_repeat(step, attempt.decision.handoff, context.agent.steps)
     if isinstance(target, Stop) or context.find_change(context.agent.steps[target.step_id], ClimbCause.VALIDATOR, ""):
         return None
     return target.step_id
 
 
 def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt: Answered, verdict: NotDone) -> None:
-    target = repeat_move(step, attempt.decision.handoff, context.agent.steps)
+    target = choose_repeat(step, attempt.decision.handoff, context.agent.steps)
     if isinstance(target, Stop):
         raise FlowStopped(target.outcome, target.reason, answer=attempt.answer, where=Stage.COMPLETION)
     retry = render_retry(entry, verdict.failure, step.id, context.variables(step))
-    reason = f"the check {verdict.failure.validator} is red"
+    reason = f"the check {verdict.failure.validator} failed"
     if change := context.find_change(context.agent.steps[target.step_id], ClimbCause.VALIDATOR, reason):
         context.record(change)
     context.note("info", f'[Prompt] step "{target.step_id}": retry text from {retry.source}')

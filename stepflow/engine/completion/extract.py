@@ -1,4 +1,4 @@
-"""The extractors: a retry prompt's parameters, read out of a validator's output."""
+"""The extractors, which read a retry prompt's parameters from a validator's output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from stepflow.engine.completion.tool_output import (
 
 CurrentBranch = Callable[[], str | None]
 
-#: Tools write no longer lines about one finding; output is untrusted and must not slow the patterns down.
+#: Characters of a line that are searched. No tool writes longer lines, and untrusted output must not slow down the
+#: patterns.
 LONGEST_LINE = 1_000
 FOREIGN = re.compile(r"(?:^|/)(?:node_modules|site-packages)/")
 
@@ -41,7 +42,7 @@ DETACHED = ("detached head", "not currently on a branch", "head does not point t
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a validator's command printed, without terminal control. `raw` is the result as it was, `root` the
+    """What a validator's command printed, without terminal control sequences. `raw` is the unchanged result, `root` the
     repository root as the command saw it."""
 
     raw: CommandResult
@@ -52,63 +53,64 @@ class Output:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines of both streams, stdout first, each cut to a sane length."""
+        """The lines of both streams, stdout first, each cut to `LONGEST_LINE`."""
         return (*_lines_of(self.stdout), *_lines_of(self.stderr))
 
     def relative(self, path: str) -> str:
-        """A path as people write it in this repository; one outside of it stays absolute."""
+        """Return the path relative to the repository's root; one outside of it stays absolute."""
         plain = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
         plain = posixpath.normpath(plain)
         return plain.removeprefix(self.root.rstrip("/") + "/") if self.root else plain
 
 
 def extract(names: Mapping[str, str], result: CommandResult, *, root: str, current_branch: CurrentBranch) -> JsonObject:
-    """The value of each parameter; `names` maps parameters to extractors, an unknown extractor gives null (SF605)."""
+    """Return the value of each parameter. `names` maps parameters to extractors; an unknown extractor gives null
+    (SF605)."""
     stdout, stderr = (ANSI.sub("", stream) for stream in (result.stdout, result.stderr))
     output = Output(raw=result, stdout=stdout, stderr=stderr, root=root, current_branch=current_branch)
     return {parameter: EXTRACTORS[name](output) if name in EXTRACTORS else None for parameter, name in names.items()}
 
 
 def error_output(output: Output) -> JsonValue:
-    """Both streams in the order in which they were written."""
+    """Return both streams in the order in which they were written."""
     return readable_output(output.raw.output)
 
 
-def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
-    """The records that `find` reads in the lines, each once, with files as people write them here."""
+def _find_records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
+    """Return the records that `find` reads in the lines, each once, with relative paths."""
     records = find(output.lines)
     return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in records)
 
 
-failed_tests = partial(_records, find_failed_tests)
-type_errors = partial(_records, find_type_errors)
-lint_errors = partial(_records, find_lint_errors)
+failed_tests = partial(_find_records, find_failed_tests)
+type_errors = partial(_find_records, find_type_errors)
+lint_errors = partial(_find_records, find_lint_errors)
 
 
 def lint_files(output: Output) -> JsonValue:
-    """The files that the linter complains of."""
+    """Return the files with lint errors."""
     return _unique(output.relative(str(record["file"])) for record in find_lint_errors(output.lines))
 
 
 def files_named(output: Output) -> JsonValue:
-    """The files that stand before a line number, anywhere in the output."""
+    """Return the files that are named before a line number, anywhere in the output."""
     paths = map(output.relative, find_paths(output.lines))
     return _unique(path for path in paths if not FOREIGN.search(path))
 
 
 def format_files(output: Output) -> list[JsonValue]:
-    """The files that are not formatted."""
+    """Return the files that are not formatted."""
     return _unique(map(output.relative, find_unformatted(output.lines)))
 
 
 def format_diff(output: Output) -> JsonValue:
-    """The unified diff in the output, else the unformatted files as text."""
-    diff = _diff(output.stdout) or _diff(output.stderr)
+    """Return the unified diff in the output, else the unformatted files, one per line."""
+    diff = _find_diff(output.stdout) or _find_diff(output.stderr)
     return diff or "\n".join(map(str, format_files(output)))
 
 
 def branch_name(output: Output) -> JsonValue:
-    """The branch a message names, else the one printed, else the repository's own."""
+    """Return the branch that a message names, else the one printed, else the repository's current one."""
     named = BRANCH.search(output.stderr)
     if named:
         return named["name"]
@@ -117,34 +119,34 @@ def branch_name(output: Output) -> JsonValue:
 
 
 def remote_status(output: Output) -> JsonValue:
-    """What is wrong with the upstream, or the upstream."""
-    said = output.stderr.lower()
-    if "no upstream" in said:
+    """Return the upstream, or what is wrong with it."""
+    message = output.stderr.lower()
+    if "no upstream" in message:
         return "no upstream"
-    if any(sign in said for sign in DETACHED):
+    if any(sign in message for sign in DETACHED):
         return "detached HEAD"
     printed = _first_line(output.stdout) if output.raw.exit_code == 0 else None
-    return printed or _complaint(output)
+    return printed or _find_complaint(output)
 
 
 def merge_status(output: Output) -> JsonValue:
-    """How many commits are not merged, or git's error."""
+    """Say how many commits are not merged, or return git's error."""
     if output.raw.exit_code != 0:
-        return _complaint(output)
+        return _find_complaint(output)
     commits = sum(1 for line in _lines_of(output.stdout) if line.strip())
     return f"{commits} commits not merged" if commits else "merged"
 
 
 def status_files(output: Output, wanted: Callable[[str, str], bool]) -> JsonValue:
-    """The files of `git status --porcelain` whose signs of index and tree are wanted."""
+    """Return the files of `git status --porcelain` whose codes for index and tree are wanted."""
     lines = (STATUS.fullmatch(line.rstrip("\r")) for line in output.stdout.split("\n"))
-    signed = (line for line in lines if line and line["index"] + line["tree"] != "  ")
-    return _unique(_new_path(line["path"]) for line in signed if wanted(line["index"], line["tree"]))
+    coded = (line for line in lines if line and line["index"] + line["tree"] != "  ")
+    return _unique(_read_path(line["path"]) for line in coded if wanted(line["index"], line["tree"]))
 
 
 Extractor = Callable[[Output], JsonValue]
 
-#: Two names of one extractor: the method's own, and that of what it finds, as retry prompts call it.
+#: Many extractors have two names: the method's own, and the name of what they find, which retry prompts use.
 EXTRACTORS: Mapping[str, Extractor] = {
     "parseChangedFiles": lambda output: status_files(output, lambda index, _: index not in "?!"),
     "parseUntrackedFiles": lambda output: status_files(output, lambda index, tree: index + tree == "??"),
@@ -181,29 +183,29 @@ def _first_line(text: str) -> str | None:
     return next((line.strip() for line in _lines_of(text) if line.strip()), None)
 
 
-def _complaint(output: Output) -> str | None:
-    """The line of stderr that names a failure, below warnings; else its first."""
+def _find_complaint(output: Output) -> str | None:
+    """Return the line of stderr that names a failure, past any warnings; else its first."""
     failures = filter(names_failure, _lines_of(output.stderr))
     return next((line.strip() for line in failures), None) or _first_line(output.stderr)
 
 
 def _unique(values: Iterable[JsonValue]) -> list[JsonValue]:
-    """The values in the order found, each once."""
+    """Return the values in the order found, each once."""
     unique: dict[str, JsonValue] = {}
     for value in values:
         unique.setdefault(compact(value), value)
     return list(unique.values())
 
 
-def _diff(text: str) -> str:
-    """The lines from the first diff head to the last line that can belong to a diff."""
+def _find_diff(text: str) -> str:
+    """Return the lines from the first diff header to the last line that can belong to a diff."""
     start = DIFF_START.search(text)
     lines = text[start.start() :].split("\n") if start else []
     return "\n".join(takewhile(DIFF_LINE.fullmatch, lines)).rstrip("\n")
 
 
-def _new_path(text: str) -> str:
-    """The path of a status line, or the new one of `old -> new`; either may be quoted."""
+def _read_path(text: str) -> str:
+    """Return the path of a status line, or the new one of `old -> new`; either may be quoted."""
     quoted = QUOTED.match(text)
     old = quoted[0] if quoted else text.partition(" -> ")[0]
     rest = text[len(old) :]

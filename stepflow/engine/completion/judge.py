@@ -37,8 +37,8 @@ from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command, and what a person should do then.
 NOT_RUNNABLE = {
-    126: "A file that it starts cannot be executed: give it the right to be, and commit that",
-    127: "A program that it starts is not there: install it with the input setup or apt-packages, or fix the command",
+    126: "A file that it starts is not executable: make it so with `chmod +x`, and commit that",
+    127: "A program that it starts is missing: install it with the input setup or apt-packages, or fix the command",
 }
 
 
@@ -49,8 +49,8 @@ REWRITES = "This check changes files that git tracks"
 
 
 LEAVE_AS_IT_IS = (
-    "A run cannot complete with it, since the checks must see what is pushed: commit what it writes, or let it only "
-    "look (such as `npm ci` or a `--locked` or `--check` option)."
+    "A run cannot complete with it, since the checks must see what is pushed: commit what it writes, or keep it from "
+    "writing (for example by `npm ci`, or by an option such as `--locked` or `--check`)."
 )
 
 
@@ -58,7 +58,7 @@ LEAVE_AS_IT_IS = (
 TAIL = 4000
 
 
-#: How many of its most telling line a reason shows.
+#: How many characters of its most telling line a reason shows.
 LINE = 300
 
 
@@ -72,7 +72,8 @@ def judge_completion(
     guards: Guards,
     record: Callable[[ValidatorRan], None],
 ) -> Verdict:
-    """Run the entry's validators; the first red one decides, except under `skip`. `failures` are earlier attempts."""
+    """Run the entry's validators; the first that fails decides, except under `skip`. `failures` counts earlier
+    attempts."""
     if not entry.conditions:
         return Done(validated=False)
     skipped, closing = False, guards.closing()
@@ -80,14 +81,14 @@ def judge_completion(
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
         diagnostics = guards.look_again(validator, passed=passed)
-        run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, green=passed)
+        run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, passed=passed)
         run = _apply_guards(run, diagnostics)
-        action = None if passed and not run.faults else _action(run)
-        record(_event(run, validator_command(condition), iteration, action))
+        action = None if passed and not run.faults else _choose_action(run)
+        record(_build_event(run, validator_command(condition), iteration, action))
         closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
         if diagnostics.moved and (passed or action is FailureAction.SKIP):
             return Unproven(
-                reason=f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: '
+                reason=f'what was to be pushed changed while validator "{validator.name}" ran: '
                 f"{name_some(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are."
             )
         match action:
@@ -96,9 +97,9 @@ def judge_completion(
             case FailureAction.SKIP:
                 skipped = True
             case FailureAction.RETRY:
-                return NotDone(failure=_describe_failure(run, root, commands))
+                return NotDone(failure=_build_failure(run, root, commands))
             case FailureAction.ABORT:
-                return Failed(reason=_reason(run))
+                return Failed(reason=_describe_end(run))
             case _:
                 assert_never(action)
     if closing.problem:
@@ -108,20 +109,22 @@ def judge_completion(
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionRun:
-    """One run of a validator: which, for which entry, in which attempt, what came out, and whether that alone is
-    `green`. Any of the guards' `faults` fails it all the same; `warnings` are for people."""
+    """One run of a validator."""
 
     entry: ValidationEntry
     validator: Validator
     attempt: int
     result: CommandResult
-    green: bool
+    #: The result alone passes. Any of the `faults` fails the validator all the same.
+    passed: bool
+    #: What the guards found that fails the validator.
     faults: tuple[str, ...] = ()
+    #: What the guards found, for people.
     warnings: tuple[str, ...] = ()
 
 
 def validator_command(condition: Condition) -> str:
-    """A validator's command, with `${key}` replaced from the condition's parameters."""
+    """Return a validator's command, with `${key}` replaced from the condition's parameters."""
     params = condition.params
     return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
 
@@ -133,7 +136,7 @@ def run_validator(condition: Condition, commands: Commands) -> CommandResult:
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
-    """Whether a result fits `successWhen`. A command that timed out or did not start never does."""
+    """Whether a result meets `successWhen`. A command that timed out or did not start never does."""
     if result.timed_out or not result.started:
         return False
     match rule:
@@ -144,20 +147,20 @@ def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
         case OutputContains(text=text):
             return text in result.stdout
         case OutputMatches(pattern=pattern):
-            return bool(_search(pattern, result.stdout))
+            return bool(_search_output(pattern, result.stdout))
         case _:
             assert_never(rule)
 
 
-def _search(pattern: str, output: str) -> bool | None:
-    """Whether the output matches; None where that cannot be decided in time."""
+def _search_output(pattern: str, output: str) -> bool | None:
+    """Whether the output matches; None if the search ran out of time."""
     try:
         return Search()(pattern, output)
     except PatternTooSlow:
         return None
 
 
-def _action(run: ConditionRun) -> FailureAction:
+def _choose_action(run: ConditionRun) -> FailureAction:
     if _is_final(run):
         return FailureAction.ABORT
     if run.entry.action is FailureAction.RETRY and run.attempt >= run.entry.max_attempts:
@@ -166,10 +169,10 @@ def _action(run: ConditionRun) -> FailureAction:
 
 
 def _is_final(run: ConditionRun) -> bool:
-    """Whether trying again cannot help. What a command said that passed by its own words is no sign."""
+    """Whether trying again cannot help. The output of a command that passed is no sign of that."""
     validator, result = run.validator, run.result
     return not validator.recoverable or (
-        not run.green
+        not run.passed
         and (
             not result.started
             or result.exit_code in NOT_RUNNABLE
@@ -178,21 +181,21 @@ def _is_final(run: ConditionRun) -> bool:
     )
 
 
-def _reason(run: ConditionRun) -> str:
+def _describe_end(run: ConditionRun) -> str:
     validator, result = run.validator, run.result
-    red = "; ".join(run.faults) if run.green else _why_red(validator, result)
-    why = f"{validator.pattern.description.rstrip('.')}; {red}"
-    what = f'validator "{validator.name}" failed ({why})'
+    problem = "; ".join(run.faults) if run.passed else _describe_unmet(validator, result)
+    cause = f"{validator.pattern.description.rstrip('.')}; {problem}"
+    summary = f'validator "{validator.name}" failed ({cause})'
     if _is_final(run):
         hint = NOT_RUNNABLE.get(result.exit_code or 0)
-        return f"{what}, and trying again cannot help: {_telling_line(result)}{f'. {hint}' if hint else ''}"
+        return f"{summary}, and trying again cannot help: {_telling_line(result)}{f'. {hint}' if hint else ''}"
     if run.entry.action is FailureAction.RETRY:
-        return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
-    return what
+        return f"{summary} in attempt {run.attempt} of {run.entry.max_attempts}"
+    return summary
 
 
-def _why_red(validator: Validator, result: CommandResult) -> str:
-    """What did not fit `successWhen`, in a few words."""
+def _describe_unmet(validator: Validator, result: CommandResult) -> str:
+    """Say in a few words how the result missed `successWhen`."""
     if result.timed_out:
         return f"it took longer than {validator.timeout:g} s"
     if not result.started:
@@ -203,7 +206,11 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
         case OutputContains(text=text):
             return f'its output lacks "{text[:100]}"'
         case OutputMatches(pattern=pattern):
-            slow = f", or none that is found within {SECONDS:g} s" if _search(pattern, result.stdout) is None else ""
+            slow = (
+                f", or none that is found within {SECONDS:g} s"
+                if _search_output(pattern, result.stdout) is None
+                else ""
+            )
             return f'its output has no match for "{pattern[:100]}"{slow}'
         case OutputEmpty() | ExitCode():
             return f"exit code {result.exit_code}"
@@ -212,17 +219,17 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
 
 
 def error_text(result: CommandResult) -> str:
-    """What went wrong, in the engine's words and in the command's."""
+    """Return what went wrong: the engine's error, then the command's output."""
     return "\n".join(text for text in (result.error, readable_output(result.output)) if text.strip())
 
 
 def _telling_line(result: CommandResult) -> str:
-    """The line that says most of what went wrong."""
-    words = result.error.strip().partition("\n")[0] or _missing_program(result)
+    """Return the line that says most about what went wrong."""
+    words = result.error.strip().partition("\n")[0] or _find_missing_program(result)
     return words[:LINE] or telling_line(readable_output(result.output), LINE) or "no output"
 
 
-def _describe_failure(run: ConditionRun, root: str, commands: Commands) -> ValidatorFailure:
+def _build_failure(run: ConditionRun, root: str, commands: Commands) -> ValidatorFailure:
     validator, result = run.validator, run.result
 
     def current_branch() -> str | None:
@@ -243,7 +250,7 @@ def _describe_failure(run: ConditionRun, root: str, commands: Commands) -> Valid
     )
 
 
-def _event(run: ConditionRun, command: str, iteration: int, action: FailureAction | None) -> ValidatorRan:
+def _build_event(run: ConditionRun, command: str, iteration: int, action: FailureAction | None) -> ValidatorRan:
     validator, result = run.validator, run.result
     return ValidatorRan(
         iteration=iteration,
@@ -265,8 +272,8 @@ def _event(run: ConditionRun, command: str, iteration: int, action: FailureActio
 
 
 def output_tail(result: CommandResult) -> str:
-    """What a command printed, shortened for people."""
-    # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
+    """Return what a command printed, shortened for people."""
+    # Strip line breaks only: a blank at the start of `git status --porcelain` has a meaning.
     text = f"{readable_output(result.output)}\n{result.error}".strip("\n")
     return excerpt(text, TAIL)[-TAIL:]
 
@@ -282,8 +289,8 @@ HIDDEN = (
 
 
 def _apply_guards(run: ConditionRun, diagnostics: GuardDiagnostics) -> ConditionRun:
-    """The run with the guards' words in it. Hidden files fail a validator, and so does a git that cannot tell; changed
-    files do with `guard: block`."""
+    """Add what the guards found to a run. Hidden files fail a validator, and so does a git that cannot list them;
+    changed files do only with `guard: block`."""
     result, faults, warnings = run.result, [], list(diagnostics.notes)
     words = [result.error] if result.error else []
     if diagnostics.changed:
@@ -306,7 +313,7 @@ def _apply_guards(run: ConditionRun, diagnostics: GuardDiagnostics) -> Condition
     return replace(run, result=result, faults=tuple(faults), warnings=tuple(warnings))
 
 
-#: How a shell, Python and make say on stderr that a program is not there, when the exit code does not.
+#: How a shell, Python and make say on stderr that a program is missing, when the exit code does not.
 MISSING = re.compile(
     r"^(?:\S*sh: (?:line )?(?:\d+: )?.+: (?:command )?not found"
     r"|\S*python[\d.]*(?:\.exe)?: No module named \S+"
@@ -318,11 +325,11 @@ MISSING = re.compile(
 def run_on_base(
     agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
 ) -> Iterator[BaseChecked]:
-    """Run each validator of the agent once, before the first call of the model: what cannot run or is red already is
-    known before a token is spent (input `base-checks`). One that changes tracked files is red as well, as
-    every closing would be. Those of the `known` commands are left out.
+    """Run each validator of the agent once before the first model call, so that one that cannot run, or already fails,
+    is known before a token is spent (input `base-checks`). One that changes tracked files fails too, as it would at
+    every closing. Validators with `known` commands are skipped.
 
-    Raises `InputError` for one whose program is missing or cannot be started.
+    Raises `InputError` if the program of one is missing or cannot be started.
     """
     entries = [step.validation for step in agent.steps.values() if step.validation]
     conditions = {validator_command(each): each for entry in entries for each in entry.conditions}
@@ -332,11 +339,11 @@ def run_on_base(
         guards.closing()
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
-        if not passed and (missing := _missing_program(result)):
+        if not passed and (missing := _find_missing_program(result)):
             raise InputError(
                 f'The check "{validator.name}" cannot run: {missing}. Its command is `{command}`.',
                 hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
-                "command. Where the agent itself is to make it, set base-checks to skip.",
+                "command. If the agent itself is to create it, set base-checks to skip.",
             )
         moved = guards.look_again(validator, passed=passed).moved
         changes = f"{REWRITES}: {name_some(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
@@ -350,14 +357,14 @@ def run_on_base(
         )
 
 
-def demand_green(checks: Iterable[BaseChecked]) -> None:
-    """Raises `BaseCheckError` where one of the checks is red."""
-    if red := ", ".join(check.name for check in checks if not check.passed):
-        raise BaseCheckError(f"these checks are already red: {red}.")
+def require_passing(checks: Iterable[BaseChecked]) -> None:
+    """Raises `BaseCheckError` if one of the checks failed."""
+    if failed := ", ".join(check.name for check in checks if not check.passed):
+        raise BaseCheckError(f"these checks already fail: {failed}.")
 
 
-def _missing_program(result: CommandResult) -> str:
-    """What a command said of a program that is not there or cannot be started; empty where it says nothing of it."""
+def _find_missing_program(result: CommandResult) -> str:
+    """Return a command's message about a program that is missing or cannot be started; empty if there is none."""
     match = MISSING.search(result.stderr)
     if match:
         return match[0].strip()

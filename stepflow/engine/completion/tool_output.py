@@ -1,4 +1,4 @@
-"""What test runners, type checkers, linters and formatters complain of, found in the lines they print."""
+"""Find failed tests, type errors, lint errors and unformatted files in the output of tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from stepflow.domain.json import JsonObject
 
-#: How cargo reports a failure: what the test printed stands below.
+#: How cargo reports a failure: the output of the test follows.
 CARGO_TEST = re.compile(r"---- (?P<name>.+) stdout ----")
 #: pytest, unittest, cargo, Deno and Go: one failed test a line. Parameters (in brackets) may hold anything, ` - ` too.
 FAILED_TESTS = (
@@ -41,7 +41,8 @@ TYPE_ERROR = re.compile(
     r"error(?: (?P<code>TS\d+))?: (?P<message>.+)"
 )
 MYPY_CODE = re.compile(r"\[(?P<code>[a-z][a-z0-9-]*)\]$")
-#: A pretty mypy wraps a message over a few lines; the source under it is indented, notes and the sum are no part of it.
+#: mypy with `--pretty` wraps a message over a few lines. The indented source below, notes and the summary are not part
+#: of it.
 MYPY_NEXT = re.compile(r"    .*|Found .*|.+?:\d+: (?:error|note): .*")
 MOST_WRAPPED = 4
 PYRIGHT_CODE = re.compile(r"(?P<message>.*) \((?P<code>report\w+)\)")
@@ -51,7 +52,7 @@ DENO_AT = re.compile(r"at (?P<file>(?:file://)?/\S+?):(?P<line>\d+):(?P<column>\
 MOST_MORE = 30
 
 RULE = r"(?P<rule>[A-Z]{1,6}\d{1,5}|invalid-syntax):? (?:\[\*\] )?(?P<message>.+)"
-#: All on one line: ruff and flake8; eslint and Deno, compact.
+#: A finding on one line: ruff and flake8; eslint and Deno in their compact formats.
 LINT_LINES = (
     re.compile(r"(?P<file>\S.*?):(?P<line>\d+)(?::(?P<column>\d+))?: " + RULE),
     re.compile(
@@ -59,7 +60,7 @@ LINT_LINES = (
         r"(?P<message>.+) \((?P<rule>[^()]+)\)"
     ),
 )
-#: ruff and Deno: the finding on one line, the place after an arrow on the next.
+#: ruff and Deno: the finding on one line, its location after an arrow on the next.
 LINT_HEADS = (
     re.compile(RULE),
     re.compile(r"(?:error|warning)\[(?P<rule>[\w/@-]+)\]: (?P<message>.+)"),
@@ -79,73 +80,74 @@ UNFORMATTED = (
     re.compile(r"from (?P<file>.+):"),
     re.compile(r"(?P<file>[^\s:\"'`<>|*?]+\.[A-Za-z]\w*)"),
 )
-#: ruff says what is wrong on one line, and where after an arrow on the next.
+#: ruff: the problem on one line, its location after an arrow on the next.
 UNFORMATTED_HEAD = "unformatted: "
 UNFORMATTED_ARROW = re.compile(r"--> (?P<file>.+?)(?::\d+:\d+)?")
 
 
 def find_failed_tests(lines: Sequence[str]) -> Iterator[JsonObject]:
-    """`{name, file?, error}` for each failed test."""
+    """Yield `{name, file?, error}` for each failed test."""
     failures = [(at, match) for at, line in enumerate(lines) if (match := _first_match(FAILED_TESTS, line.strip()))]
     ends = [*(at for at, _ in failures), len(lines)][1:]
-    by_deno = _deno_tests(lines)
+    by_deno = _find_deno_tests(lines)
     by_cargo = {match["name"] for _, match in failures if match.re is CARGO_TEST}
     for (at, match), end in zip(failures, ends, strict=True):
-        given = match.groupdict()
-        name, body = given["name"] or given["file"], _test_body(lines[at + 1 : end])
+        groups = match.groupdict()
+        name, body = groups["name"] or groups["file"], _read_test_body(lines[at + 1 : end])
         if name in by_cargo and match.re is not CARGO_TEST:
             continue  # the result, which says less than the report below
         frame = PYTHON_FRAME.search(body) or RUST_PANIC.search(body)
         file, error = by_deno.get(
-            name, (given.get("file") or (frame["file"] if frame else None), given.get("error") or body)
+            name, (groups.get("file") or (frame["file"] if frame else None), groups.get("error") or body)
         )
         yield {"name": name, **({"file": file} if file else {}), "error": error}
 
 
 def find_type_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
-    """`{file, line, column?, code?, message}` for each error; lines that begin with `error` where no form is known."""
+    """Yield `{file, line, column?, code?, message}` for each error; if no known format matches, for each line that
+    begins with `error`."""
     known = False
     for at, line in enumerate(lines):
         following = lines[at + 1 : at + 1 + MOST_MORE]
         if located := TYPE_ERROR.fullmatch(line.strip()):
             known = True
-            code, message = _type_message(located, following)
+            code, message = _read_type_message(located, following)
             location = (located["line"] or located["row"], located["column"] or located["location"])
-            yield _record(located["file"], *location, code=code, message=message)
+            yield _build_record(located["file"], *location, code=code, message=message)
         if deno := DENO_ERROR.fullmatch(line.strip()):
             known = True
-            yield _deno_error(deno, following)
+            yield _read_deno_error(deno, following)
     for line in () if known else lines:
         if line.lower().startswith("error"):
             yield {"file": "unknown", "line": 0, "message": line.strip()}
 
 
 def find_lint_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
-    """`{file, line, column?, rule, message}` for each finding, warnings too."""
+    """Yield `{file, line, column?, rule, message}` for each finding, warnings included."""
     head: re.Match[str] | None = None
     file = ""
     for line in lines:
         text = line.strip()
         arrow = LINT_ARROW.fullmatch(text)
         if arrow and head:
-            yield _lint_record(arrow, head)
+            yield _build_lint_record(arrow, head)
         for form in LINT_LINES:
             if match := form.fullmatch(text):
-                yield _lint_record(match, match)
+                yield _build_lint_record(match, match)
         if file and line != text:
-            yield from _eslint_row(file, text)
+            yield from _read_eslint_row(file, text)
         head = _first_match(LINT_HEADS, text)
         if text and line == text:
             file = text if ESLINT_FILE.fullmatch(text) else ""
 
 
 def find_paths(lines: Sequence[str]) -> Iterator[str]:
-    """The files that stand before a line number."""
+    """Yield the files that are named before a line number."""
     return (match["file"] for line in lines for match in PLACED.finditer(line))
 
 
 def find_unformatted(lines: Sequence[str]) -> Iterator[str]:
-    """The files that a formatter would change."""
+    """Yield the files that a formatter would change."""
     after_head = False
     for line in lines:
         text = line.strip()
@@ -159,24 +161,25 @@ def _first_match(forms: Sequence[re.Pattern[str]], text: str) -> re.Match[str] |
     return next(filter(None, (form.fullmatch(text) for form in forms)), None)
 
 
-def _record(file: str, line: str, column: str | None, **more: str | None) -> JsonObject:
-    given = {"column": int(column) if column else None, **more}
-    return {"file": file, "line": int(line), **{key: value for key, value in given.items() if value is not None}}
+def _build_record(file: str, line: str, column: str | None, **more: str | None) -> JsonObject:
+    optional = {"column": int(column) if column else None, **more}
+    return {"file": file, "line": int(line), **{key: value for key, value in optional.items() if value is not None}}
 
 
-def _test_body(following: Sequence[str]) -> str:
-    """What stands under a result, up to the end of its section."""
-    shown: list[str] = []
+def _read_test_body(following: Sequence[str]) -> str:
+    """Return the lines below a result, up to the end of its section."""
+    body: list[str] = []
     for line in following:
-        if TEST_END.fullmatch(line.strip()) or len(shown) == MOST_TEST_LINES:
+        if TEST_END.fullmatch(line.strip()) or len(body) == MOST_TEST_LINES:
             break
         if line.strip() and not RULER.fullmatch(line.strip()):
-            shown.append(line.rstrip())
-    return dedent("\n".join(shown))
+            body.append(line.rstrip())
+    return dedent("\n".join(body))
 
 
-def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """File and error of each failed test that Deno reports. A step's own line has the last part of its name only."""
+def _find_deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the file and error of each failed test that Deno reports. The line of a test step has only the last part
+    of its name."""
     locations: dict[str, tuple[str, str]] = {}
     for line, following in pairwise(lines):
         location = DENO_TEST.fullmatch(line.strip())
@@ -187,11 +190,12 @@ def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
     return locations
 
 
-def _type_message(located: re.Match[str], following: Sequence[str]) -> tuple[str | None, str]:
-    """Code and message; pyright and tsc go on in indented lines, a pretty mypy in wrapped ones."""
+def _read_type_message(located: re.Match[str], following: Sequence[str]) -> tuple[str | None, str]:
+    """Return code and message. pyright and tsc continue a message in indented lines, mypy with `--pretty` in wrapped
+    ones."""
     message = located["message"].strip()
     if located["sign"] == ": ":
-        return _mypy_message(message, following)
+        return _read_mypy_message(message, following)
     if not (located["sign"] and located["code"]):
         for line in following:
             if line[:2].strip() or not line.strip() or TYPE_ERROR.fullmatch(line.strip()):
@@ -201,7 +205,7 @@ def _type_message(located: re.Match[str], following: Sequence[str]) -> tuple[str
     return (coded["code"], coded["message"]) if coded else (located["code"], message)
 
 
-def _mypy_message(message: str, following: Sequence[str]) -> tuple[str | None, str]:
+def _read_mypy_message(message: str, following: Sequence[str]) -> tuple[str | None, str]:
     joined = message
     for line in ("", *following[:MOST_WRAPPED]):
         if MYPY_NEXT.fullmatch(line):
@@ -213,25 +217,26 @@ def _mypy_message(message: str, following: Sequence[str]) -> tuple[str | None, s
     return None, message
 
 
-def _deno_error(deno: re.Match[str], following: Sequence[str]) -> JsonObject:
+def _read_deno_error(deno: re.Match[str], following: Sequence[str]) -> JsonObject:
     for line in following:
         if at := DENO_AT.fullmatch(line.strip()):
-            return _record(at["file"], at["line"], at["column"], code=deno["code"], message=deno["message"])
+            return _build_record(at["file"], at["line"], at["column"], code=deno["code"], message=deno["message"])
         if DENO_ERROR.fullmatch(line.strip()):
             break
     return {"file": "unknown", "line": 0, "code": deno["code"], "message": deno["message"]}
 
 
-def _lint_record(location: re.Match[str], finding: re.Match[str]) -> JsonObject:
-    return _record(
+def _build_lint_record(location: re.Match[str], finding: re.Match[str]) -> JsonObject:
+    return _build_record(
         location["file"], location["line"], location["column"], rule=finding["rule"], message=finding["message"]
     )
 
 
-def _eslint_row(file: str, text: str) -> Iterator[JsonObject]:
-    """A row of eslint's own report: place, severity, message, rule (not for a parsing error), two blanks between."""
+def _read_eslint_row(file: str, text: str) -> Iterator[JsonObject]:
+    """Read a row of eslint's own report: location, severity, message, rule (except for a parsing error), separated by
+    two blanks."""
     columns = re.split(r"\s{2,}", text)
     location = ESLINT_PLACE.fullmatch(columns[0])
     if location and len(columns) > 2 and columns[1] in ("error", "warning"):
         message, rule = (" ".join(columns[2:-1]), columns[-1]) if len(columns) > 3 else (columns[2], "")
-        yield _record(file, location["line"], location["column"], rule=rule, message=message)
+        yield _build_record(file, location["line"], location["column"], rule=rule, message=message)

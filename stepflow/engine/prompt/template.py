@@ -1,10 +1,10 @@
 """The template language of every prompt: of steps, sections, checks, retries and the system prompt.
 
-`{uv-NAME}` and `{{NAME}}` are a value, `{NAME}` outside of a code block too; blocks are `{{#if}}`, `{{#unless}}` and
-`{{#each}}`. What names nothing that there is stays as it is written, and so does what a backslash or a `$` precedes.
-Values are put in as they are and never parsed again.
+`{uv-NAME}` and `{{NAME}}` are values, and so is `{NAME}` outside of a code block; blocks are `{{#if}}`, `{{#unless}}`
+and `{{#each}}`. A tag with an unknown name stays as it is written, and so does one after a backslash or a `$`. Values
+are inserted as they are and never parsed again.
 
-No library fits: Handlebars for Python prints lists as Python does, does not look outside of an item, accepts unknown
+No library fits: Handlebars for Python prints lists as Python does, cannot look outside of an item, accepts unknown
 blocks, and lets its helpers hide values of the same name."""
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import assert_never
 from stepflow.domain.conversation import Substitution
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 
-#: Deeper nesting is text, so that rendering cannot run out of stack.
+#: Blocks that are nested deeper are plain text, so that rendering cannot run out of stack.
 DEEPEST = 50
 
-#: All that may be a tag. A double brace comes before a single one, so that both are consumed.
+#: Everything that may be a tag. Double braces come before single ones, so that both are consumed.
 _FORMS = re.compile(
     r"(?P<sign>[\\$]?)(?P<written>\{\{!.*?\}\}|\{\{\{(?!uv-)(?P<triple>[^{}]*)\}\}\}|\{\{(?P<double>[^{}]*)\}\}"
     r"|\{(?P<single>[ \t]*uv[:-][^{}\s]*[ \t]*|section:[A-Za-z0-9._-]+|[A-Za-z_][\w-]*(?:\.[\w-]+)*)\})",
@@ -33,7 +33,7 @@ _OPENED = re.compile(r"\{\{")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PATH = re.compile(r"@index|[\w$-]+(?:\.[\w$-]+)*")
 _SECTION = re.compile(r"section:([A-Za-z0-9._-]+)")
-#: What stands between double braces in this language or one like it; other text with braces is just that.
+#: What may be between double braces in this language or a similar one; anything else in braces is plain text.
 _LIKE_A_TAG = re.compile(r"[#/>^&@.].*|else\b.*|[\w$./-]+(?:\s+[\w$./-]+)*(?:\s*\|.*)?|", re.DOTALL)
 _FENCE = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*$.*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
@@ -42,7 +42,7 @@ _CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`{1,2})(?!`)[^\n]+?(?<!`)(?P=ticks)(?!
 
 
 class Word(StrEnum):
-    """The blocks there are."""
+    """The kinds of blocks."""
 
     EACH = "each"
     IF = "if"
@@ -55,26 +55,27 @@ class Use(StrEnum):
     #: A value, or a block that asks for one.
     VALUE = "value"
     SECTION = "section"
-    #: A name that nothing has: the tag stays as text.
+    #: The name is unknown: the tag stays as text.
     UNKNOWN = "unknown"
-    #: Nothing of this language: the tag stays as text.
+    #: Not valid in this language: the tag stays as text.
     FAULT = "fault"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tag:
-    """A tag as it is written. `path` is what it asks for, `name` the variable of that.
+    """A tag of a template."""
 
-    `in_code`: it stands in a code block or between backticks. `is_asked`: the value may be missing, since a block
-    around asks for it, or is an item's. `fault` says what is wrong with it.
-    """
-
+    #: The tag as it is written.
     written: str
     start: int
     use: Use
+    #: What the tag refers to: a variable's name or a dotted path into it, or a section.
     path: str = ""
+    #: The tag is in a code block or between backticks.
     in_code: bool = False
+    #: The value may be missing, because an enclosing block tests for it, or belongs to an item.
     is_asked: bool = False
+    #: What is wrong with the tag.
     fault: str = ""
 
     @property
@@ -84,13 +85,13 @@ class Tag:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether it says itself that it is a variable: `{uv-NAME}`."""
+        """Whether it is marked as a variable: `{uv-NAME}`."""
         return self.written.startswith(("{uv-", "{{uv-"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A value put in; one that `is_explicit` is demanded: `{uv-NAME}`."""
+    """A value to insert. An explicit one, `{uv-NAME}`, must not be missing."""
 
     path: str
     is_explicit: bool = False
@@ -98,24 +99,23 @@ class Value:
 
 @dataclass(kw_only=True)
 class Block:
-    """A block with its two parts, `otherwise` being None without an `else`.
-
-    The template itself has no `word`; the tags of a block that `is_text` are kept. `opening` and `middle` are what its
-    tags took of the text.
-    """
+    """A block with its one or two parts. The template itself is a block without a `word`."""
 
     word: str = ""
     path: str = ""
     tag: Tag | None = None
+    #: The block is plain text: its tags are kept.
     is_text: bool = True
+    #: The text that its opening tag and its `else` replaced.
     opening: str = ""
     middle: str = ""
     body: list[Node] = field(default_factory=list)
+    #: The part after `else`; None without one.
     otherwise: list[Node] | None = None
 
     @property
     def last(self) -> list[Node]:
-        """The part that is being read."""
+        """The part that is being parsed."""
         return self.body if self.otherwise is None else self.otherwise
 
 
@@ -124,14 +124,14 @@ Node = str | Value | Block
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """A text that was parsed, with its tags in order."""
+    """A parsed text, with its tags in order."""
 
     nodes: Sequence[Node]
     tags: tuple[Tag, ...]
 
     @property
     def faults(self) -> tuple[Tag, ...]:
-        """The tags that are nothing of this language."""
+        """The tags that are not valid in this language."""
         return tuple(tag for tag in self.tags if tag.use is Use.FAULT)
 
 
@@ -143,10 +143,10 @@ def parse_template(
     is_closed: bool = False,
     sections: Mapping[str, str] | None = None,
 ) -> Template:
-    """The template in a text: every text is one. `known` are the names that values have.
+    """Parse a text as a template; every text is a valid one. `known` are the names of values.
 
-    With `is_open`, `{{NAME}}` is a value whatever its name; with `is_closed`, `{uv-NAME}` only with a known one.
-    `sections` are put in where `{section:ID}` stands, and do not nest.
+    With `is_open`, `{{NAME}}` is a value whatever its name; with `is_closed`, `{uv-NAME}` is one only if its name is
+    known. `sections` replace `{section:ID}`, and do not nest.
     """
     return _TemplateParser(
         text=text, known=known, is_open=is_open, is_closed=is_closed, sections=sections or {}
@@ -183,7 +183,7 @@ class _TemplateParser:
         return Template(nodes=self.blocks[0].body, tags=tuple(sorted(self.tags, key=lambda tag: tag.start)))
 
     def read(self, match: re.Match[str], *, in_fence: bool, in_code: bool) -> None:
-        """Add what a form says to the innermost of the open blocks; one that is text is left for the next."""
+        """Add a form to the innermost open block; plain text is left for the next form."""
         content, single = (match["triple"] or match["double"] or match["single"] or "").strip(), match["single"]
         tag = Tag(written=match["written"], start=match.start("written"), use=Use.VALUE, in_code=in_code)
         is_note, is_uv = tag.written.startswith("{{!"), content.startswith("uv-")
@@ -215,12 +215,12 @@ class _TemplateParser:
         return any(block.word == Word.EACH or name_of(block.path) == name_of(path) for block in around)
 
     def put(self, start: int, end: int, *nodes: Node) -> None:
-        """Add the text before `start`, then the nodes in the place of what ends at `end`."""
+        """Add the text before `start`, then the nodes that replace the text from there to `end`."""
         self.blocks[-1].last.extend((self.text[self.at : start], *nodes))
         self.at = end
 
     def fault(self, tag: Tag, why: str) -> None:
-        """A tag that stays as text. In a code block of a prompt that may be what is meant."""
+        """Report a tag that stays as text, except in a code block of a prompt, where it may be intended."""
         if not tag.in_code or self.is_open:
             self.tags.append(replace(tag, use=Use.FAULT, fault=why))
 
@@ -247,7 +247,7 @@ class _TemplateParser:
             self.open(tag, content, match)
         elif content == "else":
             if not inner.word:
-                self.fault(tag, "stands outside of a block")
+                self.fault(tag, "is outside of a block")
             elif inner.otherwise is not None:
                 self.fault(tag, "is the second one of its block")
             else:
@@ -269,9 +269,9 @@ class _TemplateParser:
         path = path.strip()
         why = ""
         if word not in set(Word):
-            why = "is not a block; there are each, if and unless"
+            why = "is not a block; the blocks are each, if and unless"
         elif len(self.blocks) > DEEPEST:
-            why = f"stands more than {DEEPEST} blocks deep"
+            why = f"is more than {DEEPEST} blocks deep"
         elif not _PATH.fullmatch(path):
             why = "holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}"
         is_known = not why and self.knows(path)
@@ -286,11 +286,11 @@ class _TemplateParser:
         block.opening = self.text[start:end]
         self.put(start, end, *((tag.written,) if is_text else (block,)))
         if is_text:
-            block.body = self.blocks[-1].last  # its text goes on where it stands
+            block.body = self.blocks[-1].last  # its text continues in the enclosing block
         self.blocks.append(block)
 
     def whole_line(self, match: re.Match[str], block: Block) -> tuple[int, int]:
-        """The span of the whole line if a tag of the block stands alone on it, else the tag's own."""
+        """Return the span of the whole line if a tag of the block is alone on it, else that of the tag."""
         start, end = match.span("written")
         if block.is_text:
             return start, end
@@ -301,7 +301,7 @@ class _TemplateParser:
         return (start, end) if around.strip() else (first, last)
 
     def end_unclosed(self, block: Block) -> None:
-        """A block that has no end is no block: its tags stay as text."""
+        """Turn a block without an end back into text."""
         if block.tag is None:
             return
         if not block.is_text:
@@ -313,24 +313,24 @@ class _TemplateParser:
 
 
 def name_of(path: str) -> str:
-    """The name of the variable that a path begins with."""
+    """Return the name of the variable that a path begins with."""
     return path.removeprefix("uv.").partition(".")[0]
 
 
 def _within(spans: list[tuple[int, int]], at: int) -> bool:
-    """Whether a place lies inside one of these spans, which are sorted."""
+    """Whether a position is inside one of these spans, which are sorted."""
     index = bisect_right(spans, (at, sys.maxsize)) - 1
     return index >= 0 and spans[index][0] <= at < spans[index][1]
 
 
 def line_at(text: str, at: int) -> int:
-    """The line, from 1, of a place in a text."""
+    """Return the line, from 1, of a position in a text."""
     return text.count("\n", 0, at) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """A template with its values put in. `missing` are the names that `{uv-NAME}` demands and that have no value."""
+    """A filled template. `missing` are the names of `{uv-NAME}` tags without a value."""
 
     text: str
     substitutions: tuple[Substitution, ...] = ()
@@ -340,8 +340,8 @@ class Filled:
 def fill_template(
     template: Template, values: JsonObject, texts: Mapping[str, str] | None = None, otherwise: str = ""
 ) -> Filled:
-    """The text that a template makes of these values. Never fails: what is missing is `otherwise`. `texts` are values
-    that are written in another way than a list or an object is here."""
+    """Fill a template with values. Never fails: `otherwise` replaces a missing value. `texts` are values with a text of
+    their own, used instead of the usual form of a list or an object."""
     filler = _Filler(texts=texts or {}, otherwise=otherwise)
     text = "".join(filler.fill(template.nodes, _Scope(item=values)))
     missing = tuple(dict.fromkeys(filler.missing))
@@ -349,13 +349,13 @@ def fill_template(
 
 
 def render_template(template: Template, values: JsonObject) -> str:
-    """The text alone; what is missing is empty."""
+    """Fill a template and return the text alone, with missing values empty."""
     return fill_template(template, values).text
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scope:
-    """Where names are looked up: an item of an `each` (or all values), and what lies outside it."""
+    """Where names are looked up: an item of an `each` (or all values), and the scope outside it."""
 
     item: JsonValue
     index: int | None = None
@@ -385,13 +385,13 @@ class _Filler:
 
     def put(self, node: Value, scope: _Scope) -> str:
         value, name = _look_up(node.path, scope), name_of(node.path)
-        text = None if _has(node.path, scope) else self.texts.get(node.path.removeprefix("uv."))
+        text = None if _is_in_item(node.path, scope) else self.texts.get(node.path.removeprefix("uv."))
         if text is None and value is None and scope.outer is None:
             text = self.otherwise
             if node.is_explicit:
                 self.missing.append(name)
         elif text is None:
-            text = _text(value)
+            text = _format_value(value)
         if text:
             self.substitutions.append(Substitution(name=name, start=self.length, end=self.length + len(text)))
         self.length += len(text)
@@ -409,8 +409,8 @@ class _Filler:
             yield from self.fill(otherwise, scope)
 
 
-def _has(path: str, scope: _Scope) -> bool:
-    """Whether an item of an `each` around has this name."""
+def _is_in_item(path: str, scope: _Scope) -> bool:
+    """Whether the item of an enclosing `each` has this name."""
     first = path.partition(".")[0]
     here: _Scope | None = scope
     while here and here.outer:
@@ -421,7 +421,7 @@ def _has(path: str, scope: _Scope) -> bool:
 
 
 def _look_up(path: str, scope: _Scope) -> JsonValue:
-    """The value of a name: in the innermost item that has it, else outside."""
+    """Return the value of a name, from the innermost item that has it, else from all values."""
     first, _, rest = path.partition(".")
     if first == "@index":
         return scope.index
@@ -435,13 +435,13 @@ def _look_up(path: str, scope: _Scope) -> JsonValue:
     return None
 
 
-def _text(value: JsonValue) -> str:
+def _format_value(value: JsonValue) -> str:
     match value:
         case None:
             return ""
         case str():
             return value
         case list() if all(isinstance(item, str | int | float) for item in value):
-            return ", ".join(_text(item) for item in value)
+            return ", ".join(_format_value(item) for item in value)
         case _:
             return compact(value)

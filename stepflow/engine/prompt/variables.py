@@ -1,4 +1,4 @@
-"""The variables of one step's texts, and the sentence that says when the work is done."""
+"""The variables of a step's prompts, and the sentence that says when the work is done."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
-#: A longer value is cut.
+#: Characters of a value; a longer one is cut.
 LONGEST_VALUE = 50_000
 CUT_MARK = "…[cut]"
-#: What a system prompt may use beside the run arguments.
+#: The variables of a system prompt besides the run arguments.
 SYSTEM_VARIABLES = ("agent_name", "agent_description", "verdict_criteria", "completion_criteria")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variables:
-    """What a step's texts may use.
+    """The variables that a step's prompts may use."""
 
-    `texts` holds the supplied values as they are written, `values` as they are; a name that is not in `texts` is not
-    supplied. `arguments` names those that came from the run arguments. `hidden` says which lower value a higher one of
-    the same name hides, one phrase each. `missing_inputs` names the required inputs without a value.
-    """
-
+    #: The supplied values as text. A name that is not in here is not supplied.
     texts: Mapping[str, str]
+    #: The same values, unformatted.
     values: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: The names that come from the run arguments.
     arguments: frozenset[str] = frozenset()
+    #: Which values hide others of the same name, one phrase each.
     hidden: tuple[str, ...] = ()
+    #: The required inputs without a value.
     missing_inputs: tuple[str, ...] = ()
 
     @property
     def scope(self) -> JsonObject:
-        """What templates look names up in: each value under its name, and all of them under `uv`."""
+        """The values that templates look up: each one under its name, and all of them under `uv`."""
         values: JsonObject = {**self.texts, **self.values}
         return {"uv": values, **values}
 
@@ -46,12 +46,12 @@ class Variables:
 def step_variables(
     agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, limit: int, *, criteria: str = ""
 ) -> Variables:
-    """The variables of `step` in the iteration that `state` is in; `limit` is the run's iteration limit.
+    """Return the variables of `step` in the iteration of `state`. `limit` is the run's iteration limit.
 
     `criteria` is the sentence of a custom verdict's handler, if it has one.
     """
     inputs = step.prompt.inputs if step.prompt else ()
-    verdict = describe_verdict(agent, limit, handler_says=criteria)
+    verdict = describe_verdict(agent, limit, criteria=criteria)
     now = _Now(agent=agent, step=step, facts=facts, state=state, limit=limit, verdict=verdict)
     layers = (
         ("run variable", _run_variables(now)),
@@ -60,7 +60,7 @@ def step_variables(
         ("input", _input_variables(inputs, state)),
         ("handoff value", _handoff_variables(agent, state)),
     )
-    texts, origins, hidden = _merge(layers)
+    texts, origins, hidden = _merge_layers(layers)
     values = {name: value for _, layer in reversed(layers) for name, value in layer.items() if value is not None}
     return Variables(
         texts=texts,
@@ -72,19 +72,19 @@ def step_variables(
 
 
 def handoff_variable(step_id: str, key: str) -> str:
-    """The name under which later steps know a stored value; only the key's last segment counts."""
+    """Return the variable that holds a stored value in later steps; only the key's last segment counts."""
     last = key.rpartition(".")[2]
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', step_id)}_{re.sub(r'[^A-Za-z0-9_-]', '_', last)}"
 
 
 def offered_intents(gate: Gate) -> tuple[Intent, ...]:
-    """The words an answer can say: the allowed ones, `abort` only if the schema lists it."""
+    """Return the intents that an answer may declare: the allowed ones, with `abort` only if the schema lists it."""
     allowed = tuple(intent for intent in gate.allowed if intent is not Intent.ABORT)
     return (*allowed, Intent.ABORT) if gate.lists_abort else allowed
 
 
 def value_text(value: JsonValue) -> str | None:
-    """A value as it stands in a prompt; None when it is not supplied."""
+    """Format a value for a prompt; None if it is not supplied."""
     if value is None:
         return None
     text = as_text(value)
@@ -93,7 +93,7 @@ def value_text(value: JsonValue) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Now:
-    """What the run variables are read from."""
+    """The sources of the run variables."""
 
     agent: AgentDefinition
     step: Step
@@ -106,7 +106,7 @@ class _Now:
         return self.agent.verdict.config.get(key)
 
 
-#: Every run variable with how it is read; the loader checks prompts against the names.
+#: Every run variable and how to read it; the loader checks prompts against the names.
 _RUN_VARIABLES: dict[str, Callable[[_Now], JsonValue]] = {
     "iteration": lambda now: now.state.iteration,
     "completed_iterations": lambda now: now.state.iteration - 1,
@@ -142,7 +142,7 @@ _VERDICT_VARIABLES: dict[VerdictType, dict[str, Callable[[_Now], JsonValue]]] = 
 
 
 def run_variable_names(verdict: VerdictType | None) -> frozenset[str]:
-    """The names of the run variables of a verdict type; those of every type when it is not known."""
+    """Return the names of the run variables of a verdict type, or of every type if it is unknown."""
     more = _VERDICT_VARIABLES.values() if verdict is None else [_VERDICT_VARIABLES.get(verdict, {})]
     return frozenset(_RUN_VARIABLES).union(*more)
 
@@ -178,7 +178,7 @@ def _handoff_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
     return {**aliases, **named}
 
 
-def _merge(
+def _merge_layers(
     layers: Iterable[tuple[str, Mapping[str, JsonValue]]],
 ) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
     texts: dict[str, str] = {}
@@ -203,12 +203,12 @@ OPERATORS = {
 }
 
 
-def describe_verdict(agent: AgentDefinition, limit: int, *, handler_says: str = "") -> str:
-    """What must be so for the work to be finished. `handler_says` is a custom handler's own sentence."""
+def describe_verdict(agent: AgentDefinition, limit: int, *, criteria: str = "") -> str:
+    """Say when the work is finished. `criteria` is the sentence of a custom verdict's handler."""
     config = agent.verdict.config
     match agent.verdict.type:
         case VerdictType.POLL_STATE:
-            return f"The work is done when, at closing, {_wanted_state(agent.github)}."
+            return f"The work is done when, at closing, {_describe_wanted_state(agent.github)}."
         case VerdictType.COUNT_ITERATION | VerdictType.COUNT_CHECK as count:
             turns = count is VerdictType.COUNT_ITERATION
             most = f"{limit} iterations are available" if turns else f"{config.get('maxChecks')} answers are taken"
@@ -216,19 +216,19 @@ def describe_verdict(agent: AgentDefinition, limit: int, *, handler_says: str = 
         case VerdictType.DETECT_GRAPH:
             return "The work is done when a closing step answers `closing` and all its validators pass."
         case VerdictType.META_COMPOSITE:
-            return _composite(config)
+            return _describe_composite(config)
         case VerdictType.META_CUSTOM:
-            return handler_says or "The agent's own completion handler decides when the work is done."
+            return criteria or "The agent's own completion handler decides when the work is done."
         case VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED as simple:
-            return f"The work is done when {_condition(simple, config)}."
+            return f"The work is done when {_describe_condition(simple, config)}."
         case other:
             assert_never(other)
 
 
-def _wanted_state(github: GitHubSettings) -> str:
+def _describe_wanted_state(github: GitHubSettings) -> str:
     if not github.enabled:
         return "everything the issue asks for is in place (this agent itself changes nothing on the issue)"
-    labels = _labels(github)
+    labels = _describe_labels(github)
     match github.default_closure_action or ClosureAction.CLOSE:
         case ClosureAction.CLOSE:
             return "the issue can be closed"
@@ -240,28 +240,28 @@ def _wanted_state(github: GitHubSettings) -> str:
             assert_never(other)
 
 
-def _labels(github: GitHubSettings) -> str:
+def _describe_labels(github: GitHubSettings) -> str:
     labels = github.labels.completion
     parts = [f"{verb} {', '.join(names)}" for verb, names in (("add", labels.add), ("remove", labels.remove)) if names]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _composite(config: JsonObject) -> str:
+def _describe_composite(config: JsonObject) -> str:
     conditions = config.get("conditions")
-    listed = [_child(entry) for entry in conditions] if isinstance(conditions, list) else []
+    listed = [_describe_child(entry) for entry in conditions] if isinstance(conditions, list) else []
     operator = OPERATORS.get(str(config.get("operator")), OPERATORS["and"])
     numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(listed, start=1))
     return f"The work is done when {operator}: {numbered}."
 
 
-def _child(entry: JsonValue) -> str:
+def _describe_child(entry: JsonValue) -> str:
     if not isinstance(entry, dict):
         return str(entry)
     config = entry.get("config")
-    return _condition(str(entry.get("type")), config if isinstance(config, dict) else {})
+    return _describe_condition(str(entry.get("type")), config if isinstance(config, dict) else {})
 
 
-def _condition(kind: str, config: JsonObject) -> str:
+def _describe_condition(kind: str, config: JsonObject) -> str:
     match kind:
         case VerdictType.COUNT_ITERATION:
             return f"{config.get('maxIterations')} iterations have run"
@@ -270,12 +270,12 @@ def _condition(kind: str, config: JsonObject) -> str:
         case VerdictType.DETECT_KEYWORD:
             return f"an answer contains the completion word `{config.get('verdictKeyword')}`"
         case VerdictType.DETECT_STRUCTURED:
-            return f"an answer gives the signal `{config.get('signalType')}`{_fields(config)}"
+            return f"an answer gives the signal `{config.get('signalType')}`{_describe_fields(config)}"
         case _:
             return kind
 
 
-def _fields(config: JsonObject) -> str:
+def _describe_fields(config: JsonObject) -> str:
     match config.get("requiredFields"):
         case dict() as wanted if wanted:
             return f" with exactly these values: {compact(wanted)}"
@@ -286,5 +286,5 @@ def _fields(config: JsonObject) -> str:
 
 
 def system_names(parameters: Iterable[str]) -> frozenset[str]:
-    """The variables that a system prompt may use: what is the same in every step of a run."""
+    """Return the variables that a system prompt may use: those that are the same in every step of a run."""
     return frozenset({*SYSTEM_VARIABLES, "issue", *parameters})

@@ -1,1 +1,1 @@
-"""Text from outside, as people see it on GitHub's page: what the page does not show, a model does not see either."""
+"""Sanitize text from outside: a model sees only what GitHub's page shows to people."""

@@ -1,7 +1,8 @@
-"""GitHub's Markdown as far as it can hide text: the blocks of a text by its lines, and what a paragraph hides.
+"""The parts of GitHub's Markdown that can hide text: blocks by their lines, and what a paragraph hides.
 
-Blocks are found by markdown-it, which keeps to CommonMark. In a paragraph Markdown's order counts: an escape, code, an
-address in angle brackets and a tag are read before any bracket."""
+markdown-it finds the blocks, by CommonMark. Inside a paragraph, Markdown's precedence counts: escapes, code, addresses
+in
+angle brackets, and tags are read before any bracket."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from markdown_it.utils import EnvType
 from stepflow.domain.text import RemovalKind
 from stepflow.engine.prompt.intake.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
 
-#: Blocks deeper than this are not parsed; what is in them is read line by line.
+#: Blocks that are nested deeper are not parsed, but read line by line.
 DEEPEST = 100
 _SMALL_DECLARATION = re.compile(r"<![a-z]")
 
@@ -40,34 +41,35 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class MarkdownBlock:
-    """The lines from `start` to before `end`. `content` is what the parser sees of them without quote marks and
-    indentation, of a fence its words, of a definition its label; `mark` is a fence's own sign, or a definition's title;
-    `cells` how many cells a row shows."""
+    """The lines from `start` to before `end`."""
 
     kind: BlockKind
     start: int
     end: int
+    #: The lines without quote marks and indentation; a fence's info string; a definition's label.
     content: str = ""
+    #: A fence's opening mark, or a definition's title.
     mark: str = ""
+    #: How many cells a row shows.
     cells: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsed:
-    """Blocks in the order of their lines, without gaps between them; addresses by the labels of their definitions."""
+class ParsedMarkdown:
+    """Blocks in the order of their lines, without gaps; and addresses by the labels of their definitions."""
 
     blocks: tuple[MarkdownBlock, ...]
     links: Mapping[str, str]
 
 
 def _html_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A block of raw HTML; to GitHub's parser a declaration in small letters begins none."""
+    """Parse a block of raw HTML. In GitHub's parser, a declaration in lower case does not begin one."""
     begins = state.bMarks[start] + state.tShift[start]
     return not _SMALL_DECLARATION.match(state.src, begins) and html_block(state, start, end, silent)
 
 
 class _MarkdownParser(MarkdownIt):
-    """GitHub takes any address for one, and removes from the page what leads nowhere."""
+    """Accepts any address of a link, as GitHub's parser does; the page drops unsafe ones later."""
 
     def validateLink(self, url: str) -> bool:
         return True
@@ -78,21 +80,21 @@ _PARSER.core.ruler.enableOnly(["normalize", "block"])
 _PARSER.block.ruler.at("html_block", _html_block, {"alt": ["paragraph", "reference", "blockquote"]})
 
 
-def parse_blocks(text: str) -> Parsed:
-    """Every line of the text in exactly one block."""
+def parse_blocks(text: str) -> ParsedMarkdown:
+    """Parse a text into blocks, with every line in exactly one."""
     env: EnvType = {}
     tokens = _PARSER.parse(text, env)
-    blocks = [*_of_tokens(tokens), *_definitions(env)]
+    blocks = [*_read_tokens(tokens), *_read_definitions(env)]
     blocks.sort(key=lambda block: block.start)
     links = {
         label: _address(str(entry["href"]))
         for label, entry in env.get("references", {}).items()
         if not label.startswith("^")
     }
-    return Parsed(blocks=tuple(_without_gaps(blocks, text.count("\n") + 1)), links=links)
+    return ParsedMarkdown(blocks=tuple(_fill_gaps(blocks, text.count("\n") + 1)), links=links)
 
 
-def _of_tokens(tokens: Sequence[Token]) -> Iterator[MarkdownBlock]:
+def _read_tokens(tokens: Sequence[Token]) -> Iterator[MarkdownBlock]:
     cells = 0
     for at, token in enumerate(tokens):
         start, end = token.map or (0, 0)
@@ -108,21 +110,23 @@ def _of_tokens(tokens: Sequence[Token]) -> Iterator[MarkdownBlock]:
             case "th_open":
                 cells += 1
             case "tr_close":
-                yield MarkdownBlock(kind=BlockKind.ROW, start=_row(tokens, at), end=_row(tokens, at) + 1, cells=cells)
+                yield MarkdownBlock(
+                    kind=BlockKind.ROW, start=_row_line(tokens, at), end=_row_line(tokens, at) + 1, cells=cells
+                )
             case "inline" if not tokens[at - 1].type.startswith(("th_", "td_")):
                 yield MarkdownBlock(kind=BlockKind.PROSE, start=start, end=end, content=token.content)
             case _:
                 pass
 
 
-def _row(tokens: Sequence[Token], at: int) -> int:
-    """The line of the row that closes here: its last cell knows it."""
+def _row_line(tokens: Sequence[Token], at: int) -> int:
+    """Return the line of the row that ends here, from its last cell."""
     lines = tokens[at - 2].map
     return lines[0] if lines else 0
 
 
-def _definitions(env: EnvType) -> Iterator[MarkdownBlock]:
-    """Definitions of links; those that begin with `^` are footnotes, which this parser does not know."""
+def _read_definitions(env: EnvType) -> Iterator[MarkdownBlock]:
+    """Yield link definitions. Labels that begin with `^` are footnotes, which this parser does not support."""
     named = [(label, entry) for label, entry in env.get("references", {}).items()]
     named += [("", entry) for entry in env.get("duplicate_refs", [])]
     for label, entry in named:
@@ -131,8 +135,8 @@ def _definitions(env: EnvType) -> Iterator[MarkdownBlock]:
         yield MarkdownBlock(kind=kind, start=start, end=end, content=label, mark=str(entry["title"]))
 
 
-def _without_gaps(blocks: Sequence[MarkdownBlock], lines: int) -> Iterator[MarkdownBlock]:
-    """The blocks, and the lines between them as blocks of their own. Of blocks that overlap the first counts."""
+def _fill_gaps(blocks: Sequence[MarkdownBlock], lines: int) -> Iterator[MarkdownBlock]:
+    """Yield the blocks, and the lines between them as separate blocks. If blocks overlap, the first one counts."""
     at = 0
     for block in (*blocks, MarkdownBlock(kind=BlockKind.OTHER, start=lines, end=lines + 1)):
         if block.end <= at or block.start < at:
@@ -149,24 +153,24 @@ def _address(href: str) -> str:
 
 
 _HTML_SIGN = re.compile(r"[<&]")
-#: How what nobody sees begins, and how it ends (GFM 0.29 §6.10); a declaration has the end of its kind.
+#: Start and end of markup that is never shown (GFM 0.29 §6.10); a declaration ends at the first `>`.
 _UNSEEN = (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"))
 _DECLARATION = re.compile(r"<![A-Z]++[ \t\n\v\f\r]")
 _FOOTNOTE = re.compile(r"\[\^([^\]\s\[]++)\]")
-#: Longer names of footnotes and labels of links may say something that nobody sees on the page.
+#: Longer footnote names and link labels could carry text that nobody sees on the page.
 LONGEST_NOTE = 12
 
 
 class _NestedTooDeep(Exception):
-    """More brackets are open at once than are followed."""
+    """More brackets are open at once than the parser follows."""
 
 
 class InlineScan(Scan):
-    """Reads one paragraph from left to right, by the rules of `_PARSER`. `notes` are the footnotes that it refers to,
-    `used` the labels of its links."""
+    """Scans one paragraph by the rules of `_PARSER`. `notes` are the footnotes that it refers to, `used` the labels of
+    its links."""
 
     def run(self, links: Mapping[str, str]) -> list[Edit]:
-        """The paragraph's edits; `links` are addresses by their normalized labels."""
+        """Return the paragraph's edits; `links` are addresses by their normalized labels."""
         self._links = links
         self.notes: set[str] = set()
         self.used: set[str] = set()
@@ -184,13 +188,14 @@ class InlineScan(Scan):
         return self.finish()
 
     def markup_end(self, at: int) -> int:
-        """Where a tag, comment, instruction or declaration that begins here ends; `at` itself when none does."""
+        """Return the end of the tag, comment, processing instruction or declaration at `at`; `at` itself if there is
+        none."""
         if short := SHORT_COMMENT.match(self.text, at) or MARKDOWN_TAG.match(self.text, at):
             return short.end()
         declared = _DECLARATION.match(self.text, at)
         other = (declared[0], ">") if declared else ("", "")
         begins, ends = next((each for each in _UNSEEN if self.text.startswith(each[0], at)), other)
-        # What was not found once is not looked for again: a thousand beginnings must not take a thousand searches.
+        # An end that was not found is not searched again: a thousand unclosed starts must not take a thousand searches.
         if not begins or at >= self._none_from.get(ends, len(self.text)):
             return at
         if (end := self.text.find(ends, at + len(begins))) >= 0:
@@ -199,16 +204,16 @@ class InlineScan(Scan):
         return at
 
     def markup(self, start: int, end: int) -> None:
-        """Keep what people see of a tag or a comment."""
+        """Remove what people do not see of a tag or a comment."""
         if self.text[start + 1] in "!?":
             self.remove(RemovalKind.COMMENT, start, end)
         elif FILTERED_TAG.match(self.text, start):
-            self._shown_tag(start, end)
+            self._scan_shown_tag(start, end)
         elif tag := TAG.match(self.text, start):
             self.tag(tag)
 
-    def _shown_tag(self, at: int, end: int) -> None:
-        """A tag that the page shows as text: a browser reads on behind its `<`."""
+    def _scan_shown_tag(self, at: int, end: int) -> None:
+        """Scan a tag that the page shows as text: a browser continues after its `<`."""
         while sign := _HTML_SIGN.search(self.text, at + 1, end):
             if sign[0] == "<":
                 self.hide_rest(sign.start())
@@ -216,7 +221,7 @@ class InlineScan(Scan):
             at = self.entity(sign.start(), in_html=True) - 1
 
     def footnote(self, note: re.Match[str]) -> None:
-        """A footnote's name says nothing."""
+        """Note a footnote, and shorten a long name: the page does not show it."""
         self.notes.add(note[1])
         if len(note[1]) > LONGEST_NOTE:
             short = f"{note[1][:4]}{sum(map(ord, note[1])) % 1000}"
@@ -224,7 +229,8 @@ class InlineScan(Scan):
             self.removals.note(RemovalKind.LINK_LABEL, note[1])
 
     def link(self, inside: int, close: int, end: int) -> str:
-        """A link or an image, whose text stands from `inside` to `close`: its address stays, its title goes."""
+        """Remove the title of a link or an image whose text is from `inside` to `close`, and return its address, which
+        stays."""
         text = self.text
         if text.startswith("(", close + 1) and end > close + 1:
             start = _skip_blanks(text, close + 2)
@@ -233,17 +239,17 @@ class InlineScan(Scan):
             if _skip_blanks(text, after) < end - 1:
                 self.remove(RemovalKind.LINK_TITLE, after, end - 1)
             return address.str
-        own, given = text[inside:close], text[close + 2 : end - 1]
-        wanted = normalizeReference(given or own)
+        shown_text, label = text[inside:close], text[close + 2 : end - 1]
+        wanted = normalizeReference(label or shown_text)
         self.used.add(wanted)
         address_text = f"({self._links[wanted]})"
         self.replace(close + 1, end, address_text if self.removals.may_grow(len(address_text)) else "")
-        if len(given) > LONGEST_NOTE and normalizeReference(own) != wanted:
-            self.removals.note(RemovalKind.LINK_LABEL, given)
+        if len(label) > LONGEST_NOTE and normalizeReference(shown_text) != wanted:
+            self.removals.note(RemovalKind.LINK_LABEL, label)
         return self._links[wanted]
 
     def image(self, inside: int, close: int, end: int) -> None:
-        """An image shows no text at all."""
+        """Remove an image's text, which the page does not show."""
         if close > inside:
             self.remove(RemovalKind.IMAGE_TEXT, inside, close)
         address = self.link(inside, close, end)
@@ -257,11 +263,11 @@ def _skip_blanks(text: str, at: int) -> int:
     return at
 
 
-# What the parser finds in a paragraph is told to the scan; a `silent` rule only looks how far something goes.
+# These rules report to the scan what the parser finds in a paragraph; a `silent` rule only finds where something ends.
 
 
-def _begins(state: StateInline, sign: str) -> bool:
-    """Whether the sign stands here; what is in too many brackets is not followed."""
+def _is_at(state: StateInline, sign: str) -> bool:
+    """Whether the sign is at this position. Raises `_NestedTooDeep` inside too many brackets."""
     if state.src[state.pos] != sign:
         return False
     if state.level >= DEEPEST:
@@ -272,7 +278,7 @@ def _begins(state: StateInline, sign: str) -> bool:
 def _link(state: StateInline, silent: bool) -> bool:
     scan: InlineScan = state.env["scan"]
     start = state.pos
-    if start > scan.last_bracket or not _begins(state, "[") or not link(state, silent):
+    if start > scan.last_bracket or not _is_at(state, "[") or not link(state, silent):
         return False
     if not silent:
         scan.link(start + 1, parseLinkLabel(state, start, True), state.pos)
@@ -281,8 +287,8 @@ def _link(state: StateInline, silent: bool) -> bool:
 
 def _image(state: StateInline, silent: bool) -> bool:
     start = state.pos
-    # Silent in any case, since nothing of its text is seen.
-    if not _begins(state, "!") or not image(state, True):
+    # Always silent, since none of its text is seen.
+    if not _is_at(state, "!") or not image(state, True):
         return False
     if not silent:
         state.env["scan"].image(start + 2, parseLinkLabel(state, start + 1), state.pos)

@@ -1,4 +1,4 @@
-"""The languages that a fence may name. The page shows none of these words, so no other word is taken for one."""
+"""The languages that a fence may name. The page does not show what a fence names, so any other word is removed."""
 
 from __future__ import annotations
 

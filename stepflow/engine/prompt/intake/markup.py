@@ -1,4 +1,4 @@
-"""Pieces of a text that people do not see, and what hides them: invisible characters, tags, raw blocks of HTML."""
+"""Find what people do not see of a text: invisible characters, tags, and hidden parts of raw HTML."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
 
-#: Kinds that go on over several blocks, and are noted once.
-_GO_ON = (RemovalKind.ELEMENT, RemovalKind.FOOTNOTE)
+#: Kinds that may span several blocks, and are noted once.
+_SPANNING = (RemovalKind.ELEMENT, RemovalKind.FOOTNOTE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,29 +24,30 @@ class Edit:
 
 @dataclass(kw_only=True)
 class Removals:
-    """Collects the pieces of one text; `growth` is how many characters the result may be longer than its source.
-    `images` are the addresses of those that stay."""
+    """Collects what is removed from one text, which `where` names."""
 
     where: str
+    #: How many characters the result may be longer than its source.
     growth: int
     pieces: list[RemovedPiece] = field(default_factory=list)
+    #: The addresses of the images that stay.
     images: list[str] = field(default_factory=list)
 
     def note(self, kind: RemovalKind, text: str) -> None:
-        """Remember a piece, unless there is nothing in it to see or to hide."""
+        """Note a removed piece, unless it is blank."""
         spelled = spell_out(text).strip()
         if hidden := read_tags(text):
             spelled = f"{spelled}, which spells: {hidden}"
         if not spelled:
             return
         last = self.pieces[-1] if self.pieces else None
-        if last and last.kind is kind and kind in _GO_ON:
+        if last and last.kind is kind and kind in _SPANNING:
             del self.pieces[-1]
             spelled = f"{last.text}\n{spelled}"
         self.pieces.append(RemovedPiece(kind=kind, where=self.where, text=spelled))
 
     def may_grow(self, characters: int) -> bool:
-        """True when there is still room for so many more characters, which are taken then."""
+        """Reserve room for so many more characters; False if there is none."""
         if characters > self.growth:
             return False
         self.growth -= characters
@@ -54,7 +55,7 @@ class Removals:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """The text after edits that do not overlap, in order."""
+    """Apply edits that do not overlap, in order."""
     parts, at = [], 0
     for edit in edits:
         parts += [text[at : edit.start], edit.text]
@@ -62,28 +63,27 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     return "".join((*parts, text[at:]))
 
 
-#: With its semicolon any entity; without one, numbers and the names that could spell markup or nothing at all. Before
-#: it, `&` itself may be spelled as an entity, however often.
+#: Any entity with a semicolon; without one, numbers and the names that can spell markup or an invisible character. Its
+#: `&` may be spelled as an entity too, any number of times.
 ENTITY = re.compile(
     r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)*(?P<name>#[0-9]{1,7}+;?|#[xX][0-9a-fA-F]{1,6}+;?"
     r"|[A-Za-z][A-Za-z0-9]{1,30}+;|(?:lt|gt|amp|quot|nbsp|shy|LT|GT|AMP|QUOT)(?![A-Za-z0-9=]))"
 )
-#: How Markdown writes a `<` that begins nothing.
+#: How Markdown escapes a `<` that begins nothing.
 PLAIN_ANGLE = "\\<"
 _SEEN = re.compile(r"[ -~\n\t]+")
 
 
 def spell_entity(name: str) -> str:
-    """The character that an entity stands for: never a line break, and `<` stays a plain sign."""
+    """Return the character of an entity: never a line break, and `<` escaped."""
     character = html.unescape(f"&{name.removesuffix(';')};")
     if character.isspace() and character != "\u00a0":
         return " "
     return PLAIN_ANGLE if character == "<" else character
 
 
-def seen_characters(text: str, removals: Removals) -> str:
-    """The text without characters that nobody sees. Those that shape visible ones, as joiners of scripts and pictures
-    do, are seen."""
+def remove_unseen(text: str, removals: Removals) -> str:
+    """Remove characters that nobody sees. Those that shape visible ones, such as joiners in scripts and emoji, stay."""
     if _SEEN.fullmatch(text):
         return text
     parts: list[str] = []
@@ -96,7 +96,7 @@ def seen_characters(text: str, removals: Removals) -> str:
 
 
 def _unseen_runs(text: str) -> list[tuple[int, int]]:
-    """Where runs of invisible characters and of what a terminal obeys begin and end."""
+    """Return the start and end of each run of invisible characters and terminal control sequences."""
     spans = find_invisible(text)
     if "\x1b" in text or "\x9b" in text:
         spans = sorted([*spans, *(match.span() for match in ANSI.finditer(text))])
@@ -113,17 +113,17 @@ _MARGIN = " \t>"
 
 
 def edit_lines(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str | None:
-    """The lines after the edits, each with what stood before and behind its content. A line of which only its margin
-    is left goes; None when all do."""
+    """Edit the content of lines, and keep what is before and after it in each. A line with only its margin left is
+    dropped; None if all are."""
     if not edits:
         return "\n".join(lines)
     frames = [_frame(line, part) for line, part in zip(lines, content.split("\n"), strict=False)]
-    lines_left = [text for text, sources in _rebuilt(content, edits, frames) if _stays(text, lines, sources)]
+    lines_left = [text for text, sources in _rebuild_lines(content, edits, frames) if _stays(text, lines, sources)]
     return "\n".join(lines_left) if lines_left else None
 
 
 def _frame(line: str, part: str) -> tuple[str, str]:
-    """What stands before and behind a part of a line. Where tabs were spread to blanks, the words tell."""
+    """Return what is before and after a part of a line. If its tabs were expanded, its words are searched for."""
     at = line.rfind(part) if part else len(line)
     if at >= 0:
         return line[:at], line[at + len(part) :]
@@ -132,10 +132,10 @@ def _frame(line: str, part: str) -> tuple[str, str]:
     return (line[:at].rstrip() + " " if line[:at].strip() else "", "") if at >= 0 else ("", "")
 
 
-def _rebuilt(
+def _rebuild_lines(
     content: str, edits: Sequence[Edit], frames: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each line that is left, with the first and the last line that it came from."""
+    """Yield each line that is left, with the first and the last line that it came from."""
     at, line, first = 0, 0, 0
     text = frames[0][0]
     for start, end, new in (*((edit.start, edit.end, edit.text) for edit in edits), (len(content), len(content), "")):
@@ -153,7 +153,7 @@ def _rebuilt(
 
 
 def _stays(text: str, lines: Sequence[str], sources: tuple[int, int]) -> bool:
-    """A line that was empty before stays; one that has become so goes."""
+    """Whether a line stays: it has text, or it was empty before."""
     first, last = sources
     return bool(text.strip(_MARGIN)) or not any(line.strip(_MARGIN) for line in lines[first : last + 1])
 
@@ -169,15 +169,15 @@ SHOWN = frozenset(
 #: GitHub's renderer shows the `<` of these as it is written (GFM 0.29 §6.11, as cmark-gfm's `tagfilter` reads it).
 FILTERED = ("title", "textarea", "style", "xmp", "iframe", "noembed", "noframes", "script", "plaintext")
 FILTERED_TAG = re.compile(rf"</?(?:{'|'.join(FILTERED)})(?=[ \t\n\v\f\r>]|/>)", re.IGNORECASE | re.ASCII)
-#: Elements of which browsers or GitHub show no content, or show something else in its place.
+#: Elements whose content browsers or GitHub do not show, or replace by something else.
 UNSHOWN = frozenset(
     re.findall(r"\w+", "template head noscript object svg math select datalist audio video canvas")
     + list(FILTERED)  # in a spelling that the renderer does not know
 )
-#: Attributes that lead somewhere or shape what is seen, and the values that can carry nothing else.
+#: Attributes that are addresses or change how things look, and the values that can carry no other text.
 _ADDRESS = re.compile(r"[^\s\"'<>]{1,2000}")
 _MEASURE = re.compile(r"\d{1,4}(?:px|%)?")
-#: An image of this width or height is a speck, whatever it holds.
+#: An image this wide or high is only a speck, whatever it shows.
 _TINY = re.compile(r"0*\d(?:px|%)?")
 _SIDE = re.compile(r"left|right|center|top|middle|bottom", re.IGNORECASE)
 _OPEN = re.compile(r"(?:open)?", re.IGNORECASE)
@@ -190,7 +190,7 @@ ALLOWED_ATTRIBUTES = {
 
 _NAME = r"[A-Za-z][^\s/>]*+"
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)"""
-#: A value whose quote is never closed swallows what follows, so it makes no tag here.
+#: A value whose quote is never closed swallows what follows, so it is not a tag here.
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>(?:\s*+=\s*+(?:{_VALUE}|(?=>)))?)(?!\s*+=)"
 #: A tag as HTML reads it (html.spec.whatwg.org, "Tokenization"). Markdown's own tags are among these.
 TAG = re.compile(rf"<(?P<slash>/?)(?P<name>{_NAME})(?P<rest>(?>(?:[\s/]++|{_ATTRIBUTE})*))>")
@@ -206,26 +206,29 @@ _ONE_ATTRIBUTE = re.compile(rf"(?P<name>[^\s/>][^\s/>=]*+)(?>(?:\s*+=\s*+(?P<val
 
 @dataclass(frozen=True, kw_only=True)
 class SeenTag:
-    """A tag: its name, whether it closes, what stays of it, and the attributes that go. `whole`: the tag goes. `image`
-    is the address of one."""
+    """What people see of a tag."""
 
     name: str
     closes: bool
+    #: What stays of the tag.
     text: str
+    #: The address, if the tag is an image.
     image: str = ""
+    #: The attributes that are removed.
     gone: tuple[str, ...] = ()
+    #: The whole tag is removed.
     whole: bool = False
 
 
 def see_tag(match: re.Match[str]) -> SeenTag:
-    """What people see of a tag that `TAG` matched; one that has nothing hidden stays as it is written."""
+    """Return what people see of a tag that `TAG` matched; one that hides nothing stays as it is written."""
     name, closes = match["name"].lower(), bool(match["slash"])
     if name not in SHOWN:
         return SeenTag(name=name, closes=closes, text="", whole=True)
     attributes = list(_ONE_ATTRIBUTE.finditer(match["rest"]))
     attributes_left = [] if closes else [each for each in attributes if _is_allowed(each)]
     gone = tuple(each[0] for each in attributes if each not in attributes_left)
-    # The first of the same name counts.
+    # The first attribute of a name counts.
     values = {each["name"].lower(): _value(each) for each in reversed(attributes_left)} if name == "img" else {}
     if any(_TINY.fullmatch(values.get(side, "")) for side in ("width", "height")):
         return SeenTag(name=name, closes=closes, text="", whole=True)
@@ -248,7 +251,7 @@ def _value(attribute: re.Match[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Hiding:
-    """`element` is what hides now, opened `depth` times; `to_the_end`: nothing ends it any more."""
+    """Whether the text at a position is hidden: by `element`, open `depth` times, or `to_the_end` of the text."""
 
     element: str = ""
     depth: int = 0
@@ -260,7 +263,7 @@ class Hiding:
         return self.to_the_end or self.depth > 0
 
     def after(self, tag: SeenTag) -> Hiding:
-        """The state behind a tag."""
+        """Return the state after a tag."""
         if self.to_the_end:
             return self
         if self.depth == 0:
@@ -273,7 +276,7 @@ class Hiding:
 
 
 class Scan:
-    """Collects the edits of one stretch. `hiding` is the state at its beginning, and later at the point reached."""
+    """Collects the edits of one piece of text. `hiding` is the state at its beginning, then at the position reached."""
 
     def __init__(self, text: str, removals: Removals, hiding: Hiding) -> None:
         self.text, self.removals, self.hiding = text, removals, hiding
@@ -282,16 +285,17 @@ class Scan:
         self._pieces_since = len(removals.pieces)
 
     def replace(self, start: int, end: int, text: str = "") -> None:
-        """Edit without a word: nothing is hidden there."""
+        """Replace text without a note: nothing is hidden there."""
         self._edits.append(Edit(start=start, end=end, text=text))
 
     def remove(self, kind: RemovalKind, start: int, end: int, *, noted: str | None = None) -> None:
-        """Take something out, and remember it."""
+        """Remove text, and note it."""
         self.replace(start, end)
         self.removals.note(kind, self.text[start:end] if noted is None else noted)
 
     def entity(self, at: int, *, in_html: bool = False) -> int:
-        """Spell the entity that may begin here; where to go on. In raw HTML nothing else can say a `<` that is text."""
+        """Decode the entity that may begin here, and return where to continue. In raw HTML, an entity that spells `<`
+        stays: nothing else can write it as text."""
         match = ENTITY.match(self.text, at)
         if not match:
             return at + 1
@@ -301,7 +305,7 @@ class Scan:
         return match.end()
 
     def tag(self, match: re.Match[str]) -> int:
-        """Keep what is seen of a tag; where to go on."""
+        """Keep what people see of a tag, and return where to continue."""
         seen, before = see_tag(match), self.hiding
         start, end = match.start(), match.end()
         self.hiding = before.after(seen)
@@ -321,14 +325,14 @@ class Scan:
         return end
 
     def hide_rest(self, at: int) -> int:
-        """From here on nothing is believed any more; where to go on, which is the end."""
+        """Hide the rest of the text, and return its end."""
         if not self.hiding.hides:
             self._begin(at)
         self.hiding = Hiding(to_the_end=True)
         return len(self.text)
 
     def finish(self) -> list[Edit]:
-        """All edits; a hidden part that goes on goes with the rest of the stretch."""
+        """Return all edits; an open hidden part extends to the end of the text."""
         if self._since is not None:
             self._end(len(self.text))
         return self._edits
@@ -337,7 +341,7 @@ class Scan:
         self._since, self._pieces_since = at, len(self.removals.pieces)
 
     def _end(self, at: int) -> None:
-        """What was found inside goes with the whole."""
+        """Remove a hidden part as a whole, in place of the pieces found inside."""
         since = self._since or 0
         del self.removals.pieces[self._pieces_since :]
         while self._edits and self._edits[-1].start >= since:
@@ -348,16 +352,16 @@ class Scan:
 
 _SIGN = re.compile(r"[<&]")
 SHORT_COMMENT = re.compile(r"<!---?>")
-#: What browsers take for a comment besides real ones.
+#: What browsers treat as a comment besides real ones.
 _BOGUS = re.compile(r"<(?:[!?]|/(?![A-Za-z]))")
 _LETTER = re.compile(r"</?[A-Za-z]")
 
 
 class RawScan(Scan):
-    """Reads one block of raw HTML from left to right."""
+    """Scans one block of raw HTML from left to right."""
 
     def run(self) -> list[Edit]:
-        """The block's edits."""
+        """Return the block's edits."""
         at = 0
         while sign := _SIGN.search(self.text, at):
             at = self.entity(sign.start(), in_html=True) if sign[0] == "&" else self._angle(sign.start())

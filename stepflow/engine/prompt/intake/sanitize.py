@@ -1,8 +1,8 @@
-"""The one filter for text from outside that goes to a model: what people do not see, a model does not see either.
+"""The filter for all text from outside that goes to a model: what people do not see, the model does not see either.
 
-People see GitHub's page, a model sees the source. What the page does not show is removed, and the removal is
-shown to people; code and every visible word stay. First the text as it is written decides what is hidden, because only
-that is what GitHub shows; then characters and entities are cleared up, until nothing changes any more.
+People see GitHub's page, a model sees the source. What the page does not show is removed, and people are shown what was
+removed; code and every visible word stay. The text as written decides first what is hidden, because that is what GitHub
+renders; then invisible characters and entities are cleaned up, until nothing changes any more.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from stepflow.engine.prompt.intake.markup import (
     Removals,
     apply_edits,
     edit_lines,
-    seen_characters,
+    remove_unseen,
 )
 
 #: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
 LONGEST_TEXT = 65_536
-#: A text of people needs two looks; one that hides text in more layers than this is not believed at all.
-MOST_LOOKS = 8
+#: Passes over a text. Ordinary text needs two; one that hides text in more layers than this is dropped as a whole.
+MOST_PASSES = 8
 CUT_NOTE = "\n\n[The text is longer. Its last {left_out:,} characters are left out.]"
-#: More than the number in it takes.
+#: Characters reserved for the number in the note.
 _FIGURES = 16
-#: So much of what was cut is shown.
+#: Characters of the cut text that people are shown.
 CUT_SHOWN = 2000
-#: A longer text is only looked at as far as a paragraph ends.
+#: Characters of a text that are read; a longer one is read up to the end of a paragraph.
 LONGEST_SOURCE = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class SanitizedText:
-    """A text as people see it, the addresses of the images in it, and what they do not see of it."""
+    """A text as people see it, the pieces that they do not see, and the addresses of its images."""
 
     text: str = ""
     removed: tuple[RemovedPiece, ...] = ()
@@ -48,12 +48,13 @@ class SanitizedText:
 
 
 def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedText:
-    """The visible part of a Markdown text, `limit` characters at most; what is cut is said. `where` names the text."""
+    """Return the visible part of a Markdown text: at most `limit` characters, with a note on what was cut. `where`
+    names the text."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    # Only what the page shows is cut: a cut in the source could leave half open what hides something.
+    # Cut the visible text, not the source: a cut there could leave open what hides something.
     looked_at = plain if len(plain) <= LONGEST_SOURCE else _beginning(plain[:LONGEST_SOURCE])
     removals = Removals(where=where, growth=max(limit - len(plain), 0))
-    seen = _visible(looked_at, removals).strip("\n")
+    seen = _find_visible(looked_at, removals).strip("\n")
     unread = plain[len(looked_at) :]
     end = _cut_point(seen, limit) if unread or len(seen) > limit else len(seen)
     left_out = seen[end:] + unread
@@ -66,21 +67,21 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
 
 
 def sanitize_line(text: str, where: str) -> SanitizedText:
-    """The visible part of a title or a name, in which GitHub reads no markup but code: one line."""
+    """Return the visible part of a title or a name, as one line. GitHub renders no markup in it but code."""
     removals = Removals(where=where, growth=0)
-    seen = seen_characters(" ".join(text.split()), removals)
+    seen = remove_unseen(" ".join(text.split()), removals)
     return SanitizedText(text=" ".join(seen.split()), removed=tuple(removals.pieces))
 
 
 def sanitize_plain(text: str, where: str) -> SanitizedText:
-    """The visible part of a text in which GitHub reads no markup, such as a diff or a log."""
+    """Return the visible part of a text in which GitHub renders no markup, such as a diff or a log."""
     removals = Removals(where=where, growth=0)
-    seen = seen_characters(text.replace("\r\n", "\n").replace("\0", "\ufffd"), removals)
+    seen = remove_unseen(text.replace("\r\n", "\n").replace("\0", "\ufffd"), removals)
     return SanitizedText(text=seen.strip("\n"), removed=tuple(removals.pieces))
 
 
 def _beginning(text: str) -> str:
-    """As much of the text as hides nothing that only what follows would end."""
+    """Return a beginning of the text that leaves no comment open."""
     if (paragraph := text.rfind("\n\n", len(text) // 2)) > 0:
         return text[:paragraph]
     comment = text.rfind("<!--")
@@ -88,7 +89,7 @@ def _beginning(text: str) -> str:
 
 
 def _cut_point(text: str, limit: int) -> int:
-    """Where to cut so that the words that say so fit too: where a paragraph, a line or a word ends, if one does in the
+    """Return where to cut, with room for the note: at the end of a paragraph, a line or a word, if there is one in the
     second half."""
     most = max(limit - len(CUT_NOTE) - _FIGURES, 0)
     if len(text) <= most:
@@ -97,13 +98,13 @@ def _cut_point(text: str, limit: int) -> int:
     return next((end for end in ends if end > 0), most)
 
 
-def _visible(text: str, removals: Removals) -> str:
+def _find_visible(text: str, removals: Removals) -> str:
     if not text:
         return ""
-    for _ in range(MOST_LOOKS):
-        # Only the last look finds what is left.
+    for _ in range(MOST_PASSES):
+        # Only the last pass finds the images that are left.
         removals.images.clear()
-        seen = seen_characters(_Page(text, removals).seen(), removals)
+        seen = remove_unseen(_Page(text, removals).seen(), removals)
         if seen == text:
             return seen
         text = seen
@@ -111,26 +112,26 @@ def _visible(text: str, removals: Removals) -> str:
     return ""
 
 
-#: Stands where people see a picture and not its text.
+#: Replaces a block that people see as a picture, not as text.
 DRAWN_NOTE = "(A drawing in {language} is left out here.)"
-#: A fence's language, around which tools that run or number examples write more: `rust,no_run`, `js{1,3}`, `{r}`.
+#: A fence's language, without what tools that run or number examples add: `rust,no_run`, `js{1,3}`, `{r}`.
 _LANGUAGE = re.compile(r"\{?([^\s,:{}]+)")
 _SIGNS = re.compile(r"[<&\[]")
 _PIPE = re.compile(r"(?<!\\)\|")
 
 
 class _Page:
-    """What people see of a text, block by block."""
+    """Extracts what people see of a text, block by block."""
 
     def __init__(self, text: str, removals: Removals) -> None:
         self._lines, self._removals = text.split("\n"), removals
         self._parsed = parse_blocks(text)
         self._hiding = Hiding()
         self._used: set[str] = set()
-        self._unused = unused_footnotes(self._lines, self._parsed.blocks)
+        self._unused = find_unused_footnotes(self._lines, self._parsed.blocks)
 
     def seen(self) -> str:
-        """Block for block; a block of which nothing is left takes its lines along."""
+        """Return the visible text. A block of which nothing is left loses its lines."""
         parts = [part for block in self._parsed.blocks for part in self._pieces(block)]
         for block in self._parsed.blocks:
             if block.kind is BlockKind.DEFINITION:
@@ -138,29 +139,29 @@ class _Page:
         return "\n".join(part for part in parts if part is not None)
 
     def _pieces(self, block: MarkdownBlock) -> Iterator[str | None]:
-        """The block, or its lines one by one where some of them belong to a footnote that is not shown."""
+        """Yield the block, or its lines one by one if some of them belong to a footnote that is not shown."""
         if self._hiding.to_the_end:
             self._removals.note(RemovalKind.ELEMENT, self._source(block))
             return
         if not self._unused or self._unused.isdisjoint(range(block.start, block.end)):
-            yield self._seen(block)
+            yield self._read_block(block)
             return
         for line in range(block.start, block.end):
             if line in self._unused:
                 self._removals.note(RemovalKind.FOOTNOTE, self._lines[line])
             else:
-                yield self._single(self._lines[line])
+                yield self._scan_line(self._lines[line])
 
-    def _seen(self, block: MarkdownBlock) -> str | None:
+    def _read_block(self, block: MarkdownBlock) -> str | None:
         match block.kind:
             case BlockKind.HTML | BlockKind.PROSE:
-                return self._rewritten(block)
+                return self._rewrite(block)
             case BlockKind.ROW:
-                return self._row(block)
+                return self._scan_row(block)
             case BlockKind.OTHER:
-                return self._other(block)
+                return self._read_other(block)
             case BlockKind.FENCE | BlockKind.CODE:
-                return self._code(block)
+                return self._read_code(block)
             case BlockKind.DEFINITION:
                 return None
 
@@ -168,19 +169,19 @@ class _Page:
         return "\n".join(self._lines[block.start : block.end])
 
     def _note_definition(self, block: MarkdownBlock) -> None:
-        """Links have their addresses beside them now; a definition that serves none was hidden text."""
+        """Note what a definition hid. Links now carry their addresses, so an unused definition was hidden text."""
         if block.content not in self._used:
             self._removals.note(RemovalKind.DEFINITION, self._source(block))
         else:
             self._removals.note(RemovalKind.LINK_TITLE, block.mark)
 
-    def _code(self, block: MarkdownBlock) -> str | None:
+    def _read_code(self, block: MarkdownBlock) -> str | None:
         if self._hiding.hides:
             self._removals.note(RemovalKind.ELEMENT, self._source(block))
             return None
-        return self._fence(block) if block.kind is BlockKind.FENCE else self._source(block)
+        return self._read_fence(block) if block.kind is BlockKind.FENCE else self._source(block)
 
-    def _fence(self, block: MarkdownBlock) -> str | None:
+    def _read_fence(self, block: MarkdownBlock) -> str | None:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
             source, note = self._source(block), DRAWN_NOTE.format(language=words[0].lower())
@@ -194,8 +195,8 @@ class _Page:
             first = first[: first.index(block.mark) + len(block.mark)] + language
         return "\n".join((first, *rest))
 
-    def _rewritten(self, block: MarkdownBlock) -> str | None:
-        """A paragraph or a block of raw HTML: its content apply_edits, what stands around each line kept."""
+    def _rewrite(self, block: MarkdownBlock) -> str | None:
+        """Edit the content of a paragraph or a block of raw HTML, and keep what surrounds each line."""
         lines = self._lines[block.start : block.end]
         content = block.content.removesuffix("\n") if block.kind is BlockKind.HTML else block.content
         return edit_lines(lines, content, self._scan(block.kind, content))
@@ -212,20 +213,20 @@ class _Page:
             self._used |= inline.used
         return edits
 
-    def _other(self, block: MarkdownBlock) -> str | None:
-        """Rules, underlines and empty lines; and what is nested too deep to be parsed."""
+    def _read_other(self, block: MarkdownBlock) -> str | None:
+        """Return rules, underlines and empty lines; scan what is nested too deep to be parsed line by line."""
         source = self._source(block)
         if not self._hiding.hides and not _SIGNS.search(source):
             return source
-        parts = [self._single(self._lines[line]) for line in range(block.start, block.end)]
+        parts = [self._scan_line(self._lines[line]) for line in range(block.start, block.end)]
         parts_left = [part for part in parts if part is not None]
         return "\n".join(parts_left) if parts_left else None
 
-    def _single(self, line: str) -> str | None:
+    def _scan_line(self, line: str) -> str | None:
         return edit_lines([line], line, self._scan(BlockKind.PROSE, line))
 
-    def _row(self, block: MarkdownBlock) -> str | None:
-        """Cell for cell: nothing goes on from one to the next, and cells without a column are not shown."""
+    def _scan_row(self, block: MarkdownBlock) -> str | None:
+        """Scan a row cell by cell: no markup spans two cells, and cells beyond the last column are not shown."""
         line = self._lines[block.start]
         bounds = [0, *(pipe.end() for pipe in _PIPE.finditer(line)), len(line)]
         cells = [line[start:end] for start, end in pairwise(bounds)]
@@ -243,20 +244,21 @@ _INDENT = 4
 _ENDS_ONE = (BlockKind.FENCE, BlockKind.HTML, BlockKind.ROW)
 
 
-def unused_footnotes(lines: Sequence[str], blocks: Sequence[MarkdownBlock]) -> frozenset[int]:
-    """The lines that GitHub leaves out. What only another footnote refers to counts as unused."""
+def find_unused_footnotes(lines: Sequence[str], blocks: Sequence[MarkdownBlock]) -> frozenset[int]:
+    """Return the lines of footnotes that GitHub does not show. One that only another footnote refers to counts as
+    unused."""
     kinds = [block.kind for block in blocks for _ in range(block.start, block.end)]
-    bodies = dict(_bodies(lines, kinds))
+    bodies = dict(_find_bodies(lines, kinds))
     if not bodies:
         return frozenset()
     inside = {line for body in bodies.values() for line in body}
-    used = {name for block in blocks for name in _references(block, lines, inside)}
+    used = {name for block in blocks for name in _find_references(block, lines, inside)}
     begins = ((_BEGIN.match(lines[at]), body) for at, body in bodies.items())
     return frozenset(line for match, body in begins if match and match["name"] not in used for line in body)
 
 
-def _bodies(lines: Sequence[str], kinds: Sequence[BlockKind]) -> Iterator[tuple[int, range]]:
-    """Each footnote's first line, and all its lines."""
+def _find_bodies(lines: Sequence[str], kinds: Sequence[BlockKind]) -> Iterator[tuple[int, range]]:
+    """Yield each footnote's first line and all its lines."""
     starts = [
         at
         for at, line in enumerate(lines)
@@ -264,22 +266,22 @@ def _bodies(lines: Sequence[str], kinds: Sequence[BlockKind]) -> Iterator[tuple[
     ]
     for number, start in enumerate(starts):
         end, limit = start + 1, starts[number + 1] if number + 1 < len(starts) else len(lines)
-        while end < limit and _goes_on(lines, kinds, end):
+        while end < limit and _continues(lines, kinds, end):
             end += 1
         while not lines[end - 1].strip(" \t>"):
             end -= 1
         yield start, range(start, end)
 
 
-def _goes_on(lines: Sequence[str], kinds: Sequence[BlockKind], at: int) -> bool:
+def _continues(lines: Sequence[str], kinds: Sequence[BlockKind], at: int) -> bool:
     text = _MARKS.sub("", lines[at], count=1) if ">" in lines[at] else lines[at]
     if not text.strip() or len(text.expandtabs(_INDENT)) - len(text.expandtabs(_INDENT).lstrip()) >= _INDENT:
         return True
     return bool(lines[at - 1].strip(" \t>")) and kinds[at] not in _ENDS_ONE
 
 
-def _references(block: MarkdownBlock, lines: Sequence[str], inside: set[int]) -> Iterator[str]:
-    """The names that a block refers to where people see it; code refers to nothing."""
+def _find_references(block: MarkdownBlock, lines: Sequence[str], inside: set[int]) -> Iterator[str]:
+    """Yield the footnotes that the visible part of a block refers to; code refers to none."""
     if block.kind not in (BlockKind.PROSE, BlockKind.ROW, BlockKind.OTHER):
         return
     if all(line in inside for line in range(block.start, block.end)):
