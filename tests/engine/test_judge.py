@@ -43,7 +43,7 @@ def test_each_success_rule_looks_at_what_the_spec_names(success, given: CommandR
 
 def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepflow.engine.patterns.SECONDS", 0.3)
-    monkeypatch.setattr("stepflow.engine.completion.closing.SECONDS", 0.3)
+    monkeypatch.setattr("stepflow.engine.completion.judge.SECONDS", 0.3)
     validator = make_validator("slow", "check", success=OutputMatches(pattern="^(?:a|a?)+$"))
     begun = time.monotonic()
     verdict, ran = judge(
