@@ -24,10 +24,10 @@ class Model(Protocol):
 
 
 class PromptCache(Protocol):
-    """What the service has cached of earlier requests; it forgets that some minutes after it was last used."""
+    """The service's cache of earlier requests, which expires some minutes after its last use."""
 
     def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
-        """Inside the block `look` is called every few seconds while a tool or a command runs, and goes on."""
+        """Call `look` every few seconds inside the block, while a tool or a command runs."""
         ...
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
@@ -61,7 +61,7 @@ class Commands(Protocol):
 
 
 class Guards(Protocol):
-    """Looks at what a validator stands on, beside what it says itself."""
+    """Checks what a validator depends on, independently of its own result."""
 
     def closing(self) -> Closing:
         """The workspace before the first validator of a closing."""
@@ -74,7 +74,7 @@ class Guards(Protocol):
 
 
 class BoundaryRules(Protocol):
-    """Judges what a closing asks for by the rules of the boundary, which will look once more."""
+    """Judges a closing by the rules of the boundary, which checks them again before it writes."""
 
     def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
         """What the commits and the answer of a closing break; asked before its validators run."""
@@ -120,7 +120,7 @@ class Journal(Protocol):
 
 
 class Clock(Protocol):
-    """Time, as a part that tests can hold still."""
+    """The current time, as a port that tests can stop."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
