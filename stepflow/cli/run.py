@@ -37,7 +37,7 @@ from stepflow.run.resume import chosen_folder, completed_report, look_into, wait
 from stepflow.run.trigger import ApprovalReply, Trigger, issue_of, read_event, read_event_file
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
 from stepflow.sandbox.environment import user_programs
-from stepflow.sandbox.workspace import CheckedOut, checked_out, has_commits
+from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

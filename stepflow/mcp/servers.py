@@ -26,7 +26,8 @@ from stepflow.mcp.transports import (
     RemoteTransport,
     StdioTransport,
 )
-from stepflow.sandbox.launcher import CannotStart, ServerProcess
+from stepflow.sandbox.commands import ServerProcess
+from stepflow.sandbox.launcher import CannotStart
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.

@@ -14,7 +14,7 @@ import httpx2
 from stepflow.domain.connection import Connection, ConnectionTo, direct
 from stepflow.domain.definition import SECRET_REFERENCE, McpServer
 from stepflow.model.http_client import ssl_context
-from stepflow.sandbox.launcher import ServerProcess
+from stepflow.sandbox.commands import ServerProcess
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.

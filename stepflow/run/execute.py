@@ -68,7 +68,8 @@ from stepflow.run.workspace import (
     outside_of,
     set_up,
 )
-from stepflow.sandbox.box import NoGuards, Toolbox
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.guards import NoGuards
 from stepflow.sandbox.isolation import ToolboxOptions
 
 #: Paths that a message names, and their length in characters.

@@ -23,7 +23,7 @@ from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quo
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import NEVER, look_into
 from stepflow.run.trigger import PullRequestEvent, Skip
-from stepflow.sandbox.workspace import head_commit
+from stepflow.sandbox.host_git import head_commit
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader

@@ -28,7 +28,8 @@ from stepflow.run.issue import present_url
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OWN_FILES
 from stepflow.sandbox.environment import check_packages, check_pass_env
-from stepflow.sandbox.workspace import GIT, Setting, ask_git, check_branch, head_commit, local_branch, read_settings
+from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
+from stepflow.sandbox.workspace import GIT
 
 Check = Callable[[RunRequest, AgentDefinition], tuple[str, ...] | None]
 

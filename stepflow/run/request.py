@@ -27,8 +27,8 @@ from stepflow.run.inputs import Inputs
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
+from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch
 from stepflow.sandbox.isolation import ToolboxOptions
-from stepflow.sandbox.workspace import HEADS, head_commit, pushed_branch
 
 #: Variables and folders that say where the job's other steps can write. `/github` is where the runner mounts its files
 #: into a container, and `/proc` shows a process's own variables as files.

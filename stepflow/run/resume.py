@@ -43,7 +43,7 @@ from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
 from stepflow.run.request import RunRequest
 from stepflow.run.snapshots import FOLDER
 from stepflow.run.trigger import PullRequestEvent
-from stepflow.sandbox.workspace import head_commit
+from stepflow.sandbox.host_git import head_commit
 
 AUTO, NEVER = "auto", "never"
 #: What the run itself writes into its folder.

@@ -30,18 +30,13 @@ from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.proxy import EgressProxy
 from stepflow.sandbox.environment import copy_environments, install_packages, programs_of_copy
+from stepflow.sandbox.host_git import CheckedOut, ask_git, bring_branch, checked_out, local_branch, move_branch
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.selftest import Outside, try_canaries
 from stepflow.sandbox.workspace import (
     GIT,
-    CheckedOut,
-    ask_git,
-    bring_branch,
-    checked_out,
     commit_everything,
-    local_branch,
     make_workspace,
-    move_branch,
     start_branch,
     temporary_folder,
     write_repository,

@@ -13,27 +13,22 @@ import os
 import re
 import secrets
 import shlex
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
 
 from pydantic import TypeAdapter, ValidationError
 
-from stepflow.domain.checkout import CommandResult
 from stepflow.errors import StepflowError
 from stepflow.sandbox.box import OutputTooLarge, Toolbox
-from stepflow.sandbox.child.enter_sandbox import config_variables
-from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED, PLAIN_ENVIRONMENT
+from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED
+from stepflow.sandbox.workspace_git import ENVIRONMENT, ProgramRunner, WorkspaceGit, WorkspaceGitFailed
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
 FILE_LIMIT = 100 * _MIB
 #: What one snapshot may have: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
 SNAPSHOT_LIMIT = 1024 * _MIB
-#: Bytes of a program's output that are read by default.
-_OUTPUT_LIMIT = 64 * _MIB
 _TAKE_SECONDS, _RESTORE_SECONDS = 120.0, 600.0
 #: Bytes of a difference that are read; far fewer are shown.
 _DIFF_LIMIT = 8 * _MIB
@@ -59,7 +54,6 @@ _REFUSE_TO_WAIT = """
 found=$(find -L .git -maxdepth 3 '(' -type p -o -type s -o -type c ')' -print -quit) || :
 [ -z "$found" ] || { printf %s "$found"; exit 3; }
 """
-_WOULD_WAIT = 3
 #: HEAD's commit and branch, or without a commit its branch alone.
 _ASK_HEAD = """
 if head=$(git rev-parse HEAD --symbolic-full-name HEAD); then commit=${head%%[!0-9a-f]*}
@@ -72,48 +66,6 @@ git diff-index --cached --raw -z --no-renames --ita-invisible-in-index "$commit"
 """
 #: Folders without these rights keep git from putting files back.
 _OPEN_FOLDERS = ("find", ".", "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
-_ENVIRONMENT = {
-    **PLAIN_ENVIRONMENT,
-    "LC_ALL": "C",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "none",
-    **{f"GIT_{who}_{what}": "stepflow" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-    # Later than any commit of the repository, so that git goes through its history no further than to the base.
-    "GIT_AUTHOR_DATE": "@4102444800 +0000",
-    "GIT_COMMITTER_DATE": "@4102444800 +0000",
-    # Whatever the workspace configures: nothing is started, no content is converted, and nothing goes on afterwards.
-    **config_variables(
-        (
-            ("safe.directory", "*"),
-            ("advice.graftFileDeprecated", "false"),
-            ("core.hooksPath", os.devnull),
-            ("core.fsmonitor", "false"),
-            ("core.untrackedCache", "false"),
-            ("core.splitIndex", "false"),
-            ("core.logAllRefUpdates", "false"),
-            ("core.attributesFile", os.devnull),
-            ("core.autocrlf", "false"),
-            ("core.safecrlf", "false"),
-            ("core.fileMode", "true"),
-            ("core.symlinks", "true"),
-            ("core.sparseCheckout", "false"),
-            # Any name that the tools can give a file is one; `.git` itself never is.
-            ("core.protectNTFS", "false"),
-            ("core.quotePath", "false"),
-            # Larger files are shown as binary ones are, and not unpacked in memory: a pack of a few kilobytes may hold
-            # one of a gigabyte.
-            ("core.bigFileThreshold", "256k"),
-            ("core.looseCompression", "1"),
-            ("core.fsync", "none"),
-            ("pack.compression", "1"),
-            ("pack.threads", "1"),
-            ("gc.auto", "0"),
-            ("submodule.recurse", "false"),
-        )
-    ),
-}
 _CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)/?': (.*)$", re.MULTILINE)
 _UNREADABLE = re.compile(r"^fatal: Unable to process path (.*)$", re.MULTILINE)
 
@@ -153,97 +105,6 @@ class TakenSnapshot:
     texts: bytes
 
 
-class WorkspaceGitFailed(StepflowError):
-    """git did not do what it was asked for."""
-
-
-class ProgramRunner:
-    """Runs programs in the sandbox with these variables, all of them together within so many seconds from `begin`."""
-
-    def __init__(self, toolbox: Toolbox, environment: Mapping[str, str]) -> None:
-        self._toolbox, self._environment = toolbox, environment
-        self._seconds = self._deadline = 0.0
-
-    def begin(self, seconds: float) -> None:
-        """Count from now."""
-        self._seconds, self._deadline = seconds, time.monotonic() + seconds
-
-    def run(
-        self,
-        argv: tuple[str, ...],
-        environment: Mapping[str, str],
-        stdin: bytes | IO[bytes],
-        *,
-        feed: Callable[[bytes], object],
-        limit: int = _OUTPUT_LIMIT,
-    ) -> CommandResult:
-        """How it ended. Raises `StepflowError` when there is no time left."""
-        result = self._toolbox.run_program(
-            argv,
-            environment={**self._environment, **environment},
-            timeout=max(self._deadline - time.monotonic(), 0.0),
-            stdin=io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin,
-            sink=feed,
-            limit=limit,
-        )
-        if result.timed_out:
-            raise StepflowError(f"It took longer than {self._seconds:g} s.")
-        return result
-
-
-class WorkspaceGit:
-    """git in one repository."""
-
-    def __init__(self, programs: ProgramRunner, environment: Mapping[str, str]) -> None:
-        self._programs, self._environment = programs, environment
-
-    def __call__(
-        self,
-        *words: str,
-        stdin: bytes | IO[bytes] = b"",
-        env: Mapping[str, str] | None = None,
-        fine: tuple[int, ...] = (0,),
-        feed: Callable[[bytes], object] | None = None,
-        limit: int = _OUTPUT_LIMIT,
-        complaints: list[str] | None = None,
-    ) -> bytes:
-        """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises
-        `WorkspaceGitFailed` for an exit code that is not `fine`."""
-        output = bytearray()
-        environment = {**self._environment, **(env or {})}
-        result = self._programs.run(("git", *words), environment, stdin, feed=feed or output.extend, limit=limit)
-        _demand(result, fine, f"git {words[0]}")
-        if complaints is not None:
-            complaints.append(result.stderr)
-        return bytes(output)
-
-    def run_script(
-        self, script: str, *, stdin: bytes = b"", output: bytearray | None = None, limit: int = _OUTPUT_LIMIT
-    ) -> tuple[bytes, str]:
-        """What a shell script prints that ends at the first program that fails, and what it complains of. Raises
-        `WorkspaceGitFailed`, and `StepflowError` for what `_REFUSE_TO_WAIT` finds."""
-        output = bytearray() if output is None else output
-        argv = ("sh", "-e", "-c", script)
-        result = self._programs.run(argv, self._environment, stdin, feed=output.extend, limit=limit)
-        if result.exit_code == _WOULD_WAIT:
-            raise StepflowError(
-                f"{os.fsdecode(bytes(output)).strip()!r} is not a regular file, so git would wait there."
-            )
-        _demand(result, (0,), "git")
-        return bytes(output), result.stderr
-
-    def as_shell(self, *words: str) -> str:
-        """A command of this git for a script of another one."""
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._environment.items())
-        return f"{variables} git {shlex.join(words)}"
-
-
-def _demand(result: CommandResult, fine: tuple[int, ...], name: str) -> None:
-    if result.exit_code not in fine:
-        why = (result.stderr or result.error).strip()[-500:] or f"exit code {result.exit_code}"
-        raise WorkspaceGitFailed(f"{name} failed: {why}")
-
-
 class SnapshotRepository:
     """The private repository. `base` is the commit that a fresh clone has, HEAD's at the beginning where it is empty.
     `packs` are those of all snapshots that were kept so far."""
@@ -254,7 +115,7 @@ class SnapshotRepository:
         self._is_open = self._has_repository = False
         self._objects = self._shallow = ""
         self._format = "sha1"
-        self._programs = ProgramRunner(toolbox, _ENVIRONMENT)
+        self._programs = ProgramRunner(toolbox, ENVIRONMENT)
         #: git in the private repository, and in the workspace's own, with its configuration and the personal one.
         self._own = self._own_git()
         self._theirs = WorkspaceGit(

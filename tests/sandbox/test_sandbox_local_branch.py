@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.sandbox.workspace import bring_branch, checked_out, move_branch
+from stepflow.sandbox.host_git import bring_branch, checked_out, move_branch
 from tests.checkout import git
 
 AUTHOR = {f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

@@ -12,12 +12,11 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.errors import InputError
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.host_git import head_commit, pushed_branch
 from stepflow.sandbox.workspace import (
     commit_everything,
-    head_commit,
     make_workspace,
     object_folders,
-    pushed_branch,
     size_of_files,
     temporary_folder,
 )

@@ -1,0 +1,291 @@
+"""Git in the parent: its words and settings, a checkout's state, and branches that a run's commits are brought to."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stepflow.domain.checkout import excludes_branch
+from stepflow.errors import BoundaryError, InputError
+
+HEADS = "refs/heads/"
+
+
+#: Nothing of the user's configuration may run or rewrite anything.
+_QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
+
+
+#: Looking at a repository that somebody else owns is harmless, and configuration of this machine is not the checkout's.
+_ONLY_LOOKING = ("safe.directory=*",)
+
+
+_OWN_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0"}
+
+
+_SECONDS = 300
+
+
+#: What git and its usual companions need to work in a checkout as before, by names as `git help config` has them.
+_NEEDED_SECTIONS = frozenset(
+    {
+        *("annex", "apply", "author", "blame", "branch", "checkout", "clean", "clone", "color", "column", "commit"),
+        *("committer", "core", "diff", "extensions", "feature", "fetch", "filter", "format", "fsck", "gc", "gpg"),
+        *("grep", "i18n", "index", "init", "lfs", "log", "maintenance", "merge", "notes", "pack", "protocol", "pull"),
+        *("push", "rebase", "receive", "remote", "rerere", "stash", "status", "submodule", "tag", "transfer", "url"),
+        *("user", "versionsort"),
+    }
+)
+
+
+_NEEDED_KEYS = frozenset({"http.proxy", "http.sslverify", "http.sslcainfo"})
+
+
+#: Programs that log in, and what is said of the original's folders and files alone.
+_LEFT_OUT = frozenset(
+    {
+        *("core.askpass", "core.sshcommand", "core.gitproxy", "core.worktree", "core.bare", "core.fsmonitor"),
+        *("core.splitindex", "core.untrackedcache", "extensions.worktreeconfig", "extensions.refstorage"),
+    }
+)
+
+
+#: `sendemail.smtpPass`, `github.token`, `hub.apiKey` and whatever other programs keep beside git's own settings.
+_SECRET_NAME = re.compile(r".*(?:pass|passwd|password|passphrase|token|secret|api-?key|authorization)")
+
+
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<userinfo>[^/?#\n]*)@")
+
+
+_QUERY = re.compile(r"(?i)([?&](?:access_token|private_token|token|password|api_?key)=)[^&#\s]+")
+
+
+#: https://github.blog/changelog/2021-03-31-authentication-token-format-updates-are-generally-available/, and the key
+#: of the model's API.
+_TOKEN = re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|sk-ant-)[A-Za-z0-9_.-]{10,}")
+
+
+#: What stands in the place of a secret, also in the name of a ref.
+_HIDDEN = "hidden"
+
+
+#: The copies of files have other numbers and times of change; size and modification time tell that they are as git
+#: knows them. A collection in the background would outlive its command and be killed halfway.
+_OWN = (
+    ("core", "trustctime", "false"),
+    ("core", "checkstat", "minimal"),
+    ("core", "bare", "false"),
+    ("gc", "auto", "0"),
+    ("maintenance", "auto", "false"),
+)
+
+
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+
+
+_CHECKED = ("fetch.fsckObjects=true",)
+
+
+def run_git(
+    repository: Path,
+    *words: str,
+    may_fail: bool = False,
+    settings: tuple[str, ...] = (),
+    extra_env: Mapping[str, str] | None = None,
+) -> str:
+    """What git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
+    given = [word for setting in (*_QUIET, *settings) for word in ("-c", setting)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed options, no shell
+            ["git", *given, *words],  # noqa: S607 - the user's own git
+            cwd=repository,
+            env=environment | {"LC_ALL": "C"} | dict(extra_env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise BoundaryError(f"git does not run in {repository}: {exc}.", hint="Install git.") from exc
+    if done.returncode and not may_fail:
+        said = done.stderr.encode(errors="surrogateescape").decode(errors="replace").strip()
+        raise BoundaryError(f"git failed in {repository}: {said}.")
+    return done.stdout.rstrip("\n")
+
+
+def ask_git(repository: Path, *words: str, may_fail: bool = False, git_dir: Path | None = None) -> str:
+    """What git says of a checkout as it stands, whoever owns it: nothing there is written and none of it runs."""
+    where = {"GIT_DIR": str(git_dir)} if git_dir else {}
+    return run_git(
+        repository, *words, may_fail=may_fail, settings=_ONLY_LOOKING, extra_env={**_OWN_ENVIRONMENT, **where}
+    )
+
+
+def head_commit(repository: Path) -> str:
+    """The commit that is checked out; empty without a commit, or where there is no repository."""
+    return ask_git(repository, "rev-parse", "--quiet", "--verify", "HEAD^{commit}", may_fail=True)
+
+
+def pushed_branch(repository: Path) -> str:
+    """The branch that is checked out, where the remote `origin` had one of this name when it was asked last."""
+    name = ask_git(repository, "symbolic-ref", "--quiet", "HEAD", may_fail=True).removeprefix(HEADS)
+    known = name and ask_git(
+        repository, "rev-parse", "--quiet", "--verify", f"refs/remotes/origin/{name}", may_fail=True
+    )
+    return name if known else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting under git's canonical names: section and name in lower case; None where a part is missing."""
+
+    section: str
+    subsection: str | None
+    name: str
+    value: str | None
+
+    @property
+    def key(self) -> str:
+        """The key without its subsection."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether tools need it, and may see it."""
+        if self.key in _LEFT_OUT or _SECRET_NAME.fullmatch(self.name):
+            return False
+        return self.section in _NEEDED_SECTIONS or self.key in _NEEDED_KEYS
+
+
+def read_settings(repository: Path, *, git_dir: Path | None = None) -> tuple[Setting, ...]:
+    """The repository's own settings, those of the files that it includes among them. Raises `BoundaryError` for what
+    git cannot read."""
+    listed = ask_git(repository, "config", "--list", "--includes", "--show-scope", "-z", git_dir=git_dir)
+    records = listed.split("\0")[:-1]
+    own = (entry for scope, entry in zip(records[::2], records[1::2], strict=True) if scope in ("local", "worktree"))
+    return tuple(map(_setting, own))
+
+
+def _setting(entry: str) -> Setting:
+    key, has_value, value = entry.partition("\n")
+    section, _, rest = key.partition(".")
+    subsection, dot, name = rest.rpartition(".")
+    return Setting(
+        section=section, subsection=subsection if dot else None, name=name, value=value if has_value else None
+    )
+
+
+def settings_of_copy(settings: Iterable[Setting]) -> str:
+    """The configuration of a copy, as the text of a file."""
+    return "".join(map(_written, _of_copy(settings)))
+
+
+def _of_copy(settings: Iterable[Setting]) -> Iterator[Setting]:
+    for setting in settings:
+        if setting.is_needed:
+            yield replace(setting, subsection=_without_login(setting.subsection), value=_without_login(setting.value))
+    for section, name, value in _OWN:
+        yield Setting(section=section, subsection=None, name=name, value=value)
+
+
+def _without_login(text: str | None) -> str | None:
+    return text and _TOKEN.sub(_HIDDEN, _QUERY.sub(rf"\1{_HIDDEN}", _LOGIN.sub(_url_without_login, text)))
+
+
+def _url_without_login(match: re.Match[str]) -> str:
+    # Whom ssh logs in is no secret, and without it the URL would name somebody else.
+    user = match["userinfo"].partition(":")[0]
+    return f"{match['scheme']}://{user}@" if "ssh" in match["scheme"].lower() and user else f"{match['scheme']}://"
+
+
+def _written(setting: Setting) -> str:
+    """Git's plainest form, under a heading of its own."""
+    subsection = "" if setting.subsection is None else f" {_quoted(setting.subsection)}"
+    value = "" if setting.value is None else f" = {_quoted(setting.value)}"
+    return f"[{setting.section}{subsection}]\n\t{setting.name}{value}\n"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def local_branch(agent: str, issue: int | None, run_id: str) -> str:
+    """The name of the branch of a run's commits."""
+    return f"stepflow/{agent}/{f'issue-{issue}' if issue else f'run-{run_id}'}"
+
+
+def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
+    """Fetch the commits of the bundle as a branch of this name, or with a number behind it; the name. Neither the work
+    tree nor any branch that is there changes. Raises `BoundaryError` when git cannot."""
+    name, number = branch, 1
+    while run_git(repository, "rev-parse", "--quiet", "--verify", f"{HEADS}{name}", may_fail=True):
+        number += 1
+        name = f"{branch}-{number}"
+    run_git(repository, *_FETCH, str(bundle), f"HEAD:{HEADS}{name}", settings=_CHECKED)
+    return name
+
+
+def has_commits(repository: Path, bundle: Path) -> bool:
+    """Whether a branch of the repository holds the commits of the bundle."""
+    commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD", may_fail=True).partition(" ")[0]
+    return bool(commit and run_git(repository, "for-each-ref", "--contains", commit, HEADS, may_fail=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedOut:
+    """The branch that is checked out, empty where HEAD is detached, and its commit."""
+
+    branch: str
+    commit: str
+
+
+def checked_out(repository: Path) -> CheckedOut:
+    """What is checked out now."""
+    return CheckedOut(
+        branch=run_git(repository, "symbolic-ref", "--quiet", "--short", "HEAD", may_fail=True),
+        commit=run_git(repository, "rev-parse", "--quiet", "--verify", "HEAD", may_fail=True),
+    )
+
+
+def move_branch(repository: Path, bundle: Path, before: CheckedOut) -> str:
+    """Move the branch that is checked out to the commits of the bundle, with the files. Gives its name; empty, and
+    nothing has changed, where it is not what was checked out `before`, or where files are in the way."""
+    if not before.branch or checked_out(repository) != before:
+        return ""
+    run_git(repository, *_FETCH, str(bundle), "HEAD", settings=_CHECKED)
+    commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD").partition(" ")[0]
+    try:
+        run_git(repository, "merge", "--quiet", "--ff-only", "--no-stat", commit)
+    except BoundaryError:
+        return ""
+    return before.branch
+
+
+def check_branch(repository: Path, branch: str) -> None:
+    """Try before a run what `bring_branch` needs at its end. Raises `InputError` where it would fail."""
+    try:
+        objects = repository / run_git(repository, "rev-parse", "--git-path", "objects")
+        names = run_git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
+    except BoundaryError as exc:
+        raise InputError(
+            f"The run's commits could not be brought into {repository} at its end: {exc.message}",
+            hint="Where the repository belongs to somebody else, run as its owner, or trust it as git says.",
+        ) from exc
+    if not os.access(objects, os.W_OK):
+        raise InputError(
+            f"The run's commits could not be brought into {repository} at its end: {objects} cannot be written.",
+            hint="Run as the owner of the repository.",
+        )
+    if in_the_way := next((name for name in names if excludes_branch(name, branch)), ""):
+        raise InputError(
+            f"The run's branch would be `{branch}`, and git cannot make it beside the branch `{in_the_way}`, which is "
+            f"in {repository}.",
+            hint=f"Rename it: git branch -m {in_the_way} NEW-NAME",
+        )
