@@ -85,11 +85,8 @@ def apply_effects(
     record: Callable[[Receipt], None],
     done: Sequence[Receipt] = (),
 ) -> ApplyResult:
-    """Write the planned effects that are not `done` yet. Stops at the first failure; `record` is called after each
-    effect.
-
-    `record` may raise: its effect is then complete, and the next one has not begun.
-    """
+    """Write the planned effects that are not `done` yet, up to the first failure. `record` is called after each effect
+    and may raise: its effect is then complete, and the next one has not begun."""
     effects = EffectWriter(plan, writer, pusher, done)
     if plan.refusal:
         return effects.result(Outcome.REFUSED, plan.refusal)

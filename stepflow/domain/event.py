@@ -25,12 +25,9 @@ from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage,
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted:
-    """The first event, with all that a later process needs to go on.
-
-    `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
-    `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the path of the
-    workspace where the run began, and `source` the checkout that it was made from, whose branch a run `in_place` moves.
-    Without a `follow_up` it begins at the checkout. `guidance` is what the model is shown of the repository's."""
+    """The first event, with all that a later process needs to go on: every option but secrets, the checked arguments,
+    and what the model was shown of the `subject`, `nonce` being its delimiter. `root` is the workspace where the run
+    began, `source` the checkout that it copies, whose branch a run `in_place` moves."""
 
     run_id: str
     agent: str
