@@ -1,4 +1,4 @@
-"""The reports on a batch of issues: the planned page, and the table of results as lines, Markdown and JSON."""
+"""Reports on a batch of issues: the planned page, and the table of results as lines, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stepflow.report.wording import mark_of
 
 ROWS = 1500
 LONGEST_REASON = 160
-#: A job's outputs may have 1 MB by UTF-16 (docs.github.com, Actions, "Passing information between jobs").
+#: A job's outputs may total 1 MB, counted as UTF-16 (docs.github.com, Actions, "Passing information between jobs").
 LARGEST_JSON = 900_000
 NO_REPORT = "no report"
 
 
 def describe_page(page: IssuePage) -> str:
-    """What was planned, in one sentence or two."""
+    """Return one or two sentences about what was planned."""
     whole = len(page.issues) + page.waiting
     label = f'labeled "{one_line(page.label, 60)}"'
     if not page.issues:
@@ -33,13 +33,13 @@ def describe_page(page: IssuePage) -> str:
 
 
 def page_summary(page: IssuePage) -> str:
-    """The same for the job summary."""
+    """Return the same sentences for the job summary."""
     text = describe_page(page)
     return f"## {plain(text[:1].upper() + text[1:])}\n"
 
 
 def describe_totals(gathered: Gathered) -> str:
-    """The totals, in one line."""
+    """Return the totals in one line."""
     outcomes = Counter(result.outcome or NO_REPORT for result in gathered.results)
     named = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes.most_common())
     unpriced = f" and what {count(gathered.unpriced, 'run')} of unknown price cost" if gathered.unpriced else ""
@@ -55,12 +55,12 @@ def describe_totals(gathered: Gathered) -> str:
 
 
 def gathered_lines(gathered: Gathered) -> list[str]:
-    """One line per issue, and the totals."""
+    """Return one line per issue, then the totals."""
     return [*(_line(result) for result in gathered.results), defuse(describe_totals(gathered))]
 
 
 def gathered_summary(gathered: Gathered) -> str:
-    """The table for the job summary; of very many issues those that did not complete are shown first."""
+    """Return the table for the job summary. If there are too many issues, those that did not complete come first."""
     shown: Sequence[IssueResult] = gathered.results
     if len(shown) > ROWS:
         shown = sorted(shown, key=lambda result: result.outcome is Outcome.COMPLETED)[:ROWS]
@@ -75,13 +75,13 @@ def gathered_summary(gathered: Gathered) -> str:
 
 
 def gathered_document(gathered: Gathered) -> JsonObject:
-    """The table for programs."""
+    """Return the table as a JSON object."""
     results = [{**asdict(result), "reason": cut(result.reason, LONGEST_REASON)} for result in gathered.results]
     return {"issues": [*results], "totals": _totals(gathered)}
 
 
 def gathered_json(gathered: Gathered) -> str:
-    """The table as an output of the job. The list of issues is empty when it would be too long for one."""
+    """Return the table as a job output. If the list of issues would be too long for one, it is empty."""
     whole = compact(gathered_document(gathered))
     if len(whole.encode("utf-16-le", errors="surrogatepass")) <= LARGEST_JSON:
         return whole

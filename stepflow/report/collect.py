@@ -1,4 +1,4 @@
-"""The report of a run, collected from the entries of its journal (flow.md §11)."""
+"""Builds the report of a run from the entries of its journal (flow.md §11)."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ OF_A_STEP = (
     *(events.StepAnswered, events.Routed),
 )
 PAID = (events.ModelTurned, events.AnswerLost, events.CacheRenewed)
-#: What shows that a run goes on after an end: nothing of that end holds any more.
+#: Events that show that the run continued after an end. What belonged to that end no longer applies.
 GOES_ON = (events.RunStarted, events.RunResumed, events.IterationStarted, *OF_A_STEP)
 WRITTEN = frozenset({EffectStatus.APPLIED, EffectStatus.SKIPPED})
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
 
 class Reading:
-    """What a report takes from a journal, one entry at a time: of a long run no more is kept than is shown of it."""
+    """Reads a journal one entry at a time and collects the report. Even for a long run, it keeps no more than is
+    shown."""
 
     def __init__(self, entries: Iterable[events.Entry]) -> None:
         self.state = RunState()
         self.seconds = 0.0
-        #: How the flow and the run ended and what belongs to that end, until the run goes on.
+        #: How the flow and the run ended, and what belongs to that end. Cleared when the run continues.
         self.flow: events.FlowEnded | None = None
         self.finished: events.RunFinished | None = None
         self.collected: events.WorkCollected | None = None
         self.failure: events.FailureReported | None = None
         self.issue_cost: events.IssueCostSummed | None = None
-        #: What the last closing found.
+        #: The results of the last closing.
         self.validated = False
         self.validators: list[ValidatorRun] = []
-        #: One per effect in the order of the plan: the latest there is, else the plan's own line.
+        #: One receipt per effect, in the order of the plan: the latest one, or the planned one if there is no other.
         self.receipts: dict[EffectKind, Receipt] = {}
         self.texts: dict[str, str] = {}
         self.layers: dict[str, str] = {}
@@ -66,9 +67,9 @@ class Reading:
             self.add(entry)
 
     def add(self, entry: events.Entry) -> None:
-        """Follow one entry."""
+        """Add one entry."""
         event, before, seconds = entry.event, self._before, 0.0
-        # Where the run stood still, as before a resume, no time counts.
+        # The time during which the run was stopped, such as before a resume, does not count.
         begins = isinstance(event, events.RunStarted | events.RunResumed)
         if before and not begins and not isinstance(before.event, events.RunFinished):
             seconds = max(0.0, entry.time - before.time)
@@ -81,12 +82,12 @@ class Reading:
         self._note(event)
 
     def last(self, kind: type[E]) -> E | None:
-        """The last event of a kind."""
+        """Return the last event of a kind, or None."""
         event = self._last.get(kind)
         return event if isinstance(event, kind) else None
 
     def history(self) -> tuple[HistoryEntry, ...]:
-        """One entry per iteration, in order; the last one may be cut short by a crash."""
+        """Return one entry per iteration, in order. A crash may have cut the last one short."""
         return (*self._lines, *self._open_line())
 
     def _open_line(self) -> tuple[HistoryEntry, ...]:
@@ -112,13 +113,13 @@ class Reading:
                 pass
 
     def _forget_end(self) -> None:
-        """The run goes on: what was written to GitHub stays written, and all else is found out again."""
+        """Clear what belonged to the end, because the run continues. What was written to GitHub is kept."""
         self.flow = self.finished = self.collected = self.failure = self.issue_cost = None
         self.receipts = {kind: receipt for kind, receipt in self.receipts.items() if receipt.status in WRITTEN}
         self.texts = {kind: text for kind, text in self.texts.items() if kind in self.receipts}
 
     def _follow_iteration(self, event: events.Event, seconds: float) -> None:
-        # After an end these mean that the run was resumed inside the iteration that had been cut short.
+        # After an end, these events mean that the run was resumed inside the interrupted iteration.
         self._running = self._running or isinstance(event, OF_A_STEP)
         if self._running:
             self._iteration.append(event)
@@ -143,10 +144,10 @@ class Reading:
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():
-                # Before its boundary the validators are judged again.
+                # The validators are judged again before the boundary.
                 self.validated = False
             case events.WorkCollected() if event.uncommitted:
-                # What leaves is not what the validators saw (boundary.md §4).
+                # The files that leave are not the ones that the validators checked (boundary.md §4).
                 self.validated = False
             case events.EffectPlanned(kind=kind, detail=detail):
                 self.receipts.setdefault(kind, Receipt(kind=kind, status=EffectStatus.PLANNED, detail=detail))
@@ -160,7 +161,7 @@ class Reading:
 
 
 def _copied(event: object, kind: type[E]) -> E:
-    """What the report has of an event, under the same names."""
+    """Copy an event into the report's class, which has the same field names."""
     values = {each.name: getattr(event, each.name) for each in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
@@ -172,7 +173,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
     answered, routed = _last_of(happened, events.StepAnswered), _last_of(happened, events.Routed)
     checked = _last_of(happened, events.CheckJudged)
     changed = _last_of(happened, ModelChanged)
-    # A step whose conversation ended before its answer begins again.
+    # A step whose conversation ended before its answer starts over.
     begun_again = changed is not None and changed.cause is not ClimbCause.VALIDATOR
     ends = [event for event in happened if isinstance(event, events.StepAnswered | events.ContextOverflowed)]
     last = changed if begun_again else ends[-1] if ends else None
@@ -182,7 +183,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         kind=begun.kind,
         intent=last.intent if isinstance(last, events.StepAnswered) else Intent.REPEAT if last else None,
         transition=routed.transition if routed else "none",
-        # A jump's target is what the answer named; for every other intent it is where the rule led.
+        # A jump goes to the target that the answer named. Every other intent goes where the transition leads.
         target=(routed.to if routed else None) or (answered.target if answered else None),
         reason=answered.reason if answered else "",
         check_result=CheckResult(result=checked.result, message=checked.message) if checked else None,
@@ -204,21 +205,20 @@ def _last_of(happened: Sequence[events.Event], kind: type[E]) -> E | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFacts:
-    """What the journal cannot know.
-
-    `outcome` and `reason` count only where the journal has no end of its own: a run that never began, or one that was
-    killed. A caller that writes the comment of a flow that completed, before its effects are applied, says
-    `completed` here. `code`, `isolation` and `base_commit` win over what the journal says.
-    """
+    """Facts that the journal cannot contain."""
 
     run_id: str = ""
     agent: str = ""
+    #: `outcome` and `reason` count only if the journal has no end: the run never began, or it was killed. A caller that
+    #: writes the comment of a completed flow before its effects are applied passes `completed`.
     outcome: Outcome = Outcome.CANCELLED
     stage: Stage = Stage.BEFORE
     reason: str = ""
+    #: Overrides the journal's.
     code: str | None = None
     problems: tuple[Problem, ...] = ()
     issue: int | None = None
+    #: These two override the journal's.
     base_commit: str = ""
     isolation: Mapping[str, str] = field(default_factory=dict)
     run_folder: str = ""
@@ -226,7 +226,7 @@ class ReportFacts:
 
 
 def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
-    """How the run ended. A flow that completed is no end yet: its boundary was not through."""
+    """Return how the run ended. A completed flow alone does not end the run, because its boundary had not finished."""
     flow = read.flow
     if read.finished:
         return read.finished
@@ -247,7 +247,7 @@ def _approval(read: Reading) -> ApprovalRequest | None:
 
 
 def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
-    """The state of each layer at the start, with what was reported of it since."""
+    """Return the state of each layer at the start, plus what was reported about it since."""
     started = read.last(events.RunStarted)
     isolation = dict(known.isolation or (started.isolation if started else {}))
     for layer, state in read.layers.items():
@@ -256,7 +256,7 @@ def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
 
 
 def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
-    """The code of the outcome, if it has one (definition.md §9)."""
+    """Return the code of the outcome, if it has one (definition.md §9)."""
     if known.code or outcome in CODE_OF_OUTCOME:
         return known.code or CODE_OF_OUTCOME[outcome]
     is_invalid = outcome is Outcome.INVALID_DEFINITION
@@ -266,7 +266,8 @@ def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) 
 def collect_report(
     entries: Iterable[events.Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
 ) -> RunReport:
-    """The report of these entries. Works on the journal of a crashed or cancelled run, and on none at all."""
+    """Build the report from these entries. Works for the journal of a crashed or cancelled run, and without any
+    entries."""
     known = facts or ReportFacts()
     read = Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)

@@ -1,7 +1,7 @@
-"""The problems of agents and the rules behind them, as lines for a terminal or a log, and as annotations: workflow
-commands that show a message on the run's page or on the diff.
+"""Formats the problems of agents and the rules behind them. The output is lines for a terminal or a log, or
+annotations: workflow commands that show a message on the run's page or on the diff.
 
-The lines obey no command: a pull request may have changed the files that they quote.
+No line can act as a workflow command, because a pull request may have changed the files that the lines quote.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Seve
 from stepflow.domain.text import ELLIPSIS, cut
 from stepflow.report.safe_text import clean, defuse, harmless, one_line, width
 
-#: Of a line that is longer than there is room, so much is shown before the mark.
+#: Characters shown before the marked part of a line that is too long.
 BEFORE = 30
-#: A text in a problem is not shown longer than this, and a line of a file not wider where nobody says how wide.
+#: The longest text shown for a problem, and the widest line of a file if the caller sets no width.
 LONGEST = 1000
 WIDE = 160
-#: Prose without an end is hard to read even where lines may be of any length.
+#: Prose without line breaks is hard to read, even if lines may have any length.
 READABLE = 80
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _POSITION = ("line", "col", "endColumn")
@@ -29,7 +29,8 @@ TITLE_LIMIT = 200
 
 
 def _seen(text: str) -> str:
-    """What is visible of a part of a line. More than `\\n` breaks lines for a terminal, and for a job's runner."""
+    """Return the visible text of a part of a line. Terminals and a job's runner also break lines at characters other
+    than `\\n`."""
     return clean(text).replace("\n", " ")
 
 
@@ -47,7 +48,7 @@ def _marked(row: str, columns: tuple[int, int] | None, max_width: int) -> tuple[
 
 
 def _cut(text: str, max_width: int) -> str:
-    """The beginning of a text that takes no more than `max_width` cells."""
+    """Return the beginning of a text that fits into `max_width` cells."""
     if width(text) <= max_width:
         return text
     used = 0
@@ -59,7 +60,7 @@ def _cut(text: str, max_width: int) -> str:
 
 
 class Style(StrEnum):
-    """What a piece of a line is, for its color."""
+    """The kind of a piece of a line, which decides its color."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -70,14 +71,16 @@ class Style(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Theme:
-    """How lines are written. `width` is None where lines may have any length, as in a file; `style` colors a piece."""
+    """How lines are formatted."""
 
+    #: None if lines may have any length, as in a file.
     width: int | None = None
+    #: Colors a piece of a line.
     style: Callable[[Style, str], str] = field(default=lambda _style, text: text)
 
 
 def diagnostics(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule], theme: Theme) -> tuple[str, ...]:
-    """Every problem of every agent, how many there are, and where to read more. A reason is given once."""
+    """Return every problem of every agent, their number, and where to read more. Each reason appears once."""
     lines: list[str] = []
     explained: set[str] = set()
     for inspection in inspections.values():
@@ -109,7 +112,7 @@ def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterat
 
 
 def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:
-    """The line of the problem with the one before it, and carets; nothing when the text has no such line."""
+    """Yield the line of the problem, the line before it, and carets. Yield nothing if the text has no such line."""
     if text is None or problem.line is None:
         return
     rows = text.split("\n")
@@ -130,7 +133,7 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> I
 
 
 def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
-    """A text on as many lines as it needs; its `head` is colored."""
+    """Yield a text on as many lines as it needs, with its `head` colored."""
     lines = [text]
     if theme.width is not None:
         lines = textwrap.wrap(
@@ -142,7 +145,7 @@ def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> I
 
 
 def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
-    """The rule, why it matters, and an example of wrong and right."""
+    """Return the rule, why it matters, and a wrong and a right example."""
     head = f"{rule.severity}[{rule.code}]"
     lines = [f"{theme.style(Style(rule.severity.value), head)}: {rule.broken}", ""]
     lines += [*textwrap.wrap(rule.why, theme.width or READABLE), ""]
@@ -155,7 +158,7 @@ def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
 
 
 def rule_list(rules: Iterable[LintRule], theme: Theme) -> tuple[str, ...]:
-    """One line for each rule."""
+    """Return one line per rule."""
     rows = [
         f"{theme.style(Style(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules
     ]
@@ -177,9 +180,10 @@ def annotation(
     columns: tuple[int | None, int | None] = (None, None),
     title: str | None = None,
 ) -> str:
-    """One workflow command. `level` is `error`, `warning` or `notice`; with `file` it shows on the diff.
+    """Return one workflow command.
 
-    `columns` are the first and the last on that line.
+    `level` is `error`, `warning` or `notice`. With `file`, the message appears on the diff. `columns` are the first and
+    the last column on that line.
     """
     position = zip(_POSITION, (line, *columns), strict=True)
     numbers = {name: str(number) if number else None for name, number in position}
@@ -189,7 +193,7 @@ def annotation(
 
 
 def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
-    """One annotation per problem that somebody must act on; notes are not among them."""
+    """Return one annotation per problem that needs action. Notes are left out."""
     return tuple(
         annotation(
             LEVELS[problem.severity],
@@ -205,7 +209,7 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
 
 
 def _data(text: str) -> str:
-    # The runner prints an annotation's text into the log again, where it may be read for commands again.
+    # The runner prints an annotation's text into the log, where it may parse it for commands again.
     return harmless(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

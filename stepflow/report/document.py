@@ -1,4 +1,4 @@
-"""The JSON documents for programs: `report.json`, `validate --format json`, `rehearse --json`, and SARIF."""
+"""JSON documents for programs: `report.json`, `validate --format json`, `rehearse --json`, and SARIF."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepflow.domain.words import Outcome
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"
-#: Fields of the report's lists, by type, that are not published.
+#: Unpublished fields of the report's lists: the name of the list, the type of its items, and the fields.
 UNPUBLISHED = {
     "effects": ("Receipt", frozenset({"number", "branch", "commit"})),
     "problems": ("Problem", frozenset({"column", "end_column"})),
@@ -30,14 +30,14 @@ UNPUBLISHED = {
 
 @cache
 def _report_adapter() -> TypeAdapter[RunReport]:
-    # Loaded here: `validate` shows problems alone.
+    # Imported here because `validate` needs only problems.
     from stepflow.domain.report import RunReport  # noqa: PLC0415
 
     return TypeAdapter(RunReport)
 
 
 def report_json(report: RunReport) -> JsonObject:
-    """The JSON form of a report."""
+    """Return the report as a JSON object."""
     unpublished = {name: {"__all__": set(fields)} for name, (_, fields) in UNPUBLISHED.items()}
     return {
         "schema": 1,
@@ -46,13 +46,13 @@ def report_json(report: RunReport) -> JsonObject:
 
 
 def error_json(report: RunReport, reason: str) -> JsonObject:
-    """What a command other than a run prints instead of its document when it fails: the same fields as in a report."""
+    """Return the document that a command other than a run prints when it fails. Its fields are named as in a report."""
     document = report_json(report)
     return {name: document[name] for name in ("schema", "outcome", "success", "code", "problems")} | {"reason": reason}
 
 
 def read_report(document: JsonValue) -> RunReport:
-    """The report in a `report.json`. Raises `ValueError` for a document that is none."""
+    """Return the report in a `report.json`. Raise `ValueError` if the document is not a report."""
     if not isinstance(document, dict) or document.get("schema") != 1:
         raise ValueError("no report of version 1")
     if missing := report_schema()["properties"].keys() - document.keys():  # type: ignore[union-attr]
@@ -61,7 +61,7 @@ def read_report(document: JsonValue) -> RunReport:
 
 
 def report_schema() -> JsonObject:
-    """JSON Schema of the report. A report has all fields, also those that the classes have a default for."""
+    """Return the JSON Schema of the report. All fields are required, even those with a default in the classes."""
     schema = _report_adapter().json_schema(mode="serialization", by_alias=True)
     for type_name, unpublished in UNPUBLISHED.values():
         part = schema["$defs"][type_name]
@@ -117,7 +117,7 @@ class ProblemsDocument(BaseModel):
 
 
 def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule]) -> JsonObject:
-    """The JSON form of all problems."""
+    """Return all problems as a JSON object."""
     problems = [(agent, problem) for agent, inspection in inspections.items() for problem in inspection.problems]
     counts = Counter(problem.severity for _, problem in problems)
     document = ProblemsDocument(
@@ -137,12 +137,12 @@ def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Lin
 
 
 def problems_schema() -> JsonObject:
-    """JSON Schema of the problems."""
+    """Return the JSON Schema of the problems."""
     return {"$schema": SCHEMA, **ProblemsDocument.model_json_schema(mode="serialization", by_alias=True)}
 
 
 def rehearsal_json(rehearsal: Rehearsal) -> JsonObject:
-    """Everything that the table shows, under the same words."""
+    """Return everything in the table as a JSON object, with the same words."""
     return {
         "schema": 1,
         "outcome": rehearsal.outcome.value,
@@ -160,10 +160,10 @@ def _scenario(rehearsed: Rehearsed) -> JsonObject:
 
 
 def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, version: str) -> JsonObject:
-    """The problems as SARIF 2.1.0, for GitHub's code scanning and for editors: one log with one run. The files of the
-    problems must be relative to the repository's root.
+    """Return the problems as SARIF 2.1.0, for GitHub's code scanning and for editors: one log with one run. The files
+    of the problems must be relative to the repository's root.
 
-    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html, and what GitHub reads of it:
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html, and the parts that GitHub reads:
     https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
     """
     known = list(rules)
@@ -174,7 +174,7 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, ver
     }
     run: JsonObject = {
         "tool": {"driver": driver},
-        # Our columns count characters, not UTF-16 units.
+        # Columns count characters, not UTF-16 code units.
         "columnKind": "unicodeCodePoints",
         "results": [_result(problem, known) for problem in problems],
     }
@@ -185,7 +185,7 @@ def _rule(rule: LintRule) -> JsonObject:
     examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
     plain = "\n\n".join([rule.why, *(f"{word} ({one.location}):\n{one.text}" for word, one in examples)])
     marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
-    # GitHub's words for rules that are about no security.
+    # GitHub's severities for rules that are not about security.
     severity = "recommendation" if rule.severity.value == "note" else rule.severity.value
     return {
         "id": rule.code,
@@ -204,11 +204,11 @@ def _fenced(word: str, example: Example) -> str:
 
 def _result(problem: Problem, known: list[str]) -> JsonObject:
     file: JsonObject = {"uri": quote(problem.file.encode(errors="replace")), "uriBaseId": ROOT}
-    # GitHub shows no result without a line.
+    # GitHub does not show a result without a line.
     region: JsonObject = {"startLine": problem.line or 1}
     if problem.line and problem.column and problem.end_column:
         region |= {"startColumn": problem.column, "endColumn": problem.end_column}
-    # The same problem has the same fingerprint when only its line changes.
+    # A problem keeps its fingerprint when only its line changes.
     identity = "\0".join((problem.code, problem.file, problem.path, problem.message))
     fingerprint = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:32]
     result: JsonObject = {

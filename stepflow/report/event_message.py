@@ -1,4 +1,4 @@
-"""What people read of each event: one message, of which each surface shows what it has room for."""
+"""Describes each event in one message for people. Each surface shows the parts that it has room for."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from stepflow.report.wording import (
     whole_part,
 )
 
-#: What a watcher of a run that is closed in wants to know of the sandbox.
+#: The sandbox layers that a watcher of a fully sandboxed run needs to see.
 LAYERS_SHOWN = ("network",)
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
-#: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
+#: Data of a log entry that most readers do not need: the output of a setup, the traceback of a bug.
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
 TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
@@ -45,7 +45,7 @@ OVER_BUDGET = ". No other run may begin on it: raise budget-usd-per-issue if the
 
 
 def event_lines(event: events.Event) -> tuple[Line, ...]:
-    """What a watcher sees of one event."""
+    """Return the lines that a watcher sees for one event."""
     message = describe_event(event)
     if message is None:
         return ()
@@ -56,7 +56,7 @@ def event_lines(event: events.Event) -> tuple[Line, ...]:
 
 
 def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
-    """The message of one event; None for the start of a tool, whose end has it."""
+    """Return the message of one event. The start of a tool has none, because the tool's end has it."""
     if isinstance(event, step.StepEvent):
         return step.describe_step_event(event)
     match event:
@@ -142,7 +142,7 @@ def _guidance(files: Iterable[GuidanceFile]) -> Iterator[Line]:
 
 
 def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
-    """One line, with the layers aside. A layer that does not hold has a warning of its own."""
+    """Yield one line, with the layers folded. A layer that does not hold gets a warning of its own."""
     if isolation:
         named_layers = (f"{layer} {isolation[layer].partition(':')[0]}" for layer in LAYERS_SHOWN if layer in isolation)
         layers = ", ".join((count(len(isolation), "layer"), *named_layers))
@@ -188,7 +188,7 @@ def _images_read(event: ImagesRead) -> EventMessage:
 
 
 def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | None = None) -> EventMessage:
-    """What a sentence says whole."""
+    """Return a message whose sentence says everything."""
     return EventMessage(
         title=one_line(sentence, REASON_SHOWN),
         tone=Tone.WARNING if is_warning else Tone.PLAIN,
@@ -221,7 +221,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
         title=marked(tone, f"{one_line(event.name)}{state}"),
         tone=tone,
         facts=(
-            # A red validator that exited with 0 failed by its output: the figure would only puzzle.
+            # A failed validator that exited with 0 failed because of its output, so its exit code would only confuse.
             f"exit {event.exit_code}" if event.passed or event.exit_code else "",
             seconds_text(event.seconds),
         ),

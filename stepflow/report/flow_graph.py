@@ -1,4 +1,4 @@
-"""The step graph of an agent, with the path of a run drawn into it: as nodes and edges, as JSON and as Mermaid."""
+"""Builds the step graph of an agent, with the path of a run in it, as nodes and edges, as JSON and as Mermaid."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line
 
-#: From a step (None: the start) to a step (None: the end), and the words for the arrow.
+#: From a step (None: the start) to a step (None: the end), with the arrow's label.
 Route = tuple[str | None, str | None, str]
 RED_VALIDATOR = "validator red"
 VERDICT = "verdict"
-#: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
+#: From a step (None: the start) to a step (None: the end), and how often.
 PathEdge = tuple[str | None, str | None, int]
 LABEL_LIMIT = 60
-#: An answer `abort` ends the run from every step that offers it; an arrow from each would hide the others.
+#: The intent `abort` ends the run from every step that offers it. An arrow from each would hide the others.
 MAY_ABORT = "may abort"
-#: Text colors stand beside their fills, so that the picture reads on GitHub's light and dark pages.
+#: Each fill has its own text color, so that the picture is readable on GitHub's light and dark pages.
 CLASSES: dict[str, str] = {
     "work": "fill:#ddf4ff,stroke:#0969da,color:#0a3069",
     "verification": "fill:#fff8c5,stroke:#9a6700,color:#4d2d00",
@@ -39,7 +39,8 @@ WALKED = "stroke:#bf3989,stroke-width:4px"
 
 
 def routes_of(agent: AgentDefinition) -> Iterator[Route]:
-    """All declared ways: to first steps, by rules, back from a red validator, and out of an ungated flow by verdict."""
+    """Yield every declared route: to the first steps, by transitions, back from a failed validator, and out of an
+    ungated flow by verdict."""
     yield (None, agent.entry_step, "")
     for kind, step_id in agent.entry_steps.items():
         if step_id != agent.entry_step:
@@ -61,7 +62,7 @@ def _transition_routes(source: str, intent: Intent, transition: Transition) -> I
         case Target(step_id=None) if intent is Intent.REPEAT:
             yield (source, source, intent)
         case Target():
-            # `closing` ends the flow whatever its target says (definition.md §5.4).
+            # `closing` ends the flow, even if its transition has a target (definition.md §5.4).
             yield (source, None if intent is Intent.CLOSING else transition.step_id, intent)
         case Branch():
             for value, to in transition.targets.items():
@@ -81,7 +82,7 @@ def _check_routes(source: str, check: StepCheck) -> Iterator[Route]:
 
 
 def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozenset[str]:
-    """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
+    """Return every step that a route leads to. A jump that may name its target leads to every step (SF346)."""
     leads: dict[str, set[str]] = {}
     for source, to, _ in routes:
         if source is not None and to is not None:
@@ -100,30 +101,34 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
-    may end the run as failed; `guidance` names the files that its model is shown, `tools` what it may call, and
-    `own_tools` is true where the step itself says which. `model` is the step's own, None where it is the run's;
-    `models` are its ladder where it or the agent has one, and `fallback_model` is what goes on after a refusal."""
+    """A step in the graph."""
 
     id: str
     name: str
     kind: StepKind | None
     initial: bool
     validators: tuple[str, ...]
+    #: False if no route leads here from the entry (SF346).
     reachable: bool
+    #: Whether an answer may end the run as failed.
     may_abort: bool = False
     visits: int = 0
+    #: The files that the step's model is shown.
     guidance: tuple[str, ...] = ()
+    #: The tools that the model may call. `own_tools` is true if the step itself names them.
     tools: tuple[str, ...] = ()
     own_tools: bool = False
+    #: The step's own model. None if the step uses the run's.
     model: str | None = None
+    #: The ladder of models, if the step or the agent has one.
     models: tuple[str, ...] = ()
+    #: The model that continues after a refusal.
     fallback_model: str | None = None
     effort: Effort | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Models, effort and tools as words for a picture, as far as the agent says them."""
+        """Models, effort and tools as labels for a picture. What the agent does not set is left out."""
         model = f"models {' → '.join(self.models)}" if self.models else f"model {self.model}" if self.model else ""
         effort = f"effort {self.effort}" if self.effort else ""
         fallback = f"after a refusal {self.fallback_model}" if self.fallback_model else ""
@@ -131,15 +136,16 @@ class GraphNode:
 
     @property
     def tool_label(self) -> str:
-        """The tools as words for a picture, where the step names them; empty where it has the usual ones."""
+        """The tools as a label for a picture, if the step names them. Otherwise empty."""
         return f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphEdge:
-    """All ways from one step to another as one arrow. `labels` are intents, conditional ones with their value.
+    """All routes from one step to another, as one arrow.
 
-    `declared` is false when only the run went here: a jump to a step that the answer named.
+    `labels` are the intents. A conditional intent includes its value. `declared` is false if only the run took this
+    route: a jump to a step that the answer named.
     """
 
     source: str | None
@@ -151,7 +157,8 @@ class GraphEdge:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowGraph:
-    """Nodes in file order and the arrows between them; None is the start (as source) and the end (as target)."""
+    """The nodes in file order and the arrows between them. As a source, None is the start; as a target, it is the
+    end."""
 
     agent: str
     entry: str
@@ -160,7 +167,7 @@ class FlowGraph:
 
 
 def _checks(agent: AgentDefinition, step: Step) -> tuple[str, ...]:
-    """The checks of a closing in the order of running."""
+    """Return the checks of a closing in the order in which they run."""
     rules = (BOUNDARY_RULES.name,) if step.kind is StepKind.CLOSURE and agent.github.pushes else ()
     return (*rules, *(each.validator.name for each in (step.validation.conditions if step.validation else ())))
 
@@ -193,7 +200,7 @@ def _node(agent: AgentDefinition, step: Step, *, is_reachable: bool, visits: int
 
 
 def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
-    """The graph of an agent, with a path drawn into it if there is one."""
+    """Return the graph of an agent, with a path drawn into it if there is one."""
     routes = list(routes_of(agent))
     reached = reachable_steps(agent, routes)
     visits = Counter[str]()
@@ -210,12 +217,12 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
     )
 
 
-#: Of runs whose last answer was a closing, those whose closing was accepted.
+#: Outcomes that show that a run's final closing was accepted.
 CLOSED = (Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.BOUNDARY_FAILED, Outcome.REFUSED)
 
 
 def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
-    """The way a run took, by its history; the end only when the run came there."""
+    """Return the path that a run took, from its history. It includes the end only if the run reached it."""
     steps: list[str | None] = [None, *(line.step_id for line in report.history)]
     walked = Counter(pairwise(steps))
     closed = report.history and report.history[-1].transition in ("closing", "complete")
@@ -225,7 +232,7 @@ def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
 
 
 def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
-    """What the iterations cost that left by each way of the path, as words; nothing where all of it was free."""
+    """Return what the iterations cost, as text, by the route taken after them. Free routes are left out."""
     costs: dict[tuple[str | None, str | None], float | None] = {}
     steps = [*(line.step_id for line in report.history), None]
     for line, to in zip(report.history, steps[1:], strict=True):
@@ -235,7 +242,7 @@ def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
 
 
 def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> JsonObject:
-    """The graph for programs. `from` null is the start, `to` null the end."""
+    """Return the graph for programs. In `from`, null is the start; in `to`, it is the end."""
     graph = flow_graph(agent, path)
     return {
         "agent": graph.agent,
@@ -264,7 +271,7 @@ def _edges(routes: Iterable[Route], path: Iterable[PathEdge], *, known: set[str 
             labels[source, to].append(label)
     walked: Counter[tuple[str | None, str | None]] = Counter()
     for source, to, times in path:
-        # A run of another version of the agent may have walked over steps that this one does not have.
+        # A run of another version of the agent may have taken steps that this version does not have.
         if source in known and to in known:
             walked[source, to] += times
     declared = tuple(
@@ -280,7 +287,7 @@ def _edges(routes: Iterable[Route], path: Iterable[PathEdge], *, known: set[str 
 
 
 def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> str:
-    """A flowchart: kinds by color, intents on the arrows, validators in the closures, the walked path thick."""
+    """Return a flowchart: kinds by color, intents on the arrows, validators in the closures, the run's path thick."""
     graph = flow_graph(agent, path)
     names = {node.id: f"s{number}" for number, node in enumerate(graph.nodes)}
     walked = [str(number) for number, edge in enumerate(graph.edges) if edge.walked]
@@ -331,14 +338,14 @@ def _arrow(edge: GraphEdge, names: Mapping[str, str]) -> str:
 
 
 def node_class(node: GraphNode) -> str:
-    """The class of the step's box in a picture."""
+    """Return the CSS class of the step's box in a picture."""
     if not node.reachable:
         return "unreachable"
     return node.kind.value if node.kind else "plain"
 
 
 def _text(text: str) -> str:
-    """A label between quotes: everything that could mean something to Mermaid or HTML becomes a numeric entity."""
+    """Return a quoted label in which every character that Mermaid or HTML could interpret is a numeric entity."""
     return "".join(
         character if character.isalnum() or character in " .-_" else f"#{ord(character)};"
         for character in one_line(text, LABEL_LIMIT)

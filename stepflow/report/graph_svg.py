@@ -1,7 +1,6 @@
-"""The step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the walked path thick.
+"""Draws the step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the run's path thick.
 
-Boxes and arrows stand in layers, by Sugiyama's method. No text reaches the library that finds their places: it sees
-numbers only.
+Boxes and arrows are arranged in layers, by Sugiyama's method. The layout library gets only numbers, never text.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from stepflow.report.safe_text import width as text_width
 
 ID_LIMIT = 40
 LABEL_LIMIT = 36
-#: Width of one character in pixels at the sizes of graph.css; wide ones, such as Chinese, take two.
+#: Width of one character in pixels at the font sizes of graph.css. Wide characters, such as Chinese, take two.
 ID_CHARACTER = 7.9
 SMALL_CHARACTER = 6.7
 ID_LINE = 20.0
 SMALL_LINE = 16.0
 PADDING = 14.0
 SMALLEST = 96.0
-#: A loop stands to the right of its box.
+#: Space for a loop, which is drawn to the right of its box.
 LOOP = 30.0
-#: From an arrow to its text on the right.
+#: Distance from an arrow to its text on the right.
 ASIDE = 2.0
 StepPair = tuple[str | None, str | None]
 Point = tuple[float, float]
-#: Between neighbors in a layer, and between layers.
+#: Gaps between neighbors in a layer, and between layers.
 GAP_X = 26.0
 GAP_Y = 24.0
-#: Between two columns that have no neighbors in any layer.
+#: Gap between two columns that have no neighbors in any layer.
 STEP_X = 6.0
 MARGIN = 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """A step, or the start or the end (`step` is None). `small` are the lines below the name."""
+    """A step, or the start or the end (`step` is None). `small` holds the lines below the name."""
 
     number: int
     step: str | None
@@ -68,13 +67,13 @@ class Box:
 
     @property
     def right(self) -> float:
-        """How far the box and its loop reach from its middle to the right."""
+        """Distance from the middle of the box to the right edge of the box and its loop."""
         return self.width / 2 + (LOOP + self.loop.width if self.loop else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrow:
-    """All ways from one box to another. `lines` are the texts on it."""
+    """All routes from one box to another. `lines` are its text."""
 
     source: int
     to: int
@@ -100,8 +99,8 @@ def graph_svg(
     costs: Mapping[StepPair, str] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """A picture that needs no font, no script and no network. `links` lead from a step into the page that holds the
-    picture; with them it brings no style of its own."""
+    """Return a picture that needs no font, script or network. `links` maps steps to places in the page that contains
+    the picture. With `links`, the picture has no style sheet of its own."""
     boxes, arrows = shapes(flow_graph(agent, path), costs or {})
     layout = lay_out(boxes, arrows)
     drawn = [
@@ -114,7 +113,7 @@ def graph_svg(
         style=read_text("graph.css") if links is None else "",
         width=figure(layout.width),
         height=figure(layout.height),
-        # What was walked is drawn last, above the rest.
+        # The run's path is drawn last, on top of the rest.
         arrows=sorted(drawn, key=lambda each: each[0].walked),
         boxes=[(box, *layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
         aside=ASIDE,
@@ -124,7 +123,7 @@ def graph_svg(
 
 
 def _loop(box: Box, x: float, y: float) -> tuple[str, Point]:
-    """The curve of a box's loop, and the place of its texts."""
+    """Return the curve of a box's loop, and the position of its texts."""
     edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
     start, end = f"M{figure(edge)},{figure(y - reach)}", f"{figure(edge)},{figure(y + reach)}"
     bend = f"C{figure(far)},{figure(y - reach - 8)} {figure(far)},{figure(y + reach + 8)}"
@@ -132,7 +131,7 @@ def _loop(box: Box, x: float, y: float) -> tuple[str, Point]:
 
 
 def _curve(points: Sequence[Point]) -> str:
-    """Through all points, upright at each of them."""
+    """Return a curve through all points that is vertical at each of them."""
     words = [f"M{figure(points[0][0])},{figure(points[0][1])}"]
     for (x, y), (to_x, to_y) in pairwise(points):
         half = figure((y + to_y) / 2)
@@ -142,12 +141,13 @@ def _curve(points: Sequence[Point]) -> str:
 
 
 def figure(value: float) -> str:
-    """A number as short as a picture needs it."""
+    """Format a number with no more digits than a picture needs."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], list[Arrow]]:
-    """Boxes in file order between start and end, and the arrows between different ones; loops belong to their box."""
+    """Return the boxes in file order, with the start and the end, and the arrows between different boxes. Loops belong
+    to their box."""
     numbers: dict[str, int] = {node.id: number for number, node in enumerate(graph.nodes, 1)}
     end = len(graph.nodes) + 1
     drawn = [_edge_arrow(edge, numbers, end, costs) for edge in graph.edges]
@@ -191,36 +191,38 @@ def _edge_arrow(edge: GraphEdge, numbers: Mapping[str, int], end: int, costs: Ma
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """`boxes` are the middles by number, `paths` the points of each arrow from its source on, `labels` the middles of
-    their texts; both lists are in the order of the arrows."""
+    """Positions in pixels. `paths` and `labels` are in the order of the arrows."""
 
     width: float
     height: float
+    #: The middle of each box, by its number.
     boxes: Mapping[int, Point]
+    #: The points of each arrow, beginning at its source.
     paths: Sequence[Sequence[Point]]
+    #: The middle of each arrow's text.
     labels: Sequence[Point]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The middles of all spots, the layer of each, and the top and bottom of each layer."""
+    """The horizontal position and the layer of each slot, and the top and bottom of each layer."""
 
     xs: Mapping[int, float]
     layers: Mapping[int, int]
     bands: Mapping[int, Point]
 
     def band(self, slot: int) -> Point:
-        """Top and bottom of the spot's layer."""
+        """Return the top and bottom of the slot's layer."""
         return self.bands[self.layers[slot]]
 
     def middle(self, slot: int) -> Point:
-        """The middle of a spot."""
+        """Return the middle of a slot."""
         return self.xs[slot], sum(self.band(slot)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A place in a layer: of a box, of an arrow's text, or of an arrow that passes by."""
+    """A place in a layer, for a box, an arrow's text, or an arrow that passes through."""
 
     left: float = 0.0
     right: float = 0.0
@@ -228,7 +230,8 @@ class Slot:
 
 
 def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
-    """Places for all of them. Each arrow has its text in a layer of its own between those of its boxes."""
+    """Find a place for all boxes and arrows. Each arrow has its text in its own layer between the layers of its
+    boxes."""
     back = backward(len(boxes), arrows)
     slots = {box.number: Slot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
     chains: list[list[int]] = []
@@ -253,13 +256,13 @@ def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
 
 
 def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
-    """The arrows that lead back on the way from the start, so that the rest has no circle."""
+    """Return the arrows that lead backward, so that the others form no cycle."""
     leaving: dict[int, list[int]] = defaultdict(list)
     for number, arrow in enumerate(arrows):
         leaving[arrow.source].append(number)
     done: set[int] = set()
     back: set[int] = set()
-    #: The boxes from the root to where we are, each with its arrows that were not yet followed.
+    #: The boxes from the root to the current one, each with its arrows that were not yet followed.
     on_path: dict[int, Iterator[int]] = {}
     for root in range(boxes):
         if root not in done:
@@ -278,14 +281,15 @@ def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
 
 
 def _rough(slots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
-    """Places in units of one, layer 0 at the top; and after which spot comes which one that an arrow only passes."""
+    """Return positions in units of one, with layer 0 at the top, and which slots follow each slot on the arrows that
+    pass it."""
     edges = [pair for chain in chains for pair in pairwise(chain)]
     parts = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
     places: dict[int, Point] = {}
     passed: dict[int, list[int]] = defaultdict(list)
     known, aside, dummies = set(slots), 0.0, 0
     for positions, width, height, lines in parts:
-        # The numbers of what is only passed may repeat in another part of the graph.
+        # The numbers of slots that arrows only pass through may repeat in another part of the graph.
         own = {slot: slot if slot in known else -(dummies + int(slot)) for slot, _ in positions}
         dummies += max(map(int, own))
         places |= {int(own[slot]): (aside + x, height - y) for slot, (x, y) in positions}
@@ -299,7 +303,8 @@ def _rough(slots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[
 
 
 def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]:
-    """The whole chain of an arrow, with what it passes: below zero, and each with one way on."""
+    """Return the whole chain of an arrow, with the slots that it passes through. Those are negative, and each has one
+    successor."""
     whole = [chain[0]]
     for source, to in pairwise(chain):
         for first in sorted(passed[source]):
@@ -313,7 +318,7 @@ def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]
 
 
 def _spread(rough: Mapping[int, Point], slots: Mapping[int, Slot]) -> tuple[dict[int, float], dict[int, int]]:
-    """Pixels instead of units: what stands in one column stays in one. And the layer of each spot."""
+    """Convert units to pixels, and keep columns aligned. Also return the layer of each slot."""
     heights = sorted({round(y, 3) for _, y in rough.values()})
     layers = {slot: heights.index(round(y, 3)) for slot, (_, y) in rough.items()}
     places = sorted({round(x, 3) for x, _ in rough.values()})
@@ -333,8 +338,8 @@ def _spread(rough: Mapping[int, Point], slots: Mapping[int, Slot]) -> tuple[dict
 
 
 def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
-    """Where each column stands, so that between two of them there is the room that they need: the middle between the
-    places as far to the left and as far to the right as the narrowest picture lets them."""
+    """Return the position of each column, with the space that neighboring columns need. Each position is halfway
+    between the leftmost and the rightmost one possible in the narrowest picture."""
     wanted = sorted({**{(column, column + 1): STEP_X for column in range(count - 1)}, **needs}.items())
     left = [0.0] * count
     for (one, two), space in sorted(wanted, key=lambda need: need[0][1]):
@@ -346,7 +351,7 @@ def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
 
 
 def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Point]:
-    """Top and bottom of each layer."""
+    """Return the top and bottom of each layer."""
     heights: dict[int, float] = defaultdict(float)
     for slot, layer in layers.items():
         heights[layer] = max(heights[layer], slots.get(slot, Slot()).height)
@@ -361,7 +366,8 @@ def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Po
 def _ports(
     chains: Iterable[Sequence[int]], boxes: Sequence[Box], xs: Mapping[int, float]
 ) -> dict[tuple[int, int], float]:
-    """Where on a box's edge each chain ends, by box and next spot: side by side in the order of where they lead."""
+    """Return where each chain ends on a box's edge, by box and next slot. Ends are side by side, in the order of where
+    they lead."""
     sides: dict[tuple[int, str], list[int]] = defaultdict(list)
     for chain in chains:
         sides[chain[0], "below"].append(chain[1])
@@ -379,7 +385,8 @@ def _ports(
 def _path(
     chain: Sequence[int], grid: Grid, slots: Mapping[int, Slot], ports: Mapping[tuple[int, int], float]
 ) -> list[Point]:
-    """From the lower edge of the first box straight down through each layer to the upper edge of the last."""
+    """Return a path from the lower edge of the first box, straight down through each layer, to the upper edge of the
+    last."""
     first, last = chain[0], chain[-1]
     path = [(ports[first, chain[1]], grid.middle(first)[1] + slots[first].height / 2)]
     for slot in chain[1:-1]:

@@ -1,5 +1,5 @@
-"""The logs of a run: for its folder and for programs (flow.md §15), for the job's page, where each step is folded, and
-for a terminal with a live last line."""
+"""The logs of a run: for its folder and for programs (flow.md §15), for the job's page with each step folded, and for a
+terminal with live last lines."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ CHECKS = "validators run"
 BOUNDARY = "plans what to write to GitHub"
 OVER = "ends the run"
 STEP_SHOWN = 32
-#: The options that limit a run, beside its iterations.
+#: The options that limit a run, other than its iterations.
 LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
-#: Kinds that stand at the left edge: they are not inside a step.
+#: Tones of lines that are not indented, because they are not inside a step.
 OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
-#: Kinds that lie inside a fold.
+#: Tones of lines inside a fold.
 INSIDE = (Tone.FOLDED, Tone.ASIDE)
-#: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
+#: Events that later lines may depend on: they hold the number of the iteration, and what was spent.
 LASTING = (events.IterationStarted, events.ModelTurned)
 
 
 class CurrentActivity:
-    """The work under way. Times are the journal's, in seconds since the epoch."""
+    """The work in progress. Times come from the journal, in seconds since the epoch."""
 
     def __init__(self) -> None:
-        #: The model's last words, once something else happened after them.
+        #: The model's last words, once another event has followed them.
         self.words = ""
         self._said = ""
         self._step, self._doing = "", BEFORE
@@ -47,7 +47,7 @@ class CurrentActivity:
         self._calls: dict[str, str] = {}
 
     def follow(self, entry: events.Entry) -> None:  # noqa: PLR0912 - one case per event is the table
-        """Take one entry. An event in the middle of something begins nothing."""
+        """Follow one entry. An event inside an activity does not restart its time."""
         event, begins = entry.event, ""
         match event:
             case events.RunStarted():
@@ -84,8 +84,8 @@ class CurrentActivity:
             self._until = entry.time + event.seconds if isinstance(event, events.ModelWaited) else None
 
     def describe(self, now: float) -> str:
-        """The step, for how long already, and what it does: `continuation.issue · 12 s · bash make test`. The end may
-        be cut off, so the longest part is the last."""
+        """Return the current step, its duration and its activity: `continuation.issue · 12 s · bash make test`. The
+        end may be cut off, so the longest part comes last."""
         parts = [cut(self._step, STEP_SHOWN)]
         if self._until is not None:
             parts.append(f"{seconds_text(max(0.0, self._until - now))} left")
@@ -96,7 +96,7 @@ class CurrentActivity:
 
 
 def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:
-    """The id of each tool call that the turn asks for, and what the call is."""
+    """Yield the ID and a description of each tool call in the turn."""
     for block in turned.content:
         if block.get("type") == "tool_use":
             arguments = block.get("input")
@@ -104,8 +104,11 @@ def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:
 
 
 class RunLog:
-    """The lines of a run. `limits` are the caller's, so that a watcher sees how far the run is; with `debug` prompts
-    and answers are shown in full."""
+    """Formats the lines of a run.
+
+    `limits` come from the caller, so that a watcher sees how far the run is. With `debug`, prompts and answers are
+    shown in full.
+    """
 
     def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
         self._limits, self._debug = limits, debug
@@ -117,11 +120,11 @@ class RunLog:
         self._leads = ""
 
     def recall(self, past: Iterable[events.Event]) -> None:
-        """Take in what a resumed run did before, without showing it again."""
+        """Follow the earlier events of a resumed run without showing them again."""
         self._state = fold(past, self._state)
 
     def lines(self, entry: events.Entry) -> tuple[Line, ...]:
-        """The lines of one entry."""
+        """Return the lines of one entry."""
         event = entry.event
         self._now = entry.time
         self._began = self._began or entry.time
@@ -140,11 +143,11 @@ class RunLog:
         self._follow(entry)
 
     def progress(self, now: float | None = None) -> str:
-        """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
+        """Return iterations, money, tokens and minutes so far, each with its limit if it has one."""
         limits, state = self._limits, self._state
         cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
         now = now or self._now
-        # Before its first event a run begins now.
+        # Before its first event, a run begins now.
         began = self._began or now
         passed = f"{max(0.0, now - began) / 60:.1f}"
         whole = max(0.0, limits.deadline - began) / 60 if began and limits and limits.deadline is not None else None
@@ -184,7 +187,8 @@ class RunLog:
         return (line(Tone.STEP, f"{number} · {self._step}{how}"),)
 
     def _close_step(self) -> tuple[Line, ...]:
-        """The end of the step that is open: how far the run is, and what a reader of folded steps must see."""
+        """Return the end of the open step: how far the run is, and what readers must see even if the steps are
+        folded."""
         leads = f" → {self._leads}" if self._leads else ""
         summary = f"{self._state.iteration} · {self._step}: {self._state.intent or 'no intent'}{leads}"
         self._step = ""
@@ -192,7 +196,7 @@ class RunLog:
 
 
 def _limits_of(started: events.RunStarted, began: float) -> Limits:
-    """The limits of a run that another process drives, as its options say."""
+    """Return the limits of a run that another process drives, from its options."""
     options = (started.options.get(name) for name in LIMIT_OPTIONS)
     usd_most, tokens, minutes = (float(each) if isinstance(each, int | float) else None for each in options)
     return Limits(
@@ -208,21 +212,21 @@ def _against(value: str, limit: str) -> str:
 
 
 class ActionLog:
-    """The job log: one `::group::` per step attempt. No other line of it is a workflow command."""
+    """The job log, with one `::group::` per step attempt. No other line can act as a workflow command."""
 
     def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
         self.run_log = RunLog(limits, debug=debug)
         self._open = False
 
     def render(self, entry: events.Entry) -> tuple[str, ...]:
-        """The lines of one entry."""
+        """Return the lines of one entry."""
         lines = self.run_log.lines(entry)
         texts = tuple(text for line in lines for text in self._texts(line))
-        # A fold ends with its entry. Groups do not nest: one inside a step ends the step's own.
+        # A fold ends with its entry. Groups do not nest: a group inside a step ends the group of the step.
         return (*texts, *self.close()) if lines and lines[-1].tone in INSIDE else texts
 
     def close(self) -> tuple[str, ...]:
-        """Closes a group that a crash left open."""
+        """Close the group that a crash left open."""
         lines = ("::endgroup::",) if self._open else ()
         self._open = False
         return lines
@@ -240,13 +244,14 @@ class ActionLog:
 
 
 def folded_traceback(trace: str) -> tuple[str, ...]:
-    """A bug that no run could write down, folded for the job log."""
+    """Fold the traceback of a bug that no run could record, for the job log."""
     noted = events.Noted(level="error", message="internal error", data={"traceback": trace})
     return ActionLog().render(events.Entry(seq=1, time=0.0, event=noted))
 
 
 class TerminalLog:
-    """The same for a terminal. `style` gets a line's kind and text and gives the text to print, colored or not."""
+    """The same lines for a terminal. `style` takes a line's tone and text, and returns the text to print, colored or
+    not."""
 
     def __init__(
         self,
@@ -257,11 +262,11 @@ class TerminalLog:
     ) -> None:
         self.run_log = RunLog(limits, debug=debug)
         self._style = style or (lambda _kind, text: text)
-        # A terminal folds nothing: what is aside there is left out.
+        # A terminal cannot fold lines, so asides are left out.
         self._left_out = (Tone.STEP_END,) if debug else (Tone.STEP_END, Tone.ASIDE)
 
     def render(self, entry: events.Entry) -> tuple[str, ...]:
-        """The lines of one entry."""
+        """Return the lines of one entry."""
         return tuple(
             self._style(line.tone, line.text if line.tone in OUTSIDE else f"  {line.text}")
             for line in self.run_log.lines(entry)
@@ -269,17 +274,17 @@ class TerminalLog:
         )
 
     def now(self, time: float) -> tuple[tuple[Tone, str], ...]:
-        """What stands below the log while the run goes on: its work just now, the last words, how far it is."""
+        """Return the lines below the log during the run: the current work, the model's last words, and the progress."""
         activity = self.run_log.activity
         words = ((Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
         return ((Tone.STEP, activity.describe(time)), *words, (Tone.PROGRESS, self.run_log.progress(time)))
 
 
 class Timeline:
-    """Takes the entries of the past, shows them once, then those that come.
+    """Collects past entries, shows them once, then shows new ones as they come.
 
-    `newest`: so many iterations are shown whole, all when it is None; `hint` says how to see the others. What happened
-    before the first iteration is always shown.
+    `newest` is how many iterations to show in full, None for all of them. `hint` says how to see the others. What
+    happened before the first iteration is always shown.
     """
 
     def __init__(self, log: TerminalLog, *, newest: int | None = None, hint: str = "") -> None:
@@ -291,13 +296,13 @@ class Timeline:
         self.finished = False
 
     def collecting(self, entries: Iterable[events.Entry]) -> Iterator[events.Entry]:
-        """Take each entry of the past, and pass it on."""
+        """Collect each past entry, and pass it on."""
         for entry in entries:
             self._collect(entry)
             yield entry
 
     def collected_lines(self) -> Iterator[str]:
-        """The lines of all that was taken."""
+        """Yield the lines of all collected entries."""
         for entry in self._before:
             yield from self.render(entry)
         for entry in self._lasting:
@@ -309,7 +314,7 @@ class Timeline:
                 yield from self.render(entry)
 
     def render(self, entry: events.Entry) -> tuple[str, ...]:
-        """The lines of one entry. How the run ended is left to the final lines."""
+        """Return the lines of one entry. The final lines say how the run ended, so this leaves it out."""
         self.finished = isinstance(entry.event, events.RunFinished)
         return () if self.finished else self._log.render(entry)
 
@@ -324,7 +329,7 @@ class Timeline:
 
 
 def full_lines(event: events.Event) -> Iterator[Line]:
-    """What was asked or answered, word by word."""
+    """Yield the full text of a prompt or an answer."""
     match event:
         case events.PromptRendered():
             texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
@@ -340,7 +345,7 @@ def full_lines(event: events.Event) -> Iterator[Line]:
 
 
 def _block_text(block: JsonObject) -> str:
-    """The text of a text block; anything else, such as a tool call, as JSON."""
+    """Return the text of a text block. Return any other block, such as a tool call, as JSON."""
     if block.get("type") == "text":
         return str(block.get("text", ""))
     return json.dumps(block, ensure_ascii=False, indent=2)

@@ -1,8 +1,8 @@
-"""The page of a run, `report.html`: one file that needs no network and no script, and shows everything that the journal
-knows: iterations with their cards, each text bounded, and what is said again and again only once.
+"""Builds `report.html`, the page of a run: one file that needs no network and no script. It shows everything in the
+journal: iterations with their cards, each text limited in length, and repeated text only once.
 
-No text of the run can become markup: Jinja2 escapes it. What a dry run would have written is rendered as Markdown
-without HTML. The page's own policy lets no script run and nothing be fetched.
+No text of the run can become markup, because Jinja2 escapes it. The text that a dry run would have written is rendered
+as Markdown without HTML. The page's own policy blocks scripts and requests.
 """
 
 from __future__ import annotations
@@ -56,43 +56,44 @@ ANSWER_SHOWN = 20_000
 #: Characters of all images together.
 IMAGES_SHOWN = 4_000_000
 BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-#: Nothing is fetched, since images are in the page itself; no form is sent, and no script runs.
+#: The page fetches nothing, because it contains its images. It sends no form and runs no script.
 POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
-#: So many events have their cards on a page; of a longer run the first and the last half.
+#: Events that have a card on a page. A longer run shows half of them from its beginning and half from its end.
 EVENTS_SHOWN = 4_000
-#: Characters of the cards' texts together: a browser reads so many within a second.
+#: Limit in characters of all texts of the cards together: a browser loads this many within a second.
 PAGE_LIMIT = 16_000_000
-#: Characters of one text at most, and at least: in between, what is left of the page is shared by the cards to come.
+#: The limits in characters of a single text. Between them, the cards to come share the remaining space of the page.
 LONGEST_TEXT, SHORTEST_TEXT = 20_000, 300
-#: A longer text stands on the page once, and each further card that has it leads there.
+#: A text with more characters appears on the page once, and other cards with the same text link to it.
 REPEATED = 200
-#: A text of more characters or lines scrolls by itself.
+#: A text with more characters or lines gets a scroll bar.
 SCROLLS, LINES_SCROLL = 1_500, 20
 VALIDATORS_SHOWN = 100
-#: The group with the diff of all steps together.
+#: The ID of the group with the diff of all steps together.
 WHOLE_RUN = "changes"
-#: Of a step with more files than these, each is opened by whoever wants to read it.
+#: If a step changed more files than this, their diffs are collapsed.
 OPEN_FILES = 5
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardText:
-    """One text of a card. `same_as` is the card that shows this text already, instead of it; `note` says what was left
-    out."""
+    """One text of a card."""
 
     label: str
     text: Markup
     is_open: bool
     is_diff: bool = False
     scrolls: bool = False
+    #: Says what was left out.
     note: str = ""
+    #: The ID of the card that already shows this text. If it is set, `text` is empty.
     same_as: str = ""
 
 
 @dataclass(kw_only=True)
 class Card:
-    """One event, or what a step changed. `seconds` count from the beginning of the run."""
+    """One event, or what a step changed. `seconds` counts from the beginning of the run."""
 
     id: str
     message: EventMessage
@@ -101,26 +102,27 @@ class Card:
 
     @property
     def facts(self) -> str:
-        """What stands beside the title."""
+        """The facts that follow the title."""
         message = self.message
         return " · ".join(one_line(fact, 200) for fact in (*message.facts, *message.more_facts) if fact)
 
 
 @dataclass(kw_only=True)
 class Group:
-    """A stretch of the run: what came before the steps, one iteration, what came after them. `hidden` counts the
-    events without a card; `red` are the checks that refused its closing."""
+    """A part of the run: the events before the steps, one iteration, or the events after the steps."""
 
     id: str
     title: str
     line: HistoryEntry | None = None
+    #: How many events have no card.
     hidden: int = 0
+    #: The checks that rejected the iteration's closing.
     red: list[str] = field(default_factory=list)
     cards: list[Card] = field(default_factory=list)
 
     @property
     def note(self) -> str:
-        """What has no card here; empty where everything has one."""
+        """A note on the events without a card. Empty if every event has one."""
         left_out = f"{count(self.hidden, 'event')} of a very long run left out here"
         return f"{left_out}; journal.jsonl has all of them." if self.hidden else ""
 
@@ -132,7 +134,7 @@ class Group:
 
     @property
     def sums(self) -> str:
-        """What the iteration took, in words."""
+        """What the iteration used, as text."""
         if self.line is None:
             return ""
         retries = f"{self.line.format_retries} format {'retry' if self.line.format_retries == 1 else 'retries'}"
@@ -147,7 +149,7 @@ class Group:
 
 
 class PageTimeline:
-    """Gathers what a page shows of `count` entries. `validators` are the last runs, with where they lead."""
+    """Collects what a page shows of `count` entries. `validators` holds the last results and the IDs of their cards."""
 
     def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
@@ -161,12 +163,12 @@ class PageTimeline:
         self._seen = 0
         self._ended = False
         self._unanswered: dict[str, tuple[Card, JsonObject]] = {}
-        #: Where each long text stands, by its digest; and how many characters and cards the page has room for.
+        #: The card of each long text, by digest, and how many characters and cards still fit on the page.
         self._places: dict[bytes, str] = {}
         self._room, self._cards_left = PAGE_LIMIT, min(count, EVENTS_SHOWN)
 
     def add(self, entry: events.Entry) -> None:
-        """Take the next entry."""
+        """Add the next entry."""
         event = entry.event
         self.began = entry.time if self.began is None else self.began
         group = self._group_of(entry)
@@ -192,14 +194,14 @@ class PageTimeline:
             case events.ToolCalled():
                 self._unanswered.pop(event.tool_use_id, None)
             case events.ModelTurned() if card:
-                # A call's card comes with its answer; the turn shows those of its calls that have none.
+                # The card of a call comes with its answer. The turn shows only calls without an answer.
                 calls = (block for block in event.content if block.get("type") == "tool_use")
                 self._unanswered |= {str(block.get("id", "")): (card, block) for block in calls}
             case _:
                 pass
 
     def finish(self, diffs: Diffs) -> None:
-        """Add what no event says: the calls that nobody answered, and what changed."""
+        """Add what no event contains: the calls without an answer, and the changes."""
         for card, block in self._unanswered.values():
             label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
             self._add_texts(card, Part(label, block.get("input")))
@@ -210,7 +212,7 @@ class PageTimeline:
             self._add_diff(self._open(WHOLE_RUN, "What the run changed"), "All steps together", diffs.run)
 
     def _group_of(self, entry: events.Entry) -> Group:
-        """The stretch that the entry belongs to. A run that was resumed has more than one start and end."""
+        """Return the group of the entry. A resumed run has more than one start and end."""
         event, ended = entry.event, self._ended
         self._ended = isinstance(event, events.FlowEnded)
         if isinstance(event, events.IterationStarted):
@@ -227,7 +229,7 @@ class PageTimeline:
         return self.groups[-1]
 
     def _add_texts(self, card: Card, *parts: Part) -> None:
-        """All that are not empty."""
+        """Add all texts that are not empty."""
         card.texts += [self._card_text(card.id, part) for part in parts if not part.is_empty]
 
     def _card_text(self, id: str, part: Part) -> CardText:
@@ -270,18 +272,18 @@ class PageTimeline:
 
 
 def format_seconds(seconds: float) -> str:
-    """`0.4`, `12`, `1,204.5`."""
+    """Format seconds as in `0.4`, `12` and `1,204.5`."""
     return f"{seconds:,.1f}".removesuffix(".0")
 
 
 def web_address(url: str) -> str:
-    """An address that may be a link; anything else is none."""
+    """Return the address if it may become a link, else an empty string."""
     return url if ADDRESS.fullmatch(url) else ""
 
 
 def _diff_lines(text: str) -> Markup:
-    """The lines of a diff with their colors. Lines of a file may look like a diff's own: what counts is how many of
-    them each hunk has by its first line."""
+    """Return the lines of a diff with their colors. A file's own lines may look like diff headers, so the line counts
+    in the header of each hunk decide."""
     before = after = 0
     lines: list[Markup] = []
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
@@ -298,7 +300,7 @@ def _diff_lines(text: str) -> Markup:
 
 
 def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
-    """A prompt, in which what was put into it is marked with the name of its variable."""
+    """Return a prompt in which every inserted value is marked with the name of its variable."""
     pieces, at = [], 0
     for start, end, name in puts:
         put = Markup('<span class="put" title="{}">{}</span>').format(spell_unseen(name), spell_unseen(text[start:end]))
@@ -308,15 +310,15 @@ def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
 
 
 def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
-    """What a dry run would have written: the kind of effect, a title where it has one, and the text as it looks."""
+    """Yield what a dry run would have written: the kind of effect, the title if there is one, and the rendered text."""
     for kind, text in report.texts.items():
         title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
         yield kind, one_line(title), markdown_html(body)
 
 
 def _images(images: Sequence[IssueImage]) -> Iterator[tuple[str, str]]:
-    """Each image of the issue in words, and as an address that holds it, where it is one that the model has seen and
-    the page does not grow too large."""
+    """Yield a description and a data URL for each image of the issue. The URL is empty if the model did not see the
+    image, or if the page would grow too large."""
     left = IMAGES_SHOWN
     for image in images:
         shows = image.type is not None and len(image.data) <= left and BASE64.fullmatch(image.data)
@@ -325,8 +327,8 @@ def _images(images: Sequence[IssueImage]) -> Iterator[tuple[str, str]]:
 
 
 def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
-    """One line per step, in the order in which the run came to them. `share` is a step's part of the run's time in
-    percent."""
+    """Return one row per step, in the order in which the run reached them. `share` is the step's percentage of the
+    run's time."""
     steps: dict[str, list[HistoryEntry]] = {}
     for line in history:
         steps.setdefault(line.step_id, []).append(line)
@@ -353,7 +355,7 @@ def _indented(value: Mapping[str, JsonValue]) -> str:
 
 
 def _about(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
-    """What the run was about, for its first lines: texts, each with the address that it leads to."""
+    """Yield what the run was about, for its first lines: texts, each with an address to link to."""
     if (issue := timeline.subject) and issue.title.strip():
         yield f"#{issue.number} {one_line(issue.title, 200)}", web_address(issue.url)
     pushed = next((each for each in report.effects if each.kind is EffectKind.PUSH_BRANCH), None)
@@ -392,8 +394,8 @@ def report_html(
     count: int | None = None,
     diffs: Callable[[], Diffs] = Diffs,
 ) -> str:
-    """The whole page. `count` is how many entries there are: given, they are not held all at once. `diffs` is asked
-    for what the iterations changed when all entries were seen."""
+    """Return the whole page. If `count`, the number of entries, is given, the entries are not all held in memory.
+    `diffs` is called after the last entry, and returns what the iterations changed."""
     if count is None:
         entries = tuple(entries)
         count = len(entries)
@@ -436,7 +438,7 @@ def report_html(
 
 
 def _graph(report: RunReport, agent: AgentDefinition) -> str:
-    """The picture; empty when it is too large."""
+    """Return the picture of the graph, or an empty string if it is too large."""
     path = walked_path(report)
     if len(flow_graph(agent, path).edges) > EDGE_LIMIT:
         return ""

@@ -1,4 +1,4 @@
-"""The table of a preflight, for a terminal, the job log and the job summary."""
+"""Formats the results of a preflight for a terminal, the job log and the job summary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDER = {CheckState.FAILED: 0, CheckState.WARNING: 1, CheckState.UNKNOWN: 2}
 
 
 def describe_preflight(preflight: Preflight) -> str:
-    """How many rows of each state there are, in words."""
+    """Return the number of rows in each state, as text."""
     counts = Counter(check.state for check in preflight.checks)
     return ", ".join(
         count(counts[state], state) if state is CheckState.WARNING else f"{counts[state]} {state}"
@@ -25,21 +25,21 @@ def describe_preflight(preflight: Preflight) -> str:
 
 
 def preflight_reason(preflight: Preflight) -> str:
-    """The rows that failed, or that none did."""
+    """Return which rows failed, or that none did."""
     failed = "; ".join(f"{check.name}: {check.detail}" for check in preflight.failed)
     return f"preflight of {preflight.agent}: {failed or describe_preflight(preflight)}"
 
 
 def _by_state(preflight: Preflight) -> tuple[list[PreflightCheck], list[PreflightCheck]]:
-    """What people must know, the worst first; and what is fine."""
+    """Return the rows that need attention, the worst first, and the rows that passed."""
     fine = [check for check in preflight.checks if check.state is CheckState.OK]
     others = [check for check in preflight.checks if check.state is not CheckState.OK]
     return sorted(others, key=lambda check: _ORDER[check.state]), fine
 
 
 def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[Line]:
-    """What people must know first, one line per row, aligned; what is fine in one line, or in one line each with
-    `every_row`; and the counts."""
+    """Return the rows that need attention first, one aligned line per row. The rows that passed follow in one line, or
+    in one line each with `every_row`. The counts come last."""
     others, fine = _by_state(preflight)
     shown = [*others, *fine] if every_row else others
     widest = max(len(state) for state in CheckState)
@@ -49,7 +49,7 @@ def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[Li
     )
     lines = [Line(mark_of(check.state).tone, row) for check, row in zip(shown, rows, strict=True)]
     if fine and not every_row:
-        # Their names; of a group, such as the layers of the sandbox, only how many.
+        # Show names, but only the number of rows in a group, such as the layers of the sandbox.
         groups = Counter(check.name.partition(": ")[0] for check in fine)
         names = (name if number == 1 else f"{name} ({number})" for name, number in groups.items())
         folded = f"{PASSED.text} ok: {', '.join(names)}; `--all` shows each"
@@ -60,7 +60,7 @@ def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[Li
 
 
 def preflight_summary(preflight: Preflight) -> str:
-    """The same for the job summary, where what is fine is folded."""
+    """Return the same rows for the job summary, with the rows that passed in a folded section."""
     others, fine = _by_state(preflight)
     counted = describe_preflight(preflight)
     return render("preflight.md.j2", preflight=preflight, counted=counted, others=others, fine=fine)

@@ -1,4 +1,4 @@
-"""A rehearsal for people and for CI: lines, Markdown for the job summary, annotations, JUnit XML."""
+"""Formats a rehearsal for people and for CI: lines, Markdown for the job summary, annotations, JUnit XML."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from stepflow.report.wording import Line, Tone, mark_of
 
 CELL = 60
 REASON = 600
-#: Of one comparison so many rows are shown.
+#: Rows shown of one comparison.
 ROWS = 40
-#: In characters, which may take four bytes each; GitHub drops a summary of more than 1 MiB.
+#: Limit in characters, each of which may take four bytes. GitHub drops a summary of more than 1 MiB.
 SUMMARY_LIMIT = 200_000
-#: What XML 1.0 cannot hold, not even as a reference.
+#: Characters that XML 1.0 cannot contain, not even as a reference.
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
-    """One scenario: its row, and below it what differs."""
+    """Return the row of one scenario, followed by its differences."""
     mark = mark_of(rehearsed.passed)
     figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
     updated = ", updated" if rehearsed.updated else ""
@@ -47,7 +47,7 @@ def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
 
 
 def difference_lines(rehearsed: Rehearsed) -> list[str]:
-    """What was expected and what came, column by column; `≠` marks the rows that differ."""
+    """Return expected and actual values in columns. `≠` marks the rows that differ."""
     if not rehearsed.differences or rehearsed.updated:
         return []
     reason = one_line(rehearsed.reason, REASON)
@@ -61,7 +61,7 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
 
 
 def describe_rehearsal(rehearsal: Rehearsal) -> str:
-    """How many scenarios are as expected, and which are not."""
+    """Return how many scenarios are as expected, and which are not."""
     failed = rehearsal.failed
     total = count(len(rehearsal.scenarios), "scenario")
     text = f"{total}, {len(failed)} not as expected" if failed else f"{total}, as expected"
@@ -71,7 +71,7 @@ def describe_rehearsal(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
-    """The last lines: all scenarios in a table, agents without any, and the count."""
+    """Return the last lines: a table of all scenarios, the agents that have none, and the count."""
     rows = [("", "agent", "scenario", "iterations", "seconds", "")]
     for each in rehearsal.scenarios:
         figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
@@ -84,7 +84,7 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
 
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
-    """The table for the job summary, with each difference folded below it."""
+    """Return the table for the job summary, followed by each difference in a folded section."""
     described = describe_rehearsal(rehearsal)
     parts = [render("rehearsal.md.j2", rehearsal=rehearsal, described=described, what=_what)]
     for each in rehearsal.failed:
@@ -96,7 +96,7 @@ def rehearsal_summary(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
-    """One per scenario that differs, on its file."""
+    """Return one annotation per scenario that differs, on the scenario's file."""
     return tuple(
         annotation(
             "error",
@@ -126,7 +126,7 @@ def _part(difference: Mismatch) -> Iterator[str]:
 
 
 def junit_xml(rehearsal: Rehearsal) -> str:
-    """One suite per agent, one case per scenario."""
+    """Return JUnit XML with one suite per agent and one case per scenario."""
     root = ElementTree.Element("testsuites", _totals("stepflow rehearse", rehearsal.scenarios))
     for agent in dict.fromkeys(each.agent for each in rehearsal.scenarios):
         own = [each for each in rehearsal.scenarios if each.agent == agent]

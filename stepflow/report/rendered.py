@@ -1,4 +1,4 @@
-"""The templates of this package, rendered with every value escaped and every character visible."""
+"""Renders the templates of this package, with every value escaped and every invisible character spelled out."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from stepflow.report.wording import mark_of
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
-#: The lines of a folded section.
+#: The first and the last line of a folded section.
 FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
 FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
 
 
 def _finished(make: Callable[..., str]) -> Callable[..., Markup]:
-    """A filter whose result is Markdown already, in which each text is escaped."""
+    """Return a filter whose result is finished Markdown, with all text escaped."""
     return lambda *values, **named: Markup(make(*values, **named))  # noqa: S704 - nothing in it is markup any more
 
 
-#: What Markdown templates are made with, beside texts of the default length.
+#: The filters of Markdown templates. A value without a filter becomes text of the default length.
 FILTERS = {
     "code": _finished(code),
     "code_span": _finished(lambda text, limit=200: code_span(one_line(text, limit))),
@@ -59,13 +59,13 @@ FILTERS = {
 
 
 def render(name: str, /, **values: object) -> str:
-    """The template with its values put in. One whose name ends with `.md.j2` makes Markdown for GitHub, in which every
-    text is only text; any other makes HTML or SVG."""
+    """Render a template. If its name ends with `.md.j2`, the result is Markdown for GitHub, and values stay plain text.
+    Any other template makes HTML or SVG."""
     return _template(name).render(values).rstrip("\n")
 
 
 def render_blocks(name: str, /, **values: object) -> list[str]:
-    """The blocks of a Markdown template that are not empty."""
+    """Return the blocks of a Markdown template that are not empty."""
     template = _template(name)
     context = template.new_context(values)
     blocks = ("".join(block(context)).strip("\n") for block in template.blocks.values())
@@ -73,7 +73,7 @@ def render_blocks(name: str, /, **values: object) -> list[str]:
 
 
 def read_text(name: str) -> str:
-    """A file of this room."""
+    """Return the text of a file in this package."""
     return (files("stepflow.report") / name).read_text(encoding="utf-8")
 
 
@@ -83,7 +83,7 @@ def _template(name: str) -> Template:
 
 @cache
 def _environment(*, is_markdown: bool) -> Environment:
-    # Loaded here: what a run does before its first request needs no template.
+    # Imported here because a run needs no template before its first request.
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
 
     shown = FILTERS["text"] if is_markdown else spell_unseen
@@ -101,13 +101,13 @@ def _environment(*, is_markdown: bool) -> Environment:
 
 
 def markdown_html(text: str) -> Markup:
-    """The text for a page whose own headings are `h1` and `h2`; sections that GitHub folds are open."""
+    """Render Markdown for a page whose own headings are `h1` and `h2`. Sections that GitHub folds are open."""
     parser = _parser()
     tokens = parser.parse(FOLD_ENDS.sub("", FOLD_BEGINS.sub(r"**\1**", spell_unseen(text))))
     for token in _all(tokens):
-        # A page whose policy forbids styles would complain about those of a table's cells.
+        # Remove the styles of table cells, because a page whose policy forbids styles would report errors.
         token.attrs = {name: value for name, value in token.attrs.items() if name == "href"}
-        # The language of a block of code would become a class, which might be one of the page's own.
+        # The language of a code block would become a class, which might be one of the page's own.
         token.info = ""
         if token.tag in ("h1", "h2"):
             token.tag = "h3"

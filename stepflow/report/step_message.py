@@ -1,4 +1,4 @@
-"""The messages of the events inside a step: its prompt, the model's turns, tools, the answer and where it leads."""
+"""Describes the events inside a step: its prompt, the model's turns, tools, the answer and the transition."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from stepflow.report.wording import (
 )
 
 WORDS_SHOWN = 8
-#: The input of a tool that says most about the call, by the tool set's own names.
+#: The inputs that describe a tool call best, by the names in the tool set.
 MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
-#: The transitions that ask whether the work is done (flow.md §7).
+#: The transitions that check whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
 CHANGES: Mapping[Remedy, str] = {
     Remedy.ASK_IN_WORDS: "answers are asked for by their schema in words",
@@ -61,7 +61,7 @@ StepEvent = (
 
 
 def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR0912 - one case per event
-    """The message of one event inside a step."""
+    """Return the message of one event inside a step."""
     match event:
         case events.IterationStarted():
             return iteration_started(event)
@@ -100,14 +100,14 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
 
 
 def describe_model(event: events.IterationStarted) -> str:
-    """The model with what the agent says of its answers; empty where it says nothing."""
+    """Return the model and the agent's settings for its answers. Empty if there are no settings."""
     effort = f"effort {event.effort}" if event.effort else ""
     most = f"at most {count(event.max_output_tokens, 'output token')} an answer" if event.max_output_tokens else ""
     return ", ".join((event.model, *filter(None, (effort, most)))) if effort or most else ""
 
 
 def iteration_started(event: events.IterationStarted) -> EventMessage:
-    """The first event of a step."""
+    """Describe the first event of a step."""
     return EventMessage(
         title=f"Iteration {event.iteration} begins",
         facts=(describe_model(event) or event.model,),
@@ -116,7 +116,7 @@ def iteration_started(event: events.IterationStarted) -> EventMessage:
 
 
 def schema_failed(event: events.SchemaFailed) -> EventMessage:
-    """The schema of an answer that cannot be used."""
+    """Describe an answer schema that cannot be used."""
     return EventMessage(
         title=marked(Tone.BAD, f"answer schema: {one_line(event.reason)}"),
         tone=Tone.BAD,
@@ -125,10 +125,10 @@ def schema_failed(event: events.SchemaFailed) -> EventMessage:
 
 
 def prompt_rendered(event: events.PromptRendered) -> EventMessage:
-    """What the model is asked."""
+    """Describe the prompt."""
     kind = "retry prompt" if event.retry else "prompt"
     first, *context = event.blocks or ("",)
-    # What is masked has another length than what it stands for.
+    # A mask and the value that it replaces differ in length, so the positions would be wrong.
     puts = () if MASK in first else event.substitutions
     names = ", ".join(dict.fromkeys(put.name for put in event.substitutions))
     marks = tuple((put.start, put.end, put.name) for put in puts)
@@ -145,7 +145,7 @@ def prompt_rendered(event: events.PromptRendered) -> EventMessage:
 
 
 def model_waited(event: events.ModelWaited) -> EventMessage:
-    """A pause before the next try."""
+    """Describe the pause before the next try."""
     deadline = event.deadline_in
     left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
     tried = f"(try {event.attempt} of {event.tries} failed{left})"
@@ -153,7 +153,7 @@ def model_waited(event: events.ModelWaited) -> EventMessage:
 
 
 def answer_lost(event: events.AnswerLost) -> EventMessage:
-    """An answer that ended in the middle."""
+    """Describe an answer that broke off."""
     message = _hindrance(
         f"an answer broke off; the {count(event.usage.total, 'token')} that it used until then count as spent"
     )
@@ -161,31 +161,32 @@ def answer_lost(event: events.AnswerLost) -> EventMessage:
 
 
 def cache_renewed(event: events.CacheRenewed) -> EventMessage:
-    """What a long wait cost so that the next request does not cost more."""
+    """Describe what it cost to keep the prompt cache during a long wait, so that the next request does not cost
+    more."""
     title = f"the prompt cache was {'not ' if event.problem else ''}renewed during a long wait"
     fact = one_line(event.problem, REASON_SHOWN) if event.problem else count(event.usage.total, "token")
     return EventMessage(title=title, facts=(fact,))
 
 
 def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
-    """A conversation that must begin again."""
+    """Describe a conversation that must start over."""
     overflowed = "the conversation stays too long for the model, the step begins again"
     return _hindrance(f"{overflowed}: {one_line(event.reason)}")
 
 
 def model_changed(event: ModelChanged) -> EventMessage:
-    """Another model goes on."""
+    """Describe the change to another model."""
     return _hindrance(f"{event}: {event.reason}")
 
 
 def request_adapted(event: RequestAdapted) -> EventMessage:
-    """What the service does not take, and what is sent instead."""
+    """Describe what the service does not accept, and what is sent instead."""
     change = CHANGES[event.remedy]
     return _hindrance(f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}")
 
 
 def _hindrance(sentence: str) -> EventMessage:
-    """What was in the way between a prompt and its answer."""
+    """Describe a problem between a prompt and its answer."""
     return EventMessage(
         title=one_line(sentence, REASON_SHOWN),
         tone=Tone.WARNING,
@@ -193,7 +194,7 @@ def _hindrance(sentence: str) -> EventMessage:
 
 
 def model_turned(event: events.ModelTurned) -> EventMessage:
-    """An answer. A log shows its prose, which a page has among the parts."""
+    """Describe an answer. A log shows its prose below the title; a page shows the prose as parts."""
     called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
     text = spoken(event)
     said = (first_line(text),) if event.stop_reason == "tool_use" else last_lines(text, WORDS_SHOWN)
@@ -222,8 +223,8 @@ def _describe_cleared(cleared: ClearedResults) -> str:
 
 
 def spoken(event: events.ModelTurned) -> str:
-    """The prose of a turn; what a model says between its calls may come as its thinking. What counts of a structured
-    answer is shown elsewhere, as intent and reason."""
+    """Return the prose of a turn. The words of a model between its calls may be its thinking. A structured answer has
+    no prose, because its intent and reason are shown elsewhere."""
     text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
     if event.stop_reason == "tool_use" and not text.strip():
         text = "".join(str(block.get("thinking", "")) for block in event.content if block.get("type") == "thinking")
@@ -231,7 +232,7 @@ def spoken(event: events.ModelTurned) -> str:
 
 
 def _block_part(block: JsonObject) -> Part:
-    """What a page shows of a block; the input of a call is with the message of the call itself."""
+    """Return the part that a page shows for a block. The input of a call is in the message of the call itself."""
     match block.get("type"):
         case "text":
             return Part("Text", str(block.get("text", "")))
@@ -242,7 +243,7 @@ def _block_part(block: JsonObject) -> Part:
 
 
 def tool_called(event: events.ToolCalled) -> EventMessage:
-    """A call and its output."""
+    """Describe a call and its output."""
     if event.denied:
         ended = "denied: the step may not use it"
     elif event.exit_code is not None:
@@ -259,7 +260,7 @@ def tool_called(event: events.ToolCalled) -> EventMessage:
 
 
 def call_text(arguments: JsonObject) -> str:
-    """The part of a tool's input that says most about the call."""
+    """Return the part of a tool's input that describes the call best."""
     for name in MAIN_INPUTS:
         value = arguments.get(name)
         if isinstance(value, str):
@@ -268,7 +269,7 @@ def call_text(arguments: JsonObject) -> str:
 
 
 def _inputs(arguments: JsonObject) -> Iterator[Part]:
-    """Long texts of the input with their line breaks; the rest as JSON."""
+    """Yield long texts of the input with their line breaks, and the rest as JSON."""
     texts = {name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value}
     yield Part("Input", {name: value for name, value in arguments.items() if name not in texts})
     for name, value in texts.items():
@@ -276,7 +277,7 @@ def _inputs(arguments: JsonObject) -> Iterator[Part]:
 
 
 def command_ran(event: events.CommandRan) -> EventMessage:
-    """A command of the agent's own definition."""
+    """Describe a command from the agent's definition."""
     ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
     return EventMessage(
         title=f"Command {one_line(shlex.join(event.argv), 120)}",
@@ -288,7 +289,7 @@ def command_ran(event: events.CommandRan) -> EventMessage:
 
 
 def user_message(event: events.UserMessage) -> EventMessage:
-    """What stepflow says in a conversation after the prompt."""
+    """Describe what stepflow says in a conversation after the prompt."""
     why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
     return EventMessage(
         title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
@@ -298,7 +299,7 @@ def user_message(event: events.UserMessage) -> EventMessage:
 
 
 def check_judged(event: events.CheckJudged) -> EventMessage:
-    """The outcome of a check-dialect step."""
+    """Describe the outcome of a check-dialect step."""
     tone = Tone.GOOD if event.result == "ok" else Tone.BAD
     said = f": {one_line(event.message, 240)}" if event.message else ""
     return EventMessage(
@@ -309,7 +310,7 @@ def check_judged(event: events.CheckJudged) -> EventMessage:
 
 
 def step_answered(event: events.StepAnswered) -> EventMessage:
-    """What the gate read in an answer."""
+    """Describe what the gate read in an answer."""
     reason = f": {one_line(event.reason, 240)}" if event.reason else ""
     target = f" to {one_line(event.target)}" if event.target else ""
     return EventMessage(
@@ -325,7 +326,7 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
 
 
 def routed(event: events.Routed) -> EventMessage:
-    """Where the flow goes."""
+    """Describe where the flow continues."""
     if event.to is None:
         title = "→ completion" if event.transition in CLOSES else "no way on"
         return EventMessage(title=title, tone=Tone.ROUTE, more_facts=(event.transition,), in_log=False)

@@ -1,5 +1,5 @@
-"""The result of a run for people: the job summary, the issue's comment, and the last lines in a terminal. What changed,
-what was checked, which way the run took and what it cost are the same lines in all of them and in the pull request."""
+"""Shows the result of a run to people: the job summary, the issue's comment, and the last lines in a terminal. All of
+them, and the pull request, use the same lines for the changes, the checks, the steps and the cost."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ from stepflow.report.wording import (
 )
 
 R = TypeVar("R")
-#: Of more checks and steps the middle is left out; of checks the red ones never are.
+#: If there are more checks or steps, the middle is left out. Failed checks are always shown.
 MOST_CHECKS = 20
 MOST_FILES = 10
 MOST_STEPS = 12
 MOST_MODELS = 12
-#: Characters of a command in a terminal.
+#: Characters shown of a command in a terminal.
 COMMAND_SHOWN = 60
 PATH_SHOWN = 100
 NAME_SHOWN = 40
 WARNINGS_SHOWN = 20
-#: Of one piece so many characters and lines are shown.
+#: Characters and lines shown of one piece of removed text.
 PIECE_SHOWN = 300
 LINES_SHOWN = 6
-#: GitHub drops a step's whole summary from 1 MiB on; other steps' words do not count.
+#: GitHub drops a step's summary if it is larger than 1 MiB. Other steps' summaries do not count.
 LIMIT = 1_000_000
 STEP_ROWS = 200
 VALIDATOR_ROWS = 100
 OUTPUTS = 5
 ITEMS_SHOWN = 30
 REMOVED_SHOWN = 100
-#: GitHub's Mermaid refuses larger ones and shows an error in their place.
+#: Limits of GitHub's Mermaid, which shows an error instead of a larger graph.
 GRAPH_LIMIT = 40_000
 EDGE_LIMIT = 400
 COMMENT_NOTES = 10
@@ -83,7 +83,7 @@ TERMINAL_PROBLEMS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLine:
-    """A check as it stood at its last run. `note` says what a mark cannot."""
+    """The state of a check after its last run. `note` says what the mark cannot."""
 
     mark: Mark
     name: str
@@ -92,7 +92,8 @@ class CheckLine:
 
 
 def verified(report: RunReport, *, run_url: str = "") -> str:
-    """The lines as Markdown, empty for what never began. `run_url` leads to the job with the full summary."""
+    """Return the lines as Markdown, or an empty string for a run that never began. `run_url` is the job with the full
+    summary."""
     if not (report.run_id or report.history):
         return ""
     checks, left_out = _shown_checks(report)
@@ -115,7 +116,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLine:
-    """What one model, with one effort, had to do in a run."""
+    """What one model did in a run at one effort."""
 
     model: str
     effort: Effort | None
@@ -125,7 +126,7 @@ class ModelLine:
 
 
 def model_lines(report: RunReport) -> tuple[ModelLine, ...]:
-    """Each model in the order in which the run came to them; none where it was one all the time."""
+    """Return one line per model, in the order in which the run reached them. Return none if the run used only one."""
     rungs: dict[tuple[str, Effort | None], list[HistoryEntry]] = {}
     for line in report.history:
         if line.model and line.usage.total:
@@ -147,7 +148,8 @@ def model_lines(report: RunReport) -> tuple[ModelLine, ...]:
 
 
 def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
-    """Each check once, in the order of running; last those that did not run again since the run began."""
+    """Return each check once, in the order in which they ran. Checks that did not run again since the run began come
+    last."""
     last = {run.name: run for run in report.validators}
     before = {check.name: check for check in report.base_checks}
     ran = [_ran(run, was_red=name in before and not before[name].passed) for name, run in last.items()]
@@ -167,7 +169,7 @@ def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
 def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
     notes = []
     if not run.passed:
-        # Red in spite of exit 0 means that the output was not as demanded.
+        # A check that failed in spite of exit code 0 had output other than required.
         notes += [f"exit code {run.exit_code}"] if run.exit_code else []
         notes.append(f"attempt {run.attempt}")
     if was_red:
@@ -177,7 +179,7 @@ def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
 
 
 def _shown_checks(report: RunReport) -> tuple[tuple[CheckLine, ...], int]:
-    """All that are red and as many others as there is room for; how many were left out."""
+    """Return all failed checks and as many others as fit, and how many were left out."""
     lines = check_lines(report)
     others = [line for line in lines if line.mark is not FAILED]
     left_out = others[max(0, MOST_CHECKS - (len(lines) - len(others))) :]
@@ -185,14 +187,14 @@ def _shown_checks(report: RunReport) -> tuple[tuple[CheckLine, ...], int]:
 
 
 def terminal_changes(changes: DiffStat) -> list[tuple[str, str]]:
-    """Path and lines of each changed file."""
+    """Return the path and the line counts of each changed file."""
     rows = [(one_line(file.path, PATH_SHOWN), describe_lines(file)) for file in changes.files[:MOST_FILES]]
     more = changes.count - len(rows)
     return [*rows, (f"… {more:,} more …", "")] if more else rows
 
 
 def walked_steps(report: RunReport) -> tuple[str, ...]:
-    """The steps in their order, with how often each ran in a row; from the middle of a long way some are left out."""
+    """Return the steps in order, with how often each ran in a row. Steps in the middle of a long path are left out."""
     runs = [(name, len(list(same))) for name, same in groupby(line.step_id for line in report.history)]
     shown, left_out = ends_of([f"{name} ×{times}" if times > 1 else name for name, times in runs], MOST_STEPS)
     middle = len(shown) // 2
@@ -200,7 +202,7 @@ def walked_steps(report: RunReport) -> tuple[str, ...]:
 
 
 def figures(report: RunReport) -> list[str]:
-    """Iterations, tokens, money and time, as words."""
+    """Return iterations, tokens, money and time, as text."""
     return [
         count(report.iterations, "iteration"),
         count(report.usage.total, "token"),
@@ -210,7 +212,7 @@ def figures(report: RunReport) -> list[str]:
 
 
 def terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
-    """Mark and name, command and note of each check."""
+    """Return the mark and name, the command, and the note of each check."""
     lines, left_out = _shown_checks(report)
     rows = [
         (f"{line.mark.text} {one_line(line.name, NAME_SHOWN)}", one_line(line.command, COMMAND_SHOWN), line.note)
@@ -220,7 +222,7 @@ def terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
 
 
 def ends_of(items: Sequence[R], most: int) -> tuple[tuple[R, ...], int]:
-    """All items, or the first and the last ones, and how many were left out between them."""
+    """Return all items, or the first and last ones, and how many were left out between them."""
     if len(items) <= most:
         return tuple(items), 0
     half = most // 2
@@ -228,8 +230,8 @@ def ends_of(items: Sequence[R], most: int) -> tuple[tuple[R, ...], int]:
 
 
 def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = "") -> str:
-    """What the model did not see of the issue: how many pieces of its text of which kinds, a folded copy of the first
-    `most`, and how many images; empty when that is nothing."""
+    """Return what the model did not see of the issue: the number and kinds of the pieces of its text, a folded copy of
+    the first `most`, and the number of images. Empty if the model saw everything."""
     removed, unseen = report.removed_text, describe_unseen(report.images)
     if not removed.count:
         return unseen
@@ -240,7 +242,7 @@ def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = 
         lines.append(f"and {removed.count - len(shown):,} more")
     body = fence("\n".join(lines), lines=most * (LINES_SHOWN + 2), width=PIECE_SHOWN)
     sentence = f"{what}: {plain(count_kinds(removed.pieces), 400)}."
-    # A text that was too long is no attempt to hide anything, and its reader should know.
+    # Text that was cut for its length is not an attempt to hide something, and readers should know that.
     if any(piece.kind is RemovalKind.CUT for piece in removed.pieces):
         sentence += " The text was longer than a model is given, so its end is missing."
     return "\n\n".join(part for part in (title, sentence, details("What was removed", body), unseen) if part)
@@ -259,7 +261,8 @@ def job_summary(
     notes: Sequence[str] = (),
     limit: int = LIMIT,
 ) -> str:
-    """The summary. `notes` are what else a person should know, such as files left uncommitted. `limit` in bytes."""
+    """Return the summary. `notes` are further facts that a person should know, such as uncommitted files. `limit` is in
+    bytes."""
     history, left_out = ends_of(report.history, STEP_ROWS)
     red = [run for run in report.validators if not run.passed and run.output_tail.strip()]
     sections = render_blocks(
@@ -289,24 +292,24 @@ def job_summary(
 
 
 def failure_summary(report: RunReport) -> str:
-    """What to add to the run's comment, which shows the work already, when it could not be written: why, and what to
-    do."""
+    """Return the text to add to the run's comment, which already shows the work, if the final text could not be
+    written. It says why, and what to do."""
     shared = {**_shared_values(report), "tag": partial(FILTERS["text"], limit=60)}
     values = {"verified": "", "warnings": (), "refused": (), "red_run": None, "notes": (), "removed": ""}
     return "\n\n".join(render_blocks("comment.md.j2", **shared, **values)) + "\n"
 
 
 def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
-    """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
+    """Return the default text of the run's one comment. `run_url` is the job with the full summary."""
     last = report.validators[-1] if report.validators and not report.success else None
     sections = render_blocks(
         "comment.md.j2",
         **_shared_values(report),
-        # A comment shows as words what the summary shows as code.
+        # A comment uses plain text where the summary uses code.
         tag=partial(FILTERS["text"], limit=60),
         verified=verified(report, run_url=run_url),
         warnings=_guard_warnings(tuple({run.name: run for run in report.validators}.values())),
-        # What has no name in it, as UDP, can be listed nowhere.
+        # Traffic without a host name, such as UDP, cannot be put on a list of allowed hosts.
         refused=[each.host for each in report.hosts if each.refused and not each.host.startswith("(")][:COMMENT_HOSTS],
         red_run=last if last and not last.passed and last.output_tail.strip() else None,
         notes=notes[:COMMENT_NOTES],
@@ -327,7 +330,7 @@ def _shared_values(report: RunReport) -> dict[str, object]:
 
 
 def _left(report: RunReport) -> Iterator[str]:
-    """What is left of the limits."""
+    """Yield what is left of the limits."""
     if asked := report.approval:
         yield count(asked.iterations_left, "iteration")
         if asked.usd_left is not None:
@@ -337,7 +340,7 @@ def _left(report: RunReport) -> Iterator[str]:
 
 
 def _picture(report: RunReport, agent: AgentDefinition) -> str:
-    """The registry's graph with the path of the run; empty when it is too large for GitHub to draw it."""
+    """Return the agent's graph with the path of the run, or an empty string if it is too large for GitHub to draw."""
     path = walked_path(report)
     picture = mermaid_graph(agent, path)
     fits = len(flow_graph(agent, path).edges) <= EDGE_LIMIT and len(picture) <= GRAPH_LIMIT
@@ -345,13 +348,13 @@ def _picture(report: RunReport, agent: AgentDefinition) -> str:
 
 
 def _guard_warnings(runs: Sequence[ValidatorRun]) -> list[tuple[tuple[str, str], int]]:
-    """What was changed under validators or hidden from them; what is said again and again stands once."""
+    """Return what was changed under validators or hidden from them. Repeated warnings appear once."""
     last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
     return [*last.items()][-WARNINGS_SHOWN:]
 
 
 def _layers(report: RunReport) -> Iterator[tuple[str, str]]:
-    """What kept the tools apart from the rest, layer by layer."""
+    """Yield what isolated the tools, layer by layer."""
     yield from report.isolation.items()
     if report.canaries:
         yield "self-test", count_canaries(report.canaries)
@@ -360,7 +363,7 @@ def _layers(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _fit(sections: Sequence[str], limit: int) -> str:
-    """Whole sections only: half a table or half a picture would be worse than none."""
+    """Join whole sections up to the limit. Half a table or half a picture would be worse than none."""
     note = "*The summary is cut here: GitHub takes at most 1 MiB. The run folder's report has the rest.*\n"
     remaining = limit - len(note.encode())
     fitting: list[str] = []
@@ -373,7 +376,7 @@ def _fit(sections: Sequence[str], limit: int) -> str:
 
 
 def final_words(report: RunReport) -> list[str]:
-    """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
+    """Return lines with the outcome, reason, steps, checks, effects, cost, run folder, and what to do next."""
     reason = one_line(report.explanation, 500)
     lines = [f"{mark_of(report.outcome).text} {describe_outcome(report.outcome)}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
@@ -383,7 +386,7 @@ def final_words(report: RunReport) -> list[str]:
 
 
 def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) -> list[str]:
-    """Where a run at a terminal works, and which uncommitted changes it does not see."""
+    """Return lines that say where a run at a terminal works, and which uncommitted changes it does not see."""
     end = (
         "when it completes, your branch moves to its commits"
         if in_place
@@ -398,8 +401,8 @@ def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) 
 
 
 def branch_ready(branch: str, git: str, *, moved: bool) -> list[str]:
-    """The branch of the user's repository that has the commits of a complete run, and what to do with it. `git` is how
-    a command of git begins that a person copies."""
+    """Return lines that name the branch with a completed run's commits, and that say what to do with it. `git` is the
+    beginning of a git command that a person can copy. The branch is in the user's repository."""
     if not branch:
         return ["", "The run made no commits, so there is no branch to look at."]
     look = ("look", f"{git} log -p {'ORIG_HEAD' if moved else 'HEAD'}..{branch}")
@@ -409,7 +412,7 @@ def branch_ready(branch: str, git: str, *, moved: bool) -> list[str]:
 
 
 def commits_saved(bundle: Path | None, git: str) -> list[str]:
-    """Where the commits of a run are that did not complete, and how to look at them."""
+    """Return lines that say where the commits of an incomplete run are, and how to look at them."""
     return (
         ["", f"Its commits are kept. To look at them: {git} fetch {bundle} HEAD && {git} log -p HEAD..FETCH_HEAD"]
         if bundle
@@ -449,12 +452,12 @@ def _terminal_models(report: RunReport) -> Iterator[tuple[str, str, str]]:
         yield one_line(model, NAME_SHOWN), count(line.iterations, "iteration"), usd(line.cost_usd)
 
 
-#: Ends without success in which nothing went wrong.
+#: Outcomes without success in which nothing went wrong.
 NOTICED = (Outcome.SKIPPED, Outcome.NO_CHANGES, Outcome.AWAITING_APPROVAL)
 
 
 def outcome_annotation(report: RunReport) -> tuple[str, ...]:
-    """What a person must know at the end: nothing when all went well."""
+    """Return what a person must know at the end, or nothing if the run succeeded."""
     if report.success:
         return ()
     level = "notice" if report.outcome in NOTICED else "error"

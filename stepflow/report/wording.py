@@ -1,4 +1,4 @@
-"""What reports are made of: lines, their tones and marks, and the words that several of them share."""
+"""The parts of reports: lines, their tones and marks, and wording that several reports share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepflow.domain.text import Spent, changed_lines, count, cut, usd
 from stepflow.domain.words import CanaryState, Outcome
 from stepflow.report.safe_text import clean, defuse
 
-#: How each outcome is called among people.
+#: What each outcome is called in reports for people.
 OUTCOMES: Mapping[Outcome, str] = {
     Outcome.COMPLETED: "completed",
     Outcome.NO_CHANGES: "no changes",
@@ -45,30 +45,30 @@ OUTCOMES: Mapping[Outcome, str] = {
 
 
 def reached_places(canaries: Mapping[str, str]) -> tuple[str, ...]:
-    """Where a tool got that it should not."""
+    """Return the places that a tool reached but should not have."""
     return tuple(location for location, state in canaries.items() if state.startswith(CanaryState.REACHED))
 
 
 def places_tried(canaries: Mapping[str, str]) -> int:
-    """How many places there were to try on this machine."""
+    """Return how many places there were to try on this machine."""
     return sum(state != CanaryState.NOT_HERE for state in canaries.values())
 
 
 def describe_canaries(canaries: Mapping[str, str]) -> str:
-    """Such as `14 places tried, none reached`."""
+    """Return a text such as `14 places tried, none reached`."""
     reached = reached_places(canaries)
     what = f"{len(reached)} reached: {', '.join(reached)}" if reached else "none reached"
     return f"{count(places_tried(canaries), 'place')} tried, {what}"
 
 
 def count_canaries(canaries: Mapping[str, str]) -> str:
-    """Such as `14 of 14 out of reach`."""
+    """Return a text such as `14 of 14 out of reach`."""
     tried = places_tried(canaries)
     return f"{tried - len(reached_places(canaries))} of {tried} out of reach"
 
 
 def describe_hosts(hosts: Iterable[HostRequests]) -> str:
-    """Such as `allowed pypi.org ×3; refused one.example ×1, (UDP) ×2`."""
+    """Return a text such as `allowed pypi.org ×3; refused one.example ×1, (UDP) ×2`."""
     hosts = tuple(hosts)
     parts = {
         "allowed": ", ".join(f"{each.host} ×{each.allowed:,}" for each in hosts if each.allowed),
@@ -78,31 +78,31 @@ def describe_hosts(hosts: Iterable[HostRequests]) -> str:
 
 
 def describe_issue_cost(event: IssueCostSummed) -> str:
-    """The sum against the budget, in words."""
+    """Return the total cost and the budget, as text."""
     spent = Spent(usd=event.usd, at_least=event.at_least)
     return f"all runs on this issue: {spent} of {usd(event.budget_usd)}"
 
 
 def describe_changes(changes: DiffStat | None) -> str:
-    """`2 files, +14 −3`; empty where it is not known what changed."""
+    """Return a text such as `2 files, +14 −3`. Empty if the changes are not known."""
     return f"{count(changes.count, 'file')}, {changed_lines(changes.added, changes.removed)}" if changes else ""
 
 
 def describe_lines(file: LineCounts) -> str:
-    """`+12 −3` for a file of text."""
+    """Return a text such as `+12 −3`, or `(binary)`."""
     if file.added is None or file.removed is None:
         return "(binary)"
     return changed_lines(file.added, file.removed)
 
 
 def describe_way(line: HistoryEntry) -> str:
-    """The intent of an iteration, and the transition where it is another word."""
+    """Return the intent of an iteration, and the transition if it has a different name."""
     intent = line.intent or line.transition
     return intent if line.transition in (intent, "none") else f"{intent} ({line.transition})"
 
 
 def describe_outcome(outcome: Outcome) -> str:
-    """How the run ended, with the word that programs read where it went wrong."""
+    """Return how the run ended. Unless it completed, the text includes the outcome's name for programs."""
     words = OUTCOMES[outcome]
     return words if outcome in (Outcome.COMPLETED, words) else f"{words} ({outcome})"
 
@@ -187,22 +187,23 @@ ADVICE_OF_CODE: dict[str, str] = {
     "SF328": "Remove `failFast: false`, or start this run with `allow: spec-violations` while you debug the agent.",
 }
 
-#: A run in the action is started again by its label; who started it at a terminal knows how.
+#: How to start a run again. In the action it is started by its label; at a terminal, the user knows the command.
 BY_LABEL = "put the label on again"
 ELSEWHERE = "start it again"
 FOLLOWS_UP = "comment `/stepflow run` on the pull request"
-#: The model was a scenario: there is no key, no service and nothing to wait for.
+#: The provider of a scripted model: there is no key, no service and nothing to wait for.
 SCRIPTED = "scripted"
 OF_SCENARIO = (
     "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
     "transition that made the run ask for others. `stepflow show` on the run folder shows what led there."
 )
-#: A plan that waits at a terminal is answered there.
+#: Advice for a plan that waits for approval at a terminal.
 TO_ANSWER = (
     "Read the plan. To go on with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
     "`stepflow resume {folder} --reject WHY`."
 )
-#: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
+#: Marks a bug in stepflow in the reason of a run. An `internal_error` without it means that the machine cannot
+#: continue.
 BUG = "an error of stepflow itself"
 MACHINE = (
     "Do what the reason says, then {again} to start over; what was written down until then is in the "
@@ -211,12 +212,12 @@ MACHINE = (
 
 
 def advice(outcome: Outcome, code: str | None = None, *, again: str = BY_LABEL) -> str:
-    """What a person should do after this outcome of a run; a code may know better."""
+    """Return what a person should do after this outcome of a run. Some codes have more specific advice."""
     return ADVICE_OF_CODE.get(code or "", ADVICE[outcome]).format(again=again)
 
 
 def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per ending is the table
-    """The same for a whole report: a success depends on what was written."""
+    """Return the advice for a whole report. After a success, it depends on what was written."""
     at_job = FOLLOWS_UP if report.follow_up else BY_LABEL
     again = at_job if report.host_run_folder else ELSEWHERE
     if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.explanation:
@@ -238,14 +239,14 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
 
 
 WIDTH = 400
-#: Room for the mark at the left edge.
+#: Leaves space for the mark at the left edge.
 FULL_WIDTH = WIDTH - 2
-#: Characters of a reason, for watchers and in the log file.
+#: Characters shown of a reason, for watchers and in the log file.
 REASON_SHOWN = 300
 
 
 class Tone(StrEnum):
-    """What sort of thing happened, or what a line of a log is. Pages and terminals show it as a color."""
+    """What kind of event happened, or what kind of log line this is. Pages and terminals show it as a color."""
 
     RUN = "run"
     PROMPT = "prompt"
@@ -256,8 +257,8 @@ class Tone(StrEnum):
     BAD = "bad"
     WARNING = "warning"
     PLAIN = "plain"
-    # Only of lines. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it, which belong to the same entry;
-    # those aside are for whoever looks closer.
+    # For lines only. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it, which belong to the same entry.
+    # `ASIDE` lines are details for a closer look.
     STEP = "step"
     STEP_END = "step_end"
     WORDS = "words"
@@ -275,17 +276,17 @@ class Line(NamedTuple):
 
 
 def line(tone: Tone, text: str) -> Line:
-    """A line of text that is clean already."""
+    """Return a line of text. The text must already be clean."""
     return Line(tone, defuse(cut(text, WIDTH)))
 
 
 def quoted(texts: Iterable[str]) -> tuple[Line, ...]:
-    """What somebody said, on lines that are clean already."""
+    """Return quoted text as lines. The text must already be clean."""
     return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
 
 
 def whole_lines(text: str) -> Iterator[Line]:
-    """A text word by word; long lines are broken."""
+    """Yield the full text. Long lines are broken."""
     for whole in clean(text).split("\n"):
         for start in range(0, max(len(whole), 1), FULL_WIDTH):
             yield line(Tone.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
@@ -293,7 +294,7 @@ def whole_lines(text: str) -> Iterator[Line]:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """How a result looks: `emoji` in Markdown, `text` elsewhere, where a font for pictures may be missing."""
+    """How a result looks: `emoji` in Markdown, `text` elsewhere, where an emoji font may be missing."""
 
     text: str
     emoji: str
@@ -317,24 +318,26 @@ MARKS: dict[bool | str, Mark] = {
 
 
 def mark_of(result: bool | CheckState | EffectStatus | Outcome | None) -> Mark:
-    """The mark of a result; whatever has none of its own has failed."""
+    """Return the mark of a result. A result without its own mark counts as failed."""
     return FAILED if result is None else MARKS.get(result, FAILED)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One text of a message, or a value that is shown as JSON. `is_open`: it is seen at once when the message is;
-    `is_diff`: its lines are colored; `puts` are begin, end and variable of what was put into it."""
+    """One text of a message, or a value that is shown as JSON."""
 
     label: str
     value: JsonValue
+    #: Whether the text is visible as soon as the message is.
     is_open: bool = True
+    #: Whether the lines are colored.
     is_diff: bool = False
+    #: Each inserted value: where it begins and ends, and the name of its variable.
     puts: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """A blank text or an empty value, which nobody need see."""
+        """Whether the text is blank or the value is empty, so that it need not be shown."""
         return not self.value.strip() if isinstance(self.value, str) else self.value in (None, {}, [])
 
     @property
@@ -345,8 +348,8 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class EventMessage:
-    """What people read of one event, wherever they read it. Watchers see `title` with its `facts` in parentheses,
-    unless `in_log` is false, and `below` under it; a page has everything but `below`, and nothing that is empty."""
+    """What people read about one event, on any surface. Watchers see `title` with its `facts` in parentheses, and
+    `below` under it. A page shows everything except `below` and empty parts."""
 
     title: str
     tone: Tone = Tone.PLAIN
@@ -354,16 +357,17 @@ class EventMessage:
     more_facts: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     url: str = ""
+    #: If false, watchers see only `below`.
     in_log: bool = True
     below: tuple[Line, ...] = ()
 
 
 def marked(tone: Tone, title: str) -> str:
-    """A title that begins with the mark of what passed or failed."""
+    """Return the title, after the mark of success or failure if the tone has one."""
     marks = {Tone.GOOD: PASSED, Tone.TOOL: PASSED, Tone.BAD: FAILED}
     return f"{marks[tone].text} {title}" if tone in marks else title
 
 
 def whole_part(label: str, text: str, shown: int) -> tuple[Part, ...]:
-    """A text of which the title shows only so many characters on one line."""
+    """Return the full text if the title, which shows `shown` characters on one line, cannot show all of it."""
     return (Part(label, text),) if len(text) > shown or "\n" in text.strip() else ()
