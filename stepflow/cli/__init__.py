@@ -1,4 +1,4 @@
-"""The command line: argv in, exit code out."""
+"""The command line: takes arguments, returns an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from stepflow.errors import InputError, RunCancelled, StepflowError
 
 if TYPE_CHECKING:
-    # `--help` loads next to nothing.
+    # Not imported at run time, so that `--help` stays fast.
     from stepflow.domain.secrets import Redactor
 
 #: Command → its line in the help. Its module in this package has `add_COMMAND_arguments` and `execute_COMMAND`.
@@ -36,21 +36,21 @@ COMMANDS = {
     "completion": "print the script that completes commands, flags and agents in your shell",
 }
 
-#: Command → its module, where that has another name.
+#: Command → its module, if the module has another name.
 MODULES = {
     **dict.fromkeys(("resume", "preflight"), "run"),
     **dict.fromkeys(("explain", "schema", "completion"), "reference"),
 }
 
-#: Commands that are given a key or a token, or whose tools run as the same user beside this process.
+#: Commands that get a key or a token, or whose tools run as the same user as this process.
 HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "mcp"})
 
-#: What a shell reports for a program that SIGPIPE ended.
+#: The exit code that a shell reports for a program that was ended by SIGPIPE.
 READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. An error that the user can act on becomes one message and an exit code."""
+    """Run one command. Turn an error that the user can fix into one message and an exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parse(words)
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--json" in words or "json" in re.findall(r"--format[= ](\w+)", " ".join(words)):
             _print_error(argparse.Namespace(command=_command_in(words)), error)
         sys.exit(2)
-    # The process itself continues with a fixed one.
+    # The process itself continues with a fixed PATH.
     arguments.path = os.environ.get("PATH", "")
     try:
         if argv is None and arguments.command in HOLD_SECRETS:
@@ -67,32 +67,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read our output, such as `head`, has seen enough; Python must not try to write the rest at exit.
+        # The reader of the output, such as `head`, has closed the pipe. Python must not write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
 
 
 class _UsageError(InputError):
-    """An invalid command line, whose problem has been printed."""
+    """An invalid command line. The problem has already been printed."""
 
 
 class _CommandParser(argparse.ArgumentParser):
     """Prints what is wrong with a command line, and lets the caller exit."""
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and message."""
+        """Print usage and message, and raise `_UsageError`."""
         self.print_usage(sys.stderr)
         print(f"{self.prog}: error: {message}", file=sys.stderr)
         raise _UsageError(message)
 
 
 def command_module(command: str) -> ModuleType:
-    """The module of a command, loaded only when the command is used."""
+    """Import and return the module of a command."""
     return importlib.import_module(f"stepflow.cli.{MODULES.get(command, command)}")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    """The command's exit code. With JSON asked for, an error is an object on stdout as well: there is always one."""
+    """Run the command and return its exit code. If the user asked for JSON, print an error as an object on stdout too,
+    so that there is always one."""
     module = command_module(arguments.command)
     cause: BaseException
     try:
@@ -117,7 +118,8 @@ def _prints_json(arguments: argparse.Namespace) -> bool:
 
 
 def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Where a signal shall be reported as JSON, also one that comes before the run listens itself."""
+    """Listen for signals if they must be reported as JSON, including those that arrive before the run itself
+    listens."""
     if arguments.command not in HOLD_SECRETS or not _prints_json(arguments):
         return nullcontext()
     from stepflow.run.clock import Cancellation  # noqa: PLC0415 - as the command itself
@@ -127,7 +129,7 @@ def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[None]:
 
 def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
     """Print the report of a run that did not begin, or the error of another command."""
-    from stepflow.cli.output import print_json  # noqa: PLC0415 - these cost time that only an error may take
+    from stepflow.cli.output import print_json  # noqa: PLC0415 - slow imports that only an error needs
     from stepflow.domain.secrets import redact_value  # noqa: PLC0415
     from stepflow.report.document import error_json, report_json  # noqa: PLC0415
     from stepflow.run.ending import describe_error, report_error  # noqa: PLC0415
@@ -141,8 +143,8 @@ def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
 
 
 def _describe_bug() -> str:
-    """Print the traceback without secrets, and what to do with it."""
-    import traceback  # noqa: PLC0415 - these cost time that only a bug may take
+    """Return the traceback without secrets, and advice on what to do with it."""
+    import traceback  # noqa: PLC0415 - slow imports that only a bug needs
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
     from stepflow.report.wording import advice  # noqa: PLC0415
@@ -151,15 +153,15 @@ def _describe_bug() -> str:
 
 
 def _safe_text(text: str) -> str:
-    """The text as a job's runner shows and does not obey it, and without the secrets of the environment, where those
-    of the command line stand by now too."""
-    from stepflow.report.safe_text import harmless  # noqa: PLC0415 - costs time that only an error may take
+    """Return text that a job's runner shows but does not obey, without the secrets of the environment. By now, those of
+    the command line are in the environment too."""
+    from stepflow.report.safe_text import harmless  # noqa: PLC0415 - slow import that only an error needs
 
     return harmless(_redactor()(text))
 
 
 def _redactor() -> Redactor:
-    from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
+    from stepflow.cli.options import SECRETS  # noqa: PLC0415 - slow imports that only an error needs
     from stepflow.domain.secrets import Redactor  # noqa: PLC0415
     from stepflow.run.inputs import secret_values  # noqa: PLC0415
 
@@ -186,13 +188,13 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if is_completing:
         import argcomplete  # noqa: PLC0415 - only a shell that asks for completions pays for it
 
-        # It answers the shell and ends the process.
+        # Answers the shell and ends the process.
         argcomplete.autocomplete(parser, always_complete_options=False)
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)
     if command_name and command_name not in COMMANDS:
-        import difflib  # noqa: PLC0415 - costs time that only a mistake may take
+        import difflib  # noqa: PLC0415 - slow import that only a mistake needs
 
         matches = difflib.get_close_matches(command_name, COMMANDS, n=1)
         known = f"did you mean `stepflow {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}"

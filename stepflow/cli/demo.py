@@ -29,24 +29,24 @@ from stepflow.sandbox.workspace import given_back
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Python files of the demo are stored under this name, so that no tool takes the buggy program for ours.
+#: Suffix of the demo's stored Python files, so that no tool mistakes the buggy program for part of stepflow.
 STORED_SUFFIX = ".txt"
 
-#: The same repository once more, for a run with a real model.
+#: A second copy of the repository, for a run with a real model.
 UNTOUCHED = "again"
 
 FIRST_COMMIT = "git init -q -b main && git add -A && git commit -q -m 'Add the duration parser'"
 
 
 def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `demo`."""
+    """Add the flags of `demo`."""
     parser.add_argument("--keep", metavar="DIR", help="make the repository and the run folder here, and keep them")
 
 
 def execute_demo(arguments: argparse.Namespace) -> int:
-    """Make the repository, run its agent, and say how to run it on a real model."""
+    """Make the repository, run its agent, and print how to run it on a real model."""
     folder = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
-    # The tools' user must be able to walk here; the folder was made for us alone.
+    # `mkdtemp` gives access only to the current user, but the tools' user must be able to enter this folder.
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     root = folder / "repository"
@@ -74,7 +74,7 @@ def execute_demo(arguments: argparse.Namespace) -> int:
 
 
 def make_repository(source: Path, root: Path) -> None:
-    """Copy the stored files under their real names and commit them, with the toolbox's git."""
+    """Copy the stored files under their real names and commit them with git in the toolbox."""
     if root.exists():
         raise InputError(f"{root} exists already.", hint="Name another folder with --keep.")
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
@@ -98,12 +98,13 @@ def write_event(scenario: Path, target: Path) -> None:
 
 
 def show_next_command(console: Console, folder: Path) -> None:
-    """The way from the scripted model to a real one."""
+    """Print the command that runs the agent on a real model."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
     words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; nothing is written to GitHub):"
     show_lines(console, ("", message, ""))
     if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
-        # The agent's type checker is in stepflow's own environment, which tools see only where a person has entered it.
+        # The agent's type checker is in stepflow's own environment, which tools see only after the user has activated
+        # it.
         console.print(f"  . {shlex.quote(f'{sys.prefix}/bin/activate')}")
     console.print(f"  {shlex.join(words)} --boundary dry-run")

@@ -11,7 +11,7 @@ from stepflow.report.batch import gathered_document, gathered_lines, gathered_su
 
 
 def add_gather_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `gather`."""
+    """Add the flags of `gather`."""
     parser.add_argument("folders", metavar="DIR", nargs="+", help="a folder below which report.json files lie")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
 

@@ -19,7 +19,7 @@ from stepflow.run.inputs import read_inputs
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `graph`."""
+    """Add the flags of `graph`."""
     add_agent(parser)
     parser.add_argument("--format", choices=("mermaid", "svg", "json"), default="mermaid", help="how to draw it")
     parser.add_argument("--run", metavar="DIR", help="a run folder whose path is drawn into the graph")

@@ -32,12 +32,12 @@ NAME_HINT = (
 WORKFLOW = ".github/workflows/stepflow.yml"
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
-#: These change nothing that a check of the repository could test.
+#: Built-in agents that change nothing that the repository's checks could test.
 WITHOUT_CHECKS = ("review", "triage")
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `init`."""
+    """Add the flags of `init`."""
     purposes = "; ".join(f"{PREFIX}{name}: {text}" for name, text in BUILTIN.items())
     parser.add_argument("name", nargs="?", metavar="NAME", help="the new agent, which becomes the folder .agent/NAME")
     parser.add_argument(
@@ -66,7 +66,7 @@ def execute_init(arguments: argparse.Namespace) -> int:
     name, commands = arguments.name, arguments.check
     builtin = arguments.builtin.removeprefix(PREFIX) if arguments.builtin else None
     if builtin is None and sys.stdin.isatty() and sys.stdout.isatty():
-        from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich costs time that only questions may take
+        from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich is slow, and only questions need it
 
         console = make_console(sys.stdout)
         if name:
@@ -96,8 +96,8 @@ def ask(
     detected: Sequence[DetectedCheck],
     check: Callable[[str], None],
 ) -> tuple[str, str, list[str]]:
-    """Ask at the terminal for what was not given. `check` raises `InputError` for a name that cannot be used, which is
-    asked for again."""
+    """Ask at the terminal for the values that were not given. `check` raises `InputError` for a name that cannot be
+    used, and the user is asked again."""
     from rich.prompt import Prompt  # noqa: PLC0415 - as above
 
     name = name or _ask_name(console, check)
@@ -138,7 +138,7 @@ def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterat
 
 
 def check_name(root: Path, name: str) -> None:
-    """Raises `InputError` for an invalid name or an existing folder: nothing is ever overwritten."""
+    """Raise `InputError` for an invalid name or an existing folder. Nothing is ever overwritten."""
     if not AGENT_NAME.fullmatch(name):
         raise InputError(f'"{name[:100]}" is not an agent name.' if name else "The agent has no name.", hint=NAME_HINT)
     folder = root / ".agent" / name
@@ -154,7 +154,7 @@ def check_name(root: Path, name: str) -> None:
 def write_agent(
     root: Path, name: str, builtin: str, commands: Sequence[str], setup: Setup | None = None
 ) -> dict[str, bool]:
-    """Write the files that do not exist yet; returns for each path whether it was written."""
+    """Write the files that do not exist yet. Return for each path whether it was written."""
     agent = agent_files(builtin, name, name_checks(commands))
     schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
     texts = {
@@ -166,7 +166,7 @@ def write_agent(
 
 
 def workflow_text(setup: Setup | None = None) -> str:
-    """The workflow that starts agents, with what a job installs first."""
+    """Return the workflow that starts agents, with the setup that a job needs first."""
     text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
     return text + "".join(f"          {line}\n" for line in _setup_lines(setup)) if setup else text
 
@@ -180,7 +180,7 @@ def _setup_lines(setup: Setup) -> Iterator[str]:
 
 
 def _document(schema: object) -> str:
-    """The schema on one line: it is for editors, and reviewers need not scroll past it."""
+    """Return the schema on one line. It is for editors, and reviewers should not have to scroll past it."""
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
@@ -221,17 +221,18 @@ def _next(root: Path, name: str) -> Iterator[str]:
 
 
 MOST_BYTES = 1024 * 1024
-#: Lock file → the program whose scripts they are.
+#: Lock file → the program that runs its scripts.
 _NODE = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _SCRIPTS = ("test", "lint", "typecheck", "type-check")
-#: What `npm init` writes where there are no tests.
+#: The text that `npm init` writes if there are no tests.
 _NO_TESTS = "no test specified"
 _TARGETS = re.compile(r"^(test|lint|check)[ \t]*::?(?!=)", re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectedCheck:
-    """A command and where it was found. `installed`: the tools would find its program on this machine."""
+    """A command and the file in which it was found. `installed` is true if the tools would find its program on this
+    machine."""
 
     command: str
     source: str
@@ -240,15 +241,15 @@ class DetectedCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a job installs first: Debian packages, and commands; as the inputs of these names want it."""
+    """What a job installs first, Debian packages and commands, in the form of the inputs with these names."""
 
     apt_packages: str = ""
     setup: tuple[str, ...] = ()
 
 
 def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ...]:
-    """Every check, without two for the same purpose: what the Makefile has is what people run. `programs` are the
-    folders in which the tools look for theirs."""
+    """Return every check, but only one for each purpose. The Makefile comes first, because that is what people run.
+    `programs` are the folders in which the tools look for programs."""
     path = ":".join(map(str, programs))
     detected: dict[str, DetectedCheck] = {}
     for name, purposes in _SOURCES.items():
@@ -269,7 +270,7 @@ def _text(file: Path) -> str | None:
 
 
 def find_setup(root: Path, commands: Sequence[str]) -> Setup:
-    """What the repository's lock files and these commands ask for, beyond what the image carries."""
+    """Return what the repository's lock files and these commands need in addition to the image."""
     programs = {command.split()[0] for command in commands}
     locks = [lock for lock in _INSTALL if (root / lock).is_file()]
     python = [program for program in _FROM_PYPI if program in programs]

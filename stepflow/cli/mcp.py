@@ -1,4 +1,4 @@
-"""`stepflow mcp lock [NAME …]`: the tools of agents' MCP servers, pinned as they are listed now."""
+"""`stepflow mcp lock [NAME …]`: pins the tools of agents' MCP servers as they are listed now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepflow.sandbox.environment import user_programs
 if TYPE_CHECKING:
     from stepflow.modes.lock import LockedServer
 
-#: What the servers are given, as in a run.
+#: The inputs that the servers get, as in a run.
 INPUTS = (
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "ca-certificates"),
@@ -31,7 +31,7 @@ INPUTS = (
 
 
 def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `mcp`."""
+    """Add the flags of `mcp`."""
     parser.usage = "stepflow mcp lock [NAME …] [--repo DIR] [--INPUT VALUE …]"
     parser.add_argument("action", choices=("lock",), help="start the servers and write .agent/<name>/mcp.lock.json")
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents (default: all under .agent/)")
@@ -40,7 +40,7 @@ def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_mcp(arguments: argparse.Namespace) -> int:
-    """Lock, and show what changed."""
+    """Lock the tools, and print what changed."""
     inputs = read_flags(arguments)
     root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
     programs = user_programs(arguments.path, os.environ)
@@ -55,7 +55,7 @@ def execute_mcp(arguments: argparse.Namespace) -> int:
 
 
 def _lines(locked: LockedServer, redact: Callable[[str], str]) -> Iterator[str]:
-    """The server, and each tool that is not as it was: a reviewer reads what a model will read."""
+    """Yield the server and every tool that changed. A reviewer reads what a model will read."""
     tools, changes = {tool.name: tool for tool in locked.server.tools}, locked.changes
     what = str(changes.masked(redact)) or "as before"
     yield f"{locked.agent}: {locked.server.name} ({count(len(tools), 'tool')}): {what}"

@@ -1,4 +1,4 @@
-"""The action's inputs as flags."""
+"""Turns the action's inputs into flags of the command line."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import close_process
 
-#: Inputs that the command line gives in its own way, or not at all.
+#: Inputs that are not flags: the command line has its own form for them, or does not have them.
 OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues"})
 
-#: The first input of each group, as in action.yml, and what the help calls the group.
+#: The first input of each group, as in action.yml, and the name of the group in the help.
 GROUPS = {
     "checks": "what runs",
     "provider": "the model",
@@ -33,7 +33,7 @@ GROUPS = {
     "github-api-url": "GitHub's server, records, and what is shown",
 }
 
-#: How a value is called in the help; the others are the type's own: a choice, N, BOOL, TEXT.
+#: Names of values in the help. Other values are named by their type: a choice, N, BOOL, TEXT.
 METAVARS = {
     "trigger-labels": "LABELS",
     "anthropic-api-key": "KEY",
@@ -57,7 +57,7 @@ METAVARS = {
     "model": "MODEL",
 }
 
-#: Where a secret is looked for when no flag gives it.
+#: The environment variable of each secret, read if its flag is not set.
 SECRETS = {
     "anthropic-api-key": "ANTHROPIC_API_KEY",
     "github-token": "GITHUB_TOKEN",
@@ -65,15 +65,15 @@ SECRETS = {
     "mcp-secrets": "STEPFLOW_MCP_SECRETS",
 }
 
-#: Words that stand beside the others and that an input does not take: who may not even read starts nothing.
+#: Values of a type that an input does not accept: someone without permission to read cannot start anything.
 NOT_ACCEPTED = {"min-permission": Permission.NONE}
 
-#: What differs from the action: a terminal plans, and takes the isolation that the machine has.
+#: Defaults that differ from the action: a run at a terminal only plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
-    """What says which issue, and one flag per input."""
+    """Add the flags that select the issue, and one flag per input."""
     parser.add_argument("--issue", metavar="N", help="number of the issue; its text comes from --issue-text")
     parser.add_argument(
         "--param", action="append", default=[], metavar="KEY=VALUE", help="a value for a parameter of the agent"
@@ -82,7 +82,7 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
-    """The name of one agent, which completion knows."""
+    """Add the argument for the name of one agent, which shell completion knows."""
     agent = parser.add_argument(
         "agent", metavar="NAME", help=f"the agent: a folder under .agent/, or a shipped one such as {PREFIX}fix"
     )
@@ -94,7 +94,7 @@ def _agent_names(**_asked: object) -> tuple[str, ...]:
 
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
-    """One flag per input of these names, with the input's own description."""
+    """Add one flag for each of these inputs, with the input's own description."""
     heading, group = "", parser.add_argument_group()
     for name, field in _flags():
         heading = GROUPS.get(name, heading) or GROUPS["checks"]
@@ -110,7 +110,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
 
 
 def _help(name: str, field: FieldInfo) -> str:
-    """The input's own words, with its default and the variable that may hold it."""
+    """Return the input's description, with its default and the variable that may hold it."""
     text = " ".join((field.description or "").split())
     default = LOCAL_DEFAULTS.get(name) or field.get_default(call_default_factory=True)
     if isinstance(default, bool):
@@ -132,7 +132,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
-    """The inputs that the flags give, for a command that has them; `own` are inputs that the command decides itself."""
+    """Return the inputs set by flags. `own` are inputs that the command sets itself."""
     given = {name: getattr(arguments, name.replace("-", "_"), None) for name, _field in _flags()}
     secrets = {name: os.environ.get(variable) for name, variable in SECRETS.items()}
     values = {
@@ -140,7 +140,7 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in given.items() if value is not None},
         "issue": getattr(arguments, "issue", None) or "",
-        # The YAML map of `--parameters`; one `--param` more wins over it.
+        # The YAML map of `--parameters`. A `--param` overrides it.
         "parameters": {
             **read_inputs({"parameters": getattr(arguments, "parameters", None) or ""}).parameters,
             **dict(_parameter(text) for text in getattr(arguments, "param", ())),
@@ -163,8 +163,8 @@ def _parameter(text: str) -> tuple[str, str]:
 
 
 def close_process_to_others(arguments: argparse.Namespace) -> None:
-    """The first thing that a command does which holds a secret. Everybody can read a command line, so a secret in it
-    moves to the environment."""
+    """Protect this process from other processes. A command with a secret calls this first. Because everybody can read a
+    command line, a secret in it moves to the environment."""
     close_process()
     given = {variable: getattr(arguments, name.replace("-", "_"), None) for name, variable in SECRETS.items()}
     moved = {variable: value for variable, value in given.items() if value}
@@ -174,7 +174,8 @@ def close_process_to_others(arguments: argparse.Namespace) -> None:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """The words of a command line without the flags of secrets and their values; argparse takes shortened flags too."""
+    """Return the words of a command line without secret flags and their values. Abbreviated flags count too, since
+    argparse accepts them."""
     remaining: list[str] = []
     left = iter(words)
     for word in left:

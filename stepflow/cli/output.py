@@ -1,4 +1,5 @@
-"""A terminal without a library, for what must answer at once: colors, width, JSON, and where run folders are."""
+"""Terminal output without a library, for commands that must answer at once: colors, width, JSON, and the location of
+run folders."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ NARROWEST, WIDEST = 40, 100
 
 
 def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
-    """Colored and wrapped on a terminal, plain and with lines of any length where it is piped."""
+    """Return a theme with colors and wrapping for a terminal, or a plain one without a maximum line length for a
+    pipe."""
     width = None
     if out.isatty():
         width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
@@ -27,7 +29,7 @@ def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
 
 
 def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
-    """https://no-color.org, and FORCE_COLOR as rich reads it."""
+    """Return whether to use colors, by https://no-color.org and by FORCE_COLOR as rich reads it."""
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or (out.isatty() and environ.get("TERM") != "dumb")
@@ -38,20 +40,20 @@ def _colored(style: Style, text: str) -> str:
 
 
 def print_json(document: JsonObject, *, indent: int | None = None) -> None:
-    """Everything but ASCII is escaped, since a text of a model or a file may be none that the terminal can encode; the
-    `##[` of a text is too, since the runner of a job obeys it anywhere in a line."""
+    """Print a JSON document with everything but ASCII escaped, because the terminal may not be able to encode a text of
+    a model or a file. `##[` is escaped too, because the runner of a job obeys it anywhere in a line."""
     print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
 
 
 def runs_folder() -> Path:
-    """Return the folder for run folders, unless one is named: in the runner's folder for temporary files, else in the
-    system's, which several people may share."""
+    """Return the folder for run folders that were not named: in the runner's folder for temporary files, or in the
+    system's, which several users may share."""
     runner_temp = os.environ.get("RUNNER_TEMP")
     return Path(runner_temp, "stepflow") if runner_temp else Path(tempfile.gettempdir(), f"stepflow-{os.geteuid()}")
 
 
 def last_run() -> Path:
-    """Return the run folder of this user's newest run. Raises `InputError` if there is none."""
+    """Return the run folder of this user's newest run. Raise `InputError` if there is none."""
     journals = (path for path in runs_folder().glob("*/journal.jsonl") if path.stat().st_uid == os.getuid())
     newest = max(journals, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None:

@@ -1,4 +1,4 @@
-"""What the program says about itself: `stepflow explain [CODE …]`, `schema NAME` and `completion SHELL`."""
+"""Prints reference information: `stepflow explain [CODE …]`, `schema NAME` and `completion SHELL`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stepflow.report.diagnostic import explanation, rule_list
 
 
 def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
-    """The argument of `explain`."""
+    """Add the argument of `explain`."""
     parser.add_argument("codes", nargs="*", metavar="CODE", help="the code of a problem, such as SF343")
 
 
 def execute_explain(arguments: argparse.Namespace) -> int:
-    """Print the rules that were asked for."""
+    """Print the requested rules."""
     known, theme = rules(), theme_for(sys.stdout)
     if not arguments.codes:
         print(*rule_list(known.values(), theme), sep="\n")
@@ -32,20 +32,20 @@ def execute_explain(arguments: argparse.Namespace) -> int:
 
 
 def _known_code(word: str) -> str:
-    """Parse a code in any spelling. Raises `InputError` if it does not exist."""
+    """Parse a code in any spelling. Raise `InputError` if it does not exist."""
     known = rules()
     number = re.fullmatch(r"(?:SF)?[ -]?([0-9]{3})", word.strip(), re.IGNORECASE)
     code = f"SF{number[1]}" if number else word.upper()
     if code in known:
         return code
-    # Codes differ in single digits: only one that is a typo away is more likely than its neighbors.
+    # Codes differ in single digits, so only a code with one wrong character is a likely match.
     match = closest_match(code, known, 0.85)
     near = [match] if match else [one for one in known if one[:4] == code[:4]]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise InputError(f'There is no code "{word}".{hint}', hint="`stepflow explain` lists all of them.")
 
 
-#: Format → the function that gives its schema; its room is imported only when it is asked for.
+#: Format → the function that returns its schema. The package is imported only when the schema is requested.
 FORMATS = {
     "registry": "stepflow.definition.published_schemas:registry_schema",
     "agent": "stepflow.definition.published_schemas:agent_schema",
@@ -57,7 +57,7 @@ FORMATS = {
 
 
 def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
-    """The argument of `schema`."""
+    """Add the argument of `schema`."""
     parser.add_argument(
         "format",
         choices=tuple(FORMATS),
@@ -74,7 +74,7 @@ def execute_schema(arguments: argparse.Namespace) -> int:
 
 
 def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
-    """The argument of `completion`."""
+    """Add the argument of `completion`."""
     parser.epilog = 'For bash, add this line to ~/.bashrc: eval "$(stepflow completion bash)"'
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script for")
 

@@ -1,4 +1,4 @@
-"""`stepflow rehearse [NAME …]`: agents' scenarios played against what they expect."""
+"""`stepflow rehearse [NAME …]`: plays agents' scenarios and compares the results with what they expect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
-#: Inputs that the user sets for a rehearsal; everything else is in the scenario.
+#: Inputs that the user sets for a rehearsal. The scenario sets everything else.
 INPUTS = (
     *("max-iterations", "timeout-minutes"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
@@ -30,7 +30,7 @@ INPUTS = (
 
 
 def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `rehearse`."""
+    """Add the flags of `rehearse`."""
     parser.usage = "stepflow rehearse [NAME | NAME/SCENARIO …] [--update] [--junit FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents, or AGENT/SCENARIO (default: all agents)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
@@ -41,7 +41,7 @@ def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_rehearse(arguments: argparse.Namespace) -> int:
-    """Play, show, and exit 1 on a difference."""
+    """Play the scenarios, print the results, and return 1 if any differs."""
     inputs = read_flags(arguments)
     if arguments.junit:
         _check_junit(Path(arguments.junit))
@@ -69,13 +69,13 @@ def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
         except OSError as exc:
             raise _unwritable(arguments.junit, exc.strerror) from exc
-    # Last: an error would print an object of its own.
+    # Comes last, because an error would print an object of its own.
     if arguments.json:
         print_json(rehearsal_json(rehearsal))
 
 
 def _check_junit(file: Path) -> None:
-    """Asked before anything is played, which may take long."""
+    """Raise `InputError` if the file cannot be written. Called before anything is played, which may take long."""
     if file.is_dir() or not file.parent.is_dir():
         raise _unwritable(file, "it is a folder" if file.is_dir() else f"there is no folder {file.parent}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):

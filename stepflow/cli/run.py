@@ -41,7 +41,7 @@ from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `run`. There are too many for a usage line that anybody would read."""
+    """Add the flags of `run`. The usage line only hints at the inputs, because there are too many."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
     parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a complete run")
@@ -50,7 +50,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """What says which run is meant."""
+    """Add the flags that define the run."""
     add_agent(parser)
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
@@ -58,14 +58,14 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_run(arguments: argparse.Namespace) -> int:
-    """Run the agent and say how it ended."""
+    """Run the agent and print how it ended."""
     demand_clean = arguments.in_place and not arguments.allow_dirty
     request = replace(request_from(arguments), demand_clean=demand_clean)
     return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)
 
 
 def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
-    """Run what is asked for and say how it ended; of a complete run only the result is shown."""
+    """Run the request and print how it ended. If the run is already complete, print only the result."""
     console = make_console(sys.stderr if as_json else sys.stdout)
     request = replace(request, in_place=in_place, own_branch=not in_place)
     complete = completed_report(request)
@@ -84,7 +84,8 @@ def request_from(arguments: argparse.Namespace) -> RunRequest:
 
 
 def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
-    """The root of the repository, and the inputs with the working directory relative to it; or an `InputError`."""
+    """Return the root of the repository, and the inputs with the working directory relative to it. Raise `InputError`
+    if the folder is invalid."""
     root = (repository / inputs.working_directory).resolve()
     if not root.is_relative_to(repository):
         raise InputError(f"The working directory {root} lies outside {repository}.", hint="See --working-directory.")
@@ -116,7 +117,7 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger, programs: tuple[
 
 
 def run_request(request: RunRequest, console: Console) -> RunReport:
-    """Prepare and drive one run, and show it as it goes; what it did comes back when it is complete."""
+    """Prepare and drive one run, and show its progress. If it completes, bring its commits back."""
     cancellation, clock = Cancellation(), clock_for(request.inputs)
     services = clock_of_services(clock, cancellation)
 
@@ -135,15 +136,15 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
 
 
 def _finish_complete(request: RunRequest, report: RunReport, console: Console) -> RunReport:
-    """The report of a complete run, whose commits come into the user's repository if they are neither there nor on
-    GitHub."""
+    """Return the report of a run that was already complete. Its commits are brought into the user's repository if they
+    are neither there nor on GitHub."""
     bundle = bundle_of(request)
     pushed = any(each.kind is EffectKind.PUSH_BRANCH and each.status is EffectStatus.APPLIED for each in report.effects)
     missing = bundle is not None and not pushed and not has_commits(request.checkout, bundle)
     left = f"its commits are not in {request.checkout} yet" if missing else "there is nothing to resume"
     console.print(f"The run in {request.folder} is complete; {left}.")
     if missing:
-        # It says of the run before that the commits could not be brought.
+        # The old report says that the commits could not be brought back.
         show_lines(console, write_files(request.folder, report, {}))
     show_lines(console, [*write_missing(request, report), *final_words(report)])
     if not missing:
@@ -154,7 +155,7 @@ def _finish_complete(request: RunRequest, report: RunReport, console: Console) -
 
 
 def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None, console: Console) -> RunReport:
-    """The report, after the commits of a complete run have come into the user's repository."""
+    """Return the report, after bringing the commits of a complete run into the user's repository."""
     bundle, git = bundle_of(request), _git_in(request.checkout)
     if report.outcome is not Outcome.COMPLETED:
         show_lines(console, commits_saved(bundle, git))
@@ -176,7 +177,7 @@ def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | Non
 
 
 def _git_in(repository: Path) -> str:
-    """How a command of git begins that works where the person is."""
+    """Return the beginning of a git command that works in the user's current folder."""
     return "git" if repository == Path.cwd() else f"git -C {shlex.quote(str(repository))}"
 
 
@@ -198,7 +199,7 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
 
 
 def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `resume`."""
+    """Add the arguments of `resume`."""
     parser.add_argument("folder", metavar="DIR", help="the run folder of the run")
     answer = parser.add_mutually_exclusive_group()
     answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and go on")
@@ -207,13 +208,13 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_resume(arguments: argparse.Namespace) -> int:
-    """Resume the run and say how it ended."""
+    """Resume the run and print how it ended."""
     folder = Path(arguments.folder).resolve()
     started = _started(folder)
     request = _resumed_request(folder, started, user_programs(arguments.path, os.environ))
     if arguments.approve is not None or arguments.reject is not None:
         reply = ApprovalReply(digest=arguments.approve, reason=arguments.reject or "")
-        # The person who replies need not be the one who started the run.
+        # The person who replies may not be the one who started the run.
         actor = os.environ.get("GITHUB_ACTOR", "")
         trigger = replace(request.trigger, reply=reply, actor=actor, actor_is_bot=False)
         request = waiting_request(replace(request, trigger=trigger))
@@ -233,7 +234,7 @@ def _started(folder: Path) -> RunStarted:
 
 
 def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ...]) -> RunRequest:
-    """The run asked for again."""
+    """Return a request that resumes the run in the folder."""
     root = Path(started.source or started.root)
     if not root.is_dir():
         raise InputError(
@@ -263,7 +264,7 @@ def _resumed_trigger(started: RunStarted) -> Trigger:
 
 
 def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `preflight` are those of a run, so that it looks at what the run would do."""
+    """Add the flags of `preflight`. They are those of `run`, so that it checks what the run would do."""
     parser.usage = "stepflow preflight NAME [--all] [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
     parser.add_argument("--all", action="store_true", help="show every row, also of what is fine")
     add_request_flags(parser)

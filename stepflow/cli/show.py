@@ -1,4 +1,4 @@
-"""`stepflow show DIR`: a run as a readable timeline, also while it is running."""
+"""`stepflow show DIR`: shows a run as a readable timeline, even while it is running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 
-#: Iterations that are shown in full unless more are requested: nobody reads ten thousand.
+#: Iterations shown in full unless more are requested, because nobody reads ten thousand.
 NEWEST = 200
 #: Seconds between two reads of a growing journal.
 POLL_SECONDS = 0.2
@@ -33,7 +33,7 @@ NO_END = "No end was written: the process that ran it is gone. What it did until
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `show`."""
+    """Add the flags of `show`."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a run folder (default: that of your last run)")
     parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
@@ -46,7 +46,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_show(arguments: argparse.Namespace) -> int:
-    """Print the timeline, or the report, or write the page."""
+    """Print the timeline or the report, or write the page."""
     path = (Path(arguments.folder) if arguments.folder else last_run()) / "journal.jsonl"
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
@@ -78,7 +78,7 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
 
 
 def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
-    """Each entry as it comes, until nobody writes any more. What was written last is read after that is known."""
+    """Yield each entry as it is written, until no process writes any more. After that, read what was written last."""
     goes_on = True
     while goes_on:
         time.sleep(POLL_SECONDS)
@@ -98,7 +98,7 @@ def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
-    """Whole texts at once: in a pipe nothing is broken, and a library would look at each line for a long time."""
+    """Print whole texts at once. In a pipe no line is broken, and rich would spend a long time on each one."""
     if console.file.isatty():
         show_lines(console, lines)
         return
@@ -115,7 +115,7 @@ def _positive(text: str) -> int:
 
 
 def write_page(journal: Path, report: RunReport, target: Path) -> None:
-    """Write the page; without the run's own definition it has no picture of the graph."""
+    """Write the page. Without the run's own definition, it has no picture of the graph."""
     from stepflow.run.ending import page_of_journal  # noqa: PLC0415 - as in _definition
 
     agent = _definition(report)
@@ -129,8 +129,8 @@ def write_page(journal: Path, report: RunReport, target: Path) -> None:
 
 
 def _definition(report: RunReport) -> AgentDefinition | None:
-    """Load the agent only in the version that the run used: another one may have other transitions."""
-    # The loader takes time that only a page may cost.
+    """Load the agent, but only in the version that the run used. Another version may have other transitions."""
+    # Imported here because loading takes time that only a page needs.
     from stepflow.definition.loading import load_agent  # noqa: PLC0415
 
     try:

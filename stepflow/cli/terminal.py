@@ -30,14 +30,14 @@ STYLES = {
     Tone.FOLDED: Style(dim=True),
     Tone.ASIDE: Style(dim=True),
 }
-#: What the lines that follow a broken line stand below: its text, not its mark or its label.
+#: The mark or label of a line, before its text. If a line is broken, the rest is aligned below the text.
 BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")
 NARROWEST = 40
 REDRAWN_PER_SECOND = 5
 
 
 def make_console(out: TextIO) -> Console:
-    """A console that changes only the color of a line."""
+    """Return a console that changes nothing but the color of a line."""
     return Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
@@ -45,8 +45,8 @@ def make_console(out: TextIO) -> Console:
 def watch_run(
     console: Console, limits: Limits | None, *, debug: bool = False, before: Iterable[Event] = ()
 ) -> Iterator[Callable[[Entry], None]]:
-    """A listener that shows each entry at once; on a terminal the last lines say what the run does just now. `before`
-    are the events of a run that goes on."""
+    """Yield a listener that shows each entry at once. On a terminal, the last lines show what the run is doing.
+    `before` are the earlier events of a resumed run."""
     log = TerminalLog(limits, style=apply_style if console.color_system else None, debug=debug)
     log.run_log.recall(before)
     with live_lines(console, log) as notify:
@@ -63,13 +63,14 @@ def watch_run(
 
 @contextmanager
 def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry], None]]:
-    """What the run does just now, below all that is printed meanwhile; only on a terminal. It is to hear each entry
-    that the log has taken, before its lines are printed: a print repeats what was drawn last."""
-    # Not `console.is_terminal`: FORCE_COLOR wants colors in a file too, but no line that moves.
+    """Show what the run is doing below all printed lines, but only on a terminal. Yield a listener. Call it with each
+    entry after the log has taken the entry and before its lines are printed, because printing repeats what was drawn
+    last."""
+    # Not `console.is_terminal`: FORCE_COLOR asks for colors in a file too, but not for lines that move.
     if not console.file.isatty():
         yield lambda entry: None
         return
-    # Loaded here: most runs are watched in a job's log, where nothing moves.
+    # Imported here because most runs are watched in a job's log, where nothing moves.
     from rich.live import Live  # noqa: PLC0415
     from rich.spinner import Spinner  # noqa: PLC0415
 
@@ -78,7 +79,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
 
     def notify(entry: Entry) -> None:
         nonlocal ahead
-        # A scripted run's clock goes ahead of the machine's.
+        # A scripted run's clock is ahead of the machine's.
         ahead = entry.time - time.time()
         live.refresh()
 
@@ -99,8 +100,8 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
 
 
 def _drawn(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
-    """One line each, cut. The last place stays free and nothing is padded: a line that reaches the edge is broken in
-    two when the window gets narrower, and half of it would stay."""
+    """Return one line each, cut. The last column stays free, and nothing is padded. When the window becomes narrower, a
+    line that reaches the edge would be broken in two, and half of it would remain."""
     lines = []
     for number, (kind, text) in enumerate(shown_lines):
         shown = Text(f"{' ' if number else mark} ").append(text, STYLES.get(kind))
@@ -110,7 +111,7 @@ def _drawn(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Te
 
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines, which may be colored already, wrapped between words on a terminal."""
+    """Print lines, which may already be colored, and wrap them between words on a terminal."""
     texts = tuple(lines)
     if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
         _write_lines(console, texts)
@@ -121,17 +122,17 @@ def show_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def _write_lines(console: Console, lines: Sequence[str]) -> None:
-    """Where rich would change nothing, it would still take most of what an event costs."""
+    """Write lines without rich if it would change nothing. It takes most of the time that an event costs."""
     try:
         console.file.writelines(f"{line}\n" for line in lines)
         console.file.flush()
     except BrokenPipeError:
-        # As its own `print` does.
+        # Do what rich's `print` does.
         console.on_broken_pipe()
 
 
 def _broken(console: Console, line: str) -> Iterable[Text]:
-    """The line in parts that fit, the later ones below the text of the first."""
+    """Return the line in parts that fit. Later parts are aligned below the text of the first."""
     whole = Text.from_ansi(line)
     width = console.width
     if not console.file.isatty() or width < NARROWEST or whole.cell_len <= width:
@@ -139,7 +140,7 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
     before = BEFORE_TEXT.match(whole.plain)
     start = before.end() if before else 0
     words = whole[start:]
-    # A path or an address that does not fit stays in one piece, so that it can be copied.
+    # A path or an address that does not fit stays in one piece, so that people can copy it.
     whole_words = any("/" in word and len(word) > width - start for word in words.plain.split())
     parts = words.wrap(console, width - max(start, 2), overflow="ignore" if whole_words else "fold")
     follow = "│ " if "│" in whole.plain[:start] else ""
@@ -148,11 +149,11 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
 
 
 def print_kinds(console: Console, lines: Iterable[tuple[Tone, str]]) -> None:
-    """Print lines in the colors of their kinds."""
+    """Print lines in the colors of their tones."""
     for kind, line in lines:
         console.print(Text.from_ansi(apply_style(kind, line)))
 
 
 def apply_style(kind: Tone, text: str) -> str:
-    """The text in the colors of its kind."""
+    """Return the text in the color of its tone."""
     return STYLES.get(kind, Style()).render(text)

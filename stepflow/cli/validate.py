@@ -1,4 +1,4 @@
-"""`stepflow validate [NAME|PATH …]`: every problem of agents at once, each with its place and what to change."""
+"""`stepflow validate [NAME|PATH …]`: prints every problem of agents at once, each with its location and its fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
 
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `validate`."""
+    """Add the flags of `validate`."""
     parser.add_argument("agents", nargs="*", metavar="NAME|PATH", help="agents to check (default: all under .agent/)")
     parser.add_argument(
         "--format",
@@ -36,7 +36,7 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute_validate(arguments: argparse.Namespace) -> int:
-    """Check, print, and exit 2 on an error."""
+    """Check the agents, print the problems, and return 2 if there is an error."""
     root = Path.cwd()
     inputs = read_inputs({"allow": arguments.allow or ""})
     try:
@@ -51,7 +51,7 @@ def execute_validate(arguments: argparse.Namespace) -> int:
     except InputError as missing:
         if arguments.format not in ("json", "sarif"):
             raise
-        checked = _without_agents(missing)  # a program reads one document, whatever there is
+        checked = _without_agents(missing)  # programs expect exactly one document
     match arguments.format:
         case "json":
             print_json(problems_json(checked.inspections, rules()), indent=2)
@@ -74,5 +74,5 @@ def _without_agents(missing: InputError) -> Checked:
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
-    """GitHub knows files by their path from the root of the repository."""
+    """Return the problems with paths from the root of the repository, which GitHub uses to identify files."""
     return from_above(checked.problems, root, repository_above(root))
