@@ -1,1 +1,2 @@
-"""The modes of the program apart from a run: validate, preflight, rehearse, plan and gather; for `action` and `cli`."""
+"""The modes of the program other than a run: validate, preflight, rehearse, plan and gather. Used by `action` and
+`cli`."""

@@ -1,4 +1,4 @@
-"""Many issues: plan a matrix of jobs, and gather their results in one table."""
+"""Handles many issues: plans a matrix of jobs, and gathers their results in one table."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
-#: "Passing information between jobs"). The rest is for the job's other outputs.
+#: "Passing information between jobs"). The remaining space is for the job's other outputs.
 LARGEST_PAGE = 900_000
-#: In characters. Each job gets the text as one variable of its environment, which may have 128 KiB (execve(2)).
+#: In characters. Each job gets the text in one environment variable, which is limited to 128 KiB (execve(2)).
 LONGEST_TEXT = 30_000
 LEFT_OUT = "\n\n[the rest of this issue's text is left out]"
-#: Of a hundred issues and pull requests each; a job's token may ask a thousand times an hour.
+#: Each request returns a hundred issues and pull requests. A job's token may make a thousand requests per hour.
 MOST_REQUESTS = 500
 
 
@@ -48,17 +48,17 @@ def plan_issues(
     redactor: Redactor | None = None,
     note: Callable[[str], None] = lambda _line: None,
 ) -> IssuePage:
-    """Read all issues with the label and take a page of them; every wait for GitHub is passed to `note`.
+    """Read all issues with the label and return a page of them. Pass a message to `note` for every wait for GitHub.
 
-    Raises `InputError` where label, repository, address or token are wrong, `BoundaryError` where GitHub fails for too
-    long.
+    Raise `InputError` if the label, the repository, the address or the token is wrong. Raise `BoundaryError` if GitHub
+    fails for too long.
     """
     if not repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     check_addresses(inputs)
     for warning in proxy_config.notes:
         note(warning)
-    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
+    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - slow import that most runs do not need
 
     reader = GitHubReader(
         api_url=inputs.github_api_url,
@@ -73,13 +73,13 @@ def plan_issues(
 
 
 def matrix_entry(issue: PlannedIssue) -> JsonObject:
-    """The issue as one of the jobs' `matrix.include`."""
+    """Return the issue as an item of the jobs' `matrix.include`."""
     return {"issue": issue.number, "text": issue.text}
 
 
 def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
-    """Every open issue behind `after`, and the texts of as many as fit into a job's output together. One that a change
-    of the list shows twice counts once."""
+    """Return all open issues after `after`, with the texts of as many as fit into a job's output. An issue that appears
+    twice, because the list changed, counts once."""
     numbers, texts, requests = set[int](), dict[int, str](), 0
     listed: Mapping[str, str] | None = {}
     while listed is not None:
@@ -98,7 +98,7 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
     budget = LARGEST_PAGE
     for number, text in texts.items():
         issue = PlannedIssue(number=number, text=text)
-        # Bytes in UTF-16, with the comma behind it.
+        # Bytes in UTF-16, including the comma that follows.
         budget -= len((compact(matrix_entry(issue)) + ",").encode("utf-16-le", errors="surrogatepass"))
         if budget < 0:
             break
@@ -109,22 +109,22 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
 
 def _text(issue: Issue) -> str:
     body = issue.body if len(issue.body) <= LONGEST_TEXT else issue.body[:LONGEST_TEXT] + LEFT_OUT
-    # No variable of an environment can hold the character that ends it.
+    # Environment variables cannot contain the null character.
     return f"{issue.title}\n\n{body}".replace("\0", "")
 
 
-#: Bytes; the report of a run with a hundred iterations has about a hundredth of it.
+#: In bytes. The report of a run with a hundred iterations takes about a hundredth of this.
 LARGEST_REPORT = 64 * 1024 * 1024
-#: The folder that the reusable workflow's artifact makes for each issue.
+#: The name of the folder that the reusable workflow's artifact creates for each issue.
 ARTIFACT = re.compile(r"stepflow-(\d{1,18})")
 WRITTEN = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 NO_REPORT = "its job left no report; the job's own log says why"
 
 
 def gather_results(folders: Iterable[Path], planned: Sequence[int] = ()) -> Gathered:
-    """One result per report, and one for each planned issue that has none.
+    """Return one result per report, and one for each planned issue without a report.
 
-    Raises `InputError` for a folder that is not there.
+    Raise `InputError` if a folder does not exist.
     """
     results = [_read(file) for folder in folders for file in _reports(folder)]
     known = {result.issue for result in results}
@@ -141,7 +141,8 @@ def _reports(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: Path) -> IssueResult:
-    """The part of a report that the table shows; a file that is none is a result too, so that nothing goes unseen."""
+    """Return the part of a report that the table shows. A file that is not a report also gives a result, so that it is
+    not overlooked."""
     try:
         if file.stat().st_size > LARGEST_REPORT:
             return _unreadable(file, "it is too large")

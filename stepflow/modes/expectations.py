@@ -1,4 +1,4 @@
-"""Compares a run with what its scenario expects, or writes the actual result there."""
+"""Compares a run with what its scenario expects, or updates the scenario with the actual result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stepflow.model.scenario import Expect, Scenario, yaml_text
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, read_node, read_scenario_text, validator_results
 
 EXPECT = "expect"
-#: The default for a scenario without `expect`.
+#: The keys for a scenario without `expect`.
 USUAL = ("outcome", "steps", "validators", "effects")
-#: Bytes of a file that are read.
+#: The limit for reading a file, in bytes.
 MOST_BYTES = 1024 * 1024
-#: Shown if one side has nothing.
+#: Shown if one side has no value.
 NOTHING = "–"
 NO_FILE = "no such file"
 LINE_BREAK_AT_END = "⏎"
@@ -31,7 +31,7 @@ CONTEXT = 2
 
 
 def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
-    """Return everything that `expect` can say, as it happened in this run."""
+    """Return everything that `expect` can contain, with the actual values of this run."""
     return Expect(
         outcome=report.outcome,
         steps=tuple(line.step_id for line in report.history),
@@ -42,12 +42,13 @@ def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, 
 
 
 def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
-    """Read the named files as text; None for a missing one. Links are not followed: tools may have made them."""
+    """Read the named files as text, with None for a missing file. Do not follow links, because tools may have created
+    them."""
     return {path: _file_text(root, path) for path in paths}
 
 
 def differences(expect: Expect | None, came: Expect) -> tuple[Mismatch, ...]:
-    """Every key of `expect` that is not as it came. Without `expect` the run only has to complete."""
+    """Return every key of `expect` with another actual value. Without `expect`, the run only has to complete."""
     given = expect or Expect(outcome=Outcome.COMPLETED)
     different = (
         *_outcome(given.outcome, came.outcome),
@@ -72,7 +73,8 @@ def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | N
 
 
 def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
-    """Both lists side by side; `where` is the number in what came, or in what was expected where nothing came."""
+    """Yield both lists side by side. `where` is the number in the actual list, or in the expected list if there is no
+    actual item."""
     for _, left, left_end, right, right_end in SequenceMatcher(a=expected, b=came, autojunk=False).get_opcodes():
         numbers = zip_longest(range(left, left_end), range(right, right_end))
         for at, to in numbers:
@@ -112,21 +114,21 @@ def _there(text: str | None) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines; a last line break, which nobody would see, is a line of its own."""
+    """Return the lines. A final line break, which would be invisible, becomes a line of its own."""
     lines = text.replace("\r", "␍").split("\n")
     return [*lines[:-1], lines[-1] or LINE_BREAK_AT_END] if text else []
 
 
 def _near(rows: list[Row]) -> Iterator[Row]:
-    """Return the rows that differ and a few around each."""
+    """Return the rows that differ, with a few rows around each."""
     wanted = {at + by for at, row in enumerate(rows) if not row.same for by in range(-CONTEXT, CONTEXT + 1)}
     return (row for at, row in enumerate(rows) if at in wanted)
 
 
 def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
-    """The text with what came in the place of its `expect`: under the keys that are there, or all the usual ones.
+    """Return the text with the actual values in `expect`: for the existing keys, or for all the usual ones.
 
-    Raises `InputError` where the text is written so that this cannot be put in its place.
+    Raise `InputError` if the values cannot be inserted because of the way in which the text is written.
     """
     before = parse_scenario(text, name=name)
     expect = before.expect or Expect()
@@ -149,7 +151,8 @@ def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
 
 
 def _place_of_expect(text: str) -> tuple[int, int]:
-    """Where the lines of `expect` begin and end in the text of a scenario; both at its end where there is none."""
+    """Return where the lines of `expect` begin and end in the text of a scenario. If there is no `expect`, both are the
+    end of the text."""
     root = read_node(text)
     pairs = root.value if isinstance(root, yaml.MappingNode) else ()
     for key, value in pairs:
@@ -160,7 +163,8 @@ def _place_of_expect(text: str) -> tuple[int, int]:
 
 
 def _end(node: yaml.Node) -> int:
-    """Where the last word of the node ends: a block's own end lies behind the comments that follow it."""
+    """Return where the last word of the node ends. The end of a block itself comes after any comments that follow
+    it."""
     children = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and children:
         return _end(children[-1])

@@ -21,24 +21,25 @@ from stepflow.run.workspace import remote_access, toolbox_in_copy
 
 @dataclass(frozen=True, kw_only=True)
 class LockedServer:
-    """A server whose tools are pinned now; `before` are the tools that were pinned until now."""
+    """A server whose tools were just pinned."""
 
     agent: str
     server: McpServer
+    #: The tools that were pinned before.
     before: tuple[McpTool, ...]
 
     @property
     def changes(self) -> ToolChanges:
-        """The tools that are pinned now and were not before."""
+        """How the pinned tools differ from those that were pinned before."""
         return compare_tools(self.before, self.server.tools)
 
 
 def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancellation) -> tuple[LockedServer, ...]:
-    """Start each server of the named agents, or of all, and write what it lists; a file is written only when all of its
-    servers have answered.
+    """Start each server of the named agents, or of all agents, and pin the tools that it lists. Each lock file is
+    written only after all of its servers have answered.
 
-    Raises `DefinitionError` for an agent.json that is not sound, and `InputError` where there is no server, or one
-    cannot be used.
+    Raise `DefinitionError` for an invalid agent.json. Raise `InputError` if there is no server, or if one cannot be
+    used.
     """
     root = request.definition_root
     known = find_agents(root)

@@ -1,4 +1,4 @@
-"""Finds what would stop a run, before a token is spent."""
+"""Finds what would stop a run, before it uses any tokens."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
-    """Check everything; a failed check does not keep the others from running."""
+    """Check everything. A failed check does not stop the others."""
     redact = request.redactor
     checks = (replace(check, detail=redact(check.detail)) for check in _checks(request, cancellation))
     return Preflight(agent=request.trigger.agent, checks=tuple(checks))
@@ -123,7 +123,8 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
 
 
 def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """What the model is shown of the repository's words: in every step, and in single ones."""
+    """Show which of the repository's files the model reads: skills, guidance for every step, and guidance for single
+    steps."""
     if agent.skills:
         yield ok("skills", ", ".join(f"{skill.name} ({count(len(skill.files), 'file')})" for skill in agent.skills))
     shown = {"guidance": agent.guidance, **{f"guidance: {step.id}": step.guidance for step in agent.steps.values()}}
@@ -139,8 +140,7 @@ def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 
 
 def _ladders(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """Which models each step is asked on, and how much they may put into an answer, where the agent says more of it
-    than one model."""
+    """Show the models of each step and their effort, if the agent configures a ladder or an effort."""
     check_effort(agent, request.inputs)
     ladders = agent.ladders(request.inputs.model)
     has_ladder = any(len(ladder.rungs) > 1 for ladder in ladders.values())
@@ -158,7 +158,7 @@ def _rung(request: RunRequest, rung: Rung, effort: Effort | None) -> str:
 
 
 def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """Return the limit for one answer, if the agent sets one."""
+    """Show the limit for one answer, if the agent sets one."""
     most = {step.id: step.max_output_tokens for step in agent.steps.values() if step.command is None}
     if any(most.values()):
         shown = {step_id: f"at most {tokens or DEFAULT_MAX_TOKENS:,} an answer" for step_id, tokens in most.items()}
@@ -166,7 +166,7 @@ def _output_tokens(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 
 
 def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:
-    """Return one row if all steps have the same value, otherwise one row per step."""
+    """Yield one row if all steps have the same value, otherwise one row per step."""
     if len(same := {*details.values()}) == 1:
         yield ok(name, same.pop())
     else:
@@ -174,7 +174,7 @@ def _by_step(name: str, details: Mapping[str, str]) -> Iterator[PreflightCheck]:
 
 
 def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
-    """List the rules for every closing apart from the validators."""
+    """List the rules for every closing other than the validators."""
     if agent.github.pushes:
         limits = agent.github.pull_request
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
@@ -188,7 +188,7 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
     issue = issue_number(request, scenario)
     problems = check_arguments(agent, given, issue=issue)[1]
     if issue is None and _has_errors(problems):
-        # The event of a real run brings the issue, which no preflight needs.
+        # In a real run, the event contains the issue. A preflight does not need one.
         reasons = "; ".join(problem.message for problem in problems)
         yield warning("run arguments", f"there is no issue here to run on: {reasons}")
     else:
@@ -208,7 +208,7 @@ def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
 
 
 def _judged(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:
-    """Show the first problem in full; `stepflow validate` shows the others."""
+    """Return a row that shows the first problem in full. `stepflow validate` shows the others."""
     counted = count_problems(problems)
     worth_telling = next((str(problem) for problem in problems if problem.severity is not Severity.NOTE), "")
     detail = f"{counted}; {worth_telling}" if worth_telling else counted
@@ -222,22 +222,22 @@ def _has_errors(problems: tuple[Problem, ...]) -> bool:
 
 
 def ok(name: str, detail: str) -> PreflightCheck:
-    """Nothing stands in the way."""
+    """Return a row for a check that passed."""
     return PreflightCheck(name=name, state=CheckState.OK, detail=detail)
 
 
 def warning(name: str, detail: str) -> PreflightCheck:
-    """A run would begin, and somebody should know."""
+    """Return a row for a problem that would not stop a run, but that somebody should know about."""
     return PreflightCheck(name=name, state=CheckState.WARNING, detail=detail)
 
 
 def failed(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
-    """A run would end with this outcome before it spends a token."""
+    """Return a row for a problem that would end a run with this outcome before it uses any tokens."""
     return PreflightCheck(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
 
 
 def unknown(name: str, where_to_look: str) -> PreflightCheck:
-    """It cannot be known from here."""
+    """Return a row for something that cannot be checked from here."""
     return PreflightCheck(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
 
 
@@ -250,7 +250,8 @@ def guarded(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[Pr
 
 
 def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[PreflightCheck, ...]:
-    """The layers as a run would have them; where `required` does not start, as they would be without that demand."""
+    """Return the layers as a run would have them. If the sandbox cannot start with `required`, also return the layers
+    that it has with `best-effort`."""
     try:
         options = toolbox_options(request)
         return tuple(_looked_at(request, options, cancellation))
@@ -324,7 +325,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
 
 
 _BASE = "check before the run"
-#: Characters of a failed check's most telling line in a row.
+#: Characters shown of the line that best explains a failed check.
 LINE_SHOWN = 300
 
 
@@ -363,7 +364,7 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
 
 
 def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[PreflightCheck]:
-    """Check what `read-token` can read, and name what no token can."""
+    """Check what `read-token` can read, and name what no token can read."""
     token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
     if token is not None:
         yield from guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
@@ -394,7 +395,7 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
 
 
 def _issue(request: RunRequest, agent: AgentDefinition, reader: GitHubReader) -> Iterator[PreflightCheck]:
-    """Check that the issue, which was named by its number alone, exists and accepts comments."""
+    """If only the issue's number is known, check that the issue exists and accepts comments."""
     number = request.trigger.issue_number
     if number is None or request.trigger.locked is not None:
         return
@@ -404,7 +405,8 @@ def _issue(request: RunRequest, agent: AgentDefinition, reader: GitHubReader) ->
 
 
 def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitHubReader) -> Iterator[PreflightCheck]:
-    """Whether a rule lets no commits in that git pushes: for the branch of the pull request, or for a run's own."""
+    """Check whether a rule rejects commits that git pushes, for the branch of the pull request or for the run's own
+    branch."""
     if request.inputs.commits is not Commits.GIT or request.inputs.boundary is not BoundaryMode.GITHUB or not agent:
         return
     branches = (agent.github.pull_request.base or "", branch_of(agent, f"issue-{request.trigger.issue_number or 1}"))

@@ -1,4 +1,4 @@
-"""Play agents' scenarios and compare the results with what they expect."""
+"""Plays agents' scenarios and compares the results with what they expect."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def rehearse_agents(
     update: bool = False,
     report_one: Callable[[Rehearsed], None] = lambda _: None,
 ) -> Rehearsal:
-    """Play every scenario of the named agents, or of all; `AGENT/SCENARIO` names one. `report_one` is
-    called with each at its end.
+    """Play every scenario of the named agents, or of all agents. `AGENT/SCENARIO` names a single scenario. `report_one`
+    is called after each scenario.
 
-    Each is played in a copy of its own of the checkout as it is now. Raises `InputError` for names that are none, and
-    `DefinitionError` with the problems of all the agents, before anything is played.
+    Each is played in its own copy of the current checkout. Before anything is played, raise `InputError` for unknown
+    names, and `DefinitionError` with the problems of all the agents.
     """
     listed = list_scenarios(request.definition_root, names)
     _demand_sound_agents(request, dict.fromkeys(each.agent for each in listed))
@@ -68,7 +68,7 @@ def rehearse_agents(
 
 
 def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
-    """Return the scenarios of these agents, sorted by name. Raises `InputError` if there are none."""
+    """Return the scenarios of these agents, sorted by name. Raise `InputError` if there are none."""
     known = find_agents(root)
     listed = tuple(dict.fromkeys(each for name in names or known for each in _of_agent(root, name, known)))
     if not (known or names):
@@ -114,8 +114,8 @@ def _demand_sound_agents(request: RunRequest, agents: Iterable[str]) -> None:
 
 
 def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> RunRequest:
-    """A run that plays the scenario, plans and writes nothing. What a model or GitHub would need is left out, and
-    packages are there once the first run has installed them."""
+    """Return the request for a run that plays the scenario with a dry-run boundary. It leaves out what a model or
+    GitHub would need. Packages are already there once the first run has installed them."""
     played = {
         "agent": listed.agent,
         "provider": Provider.SCRIPTED,
@@ -148,21 +148,23 @@ class Listed:
 
     @property
     def file(self) -> str:
-        """Its path relative to the repository."""
+        """The path relative to the repository."""
         return f".agent/{self.agent}/scenarios/{self.name}.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """`expect` is the scenario's, None where it has none or cannot be read; `came` answers each of its keys."""
+    """The result of one scenario."""
 
     rehearsed: Rehearsed
+    #: The scenario's own. None if it has none or cannot be read.
     expect: Expect | None
+    #: The actual values of all keys of `expect`.
     came: Expect
 
 
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
-    """Play a scenario. An error that keeps it from beginning is an outcome, too, which a scenario may expect."""
+    """Play a scenario. An error that prevents the run from starting is also an outcome, which a scenario may expect."""
     clock, terminal = RehearsalClock(), TerminalLog()
     begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), set[str]()
     expect: Expect | None = None
@@ -170,7 +172,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
     notes = list[str]()
 
     def listen(entry: Entry) -> None:
-        """Keep of the run what its report does not have: the log, and each validator's result in full."""
+        """Keep what the report of the run does not contain: the log, and each validator's result in full."""
         log.extend(terminal.render(entry))
         if isinstance(entry.event, ValidatorRan):
             ran.append(entry.event)
@@ -180,7 +182,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
             notes.append(f'the approval before step "{entry.event.step_id}" was taken as given')
 
     try:
-        # Read here, once: after the run it is a file that tools may have changed.
+        # Read only once, before the run: afterward it is a file that tools may have changed.
         text = read_scenario(listed.file, root=request.definition_root)
         expect = parse_scenario(text, name=listed.file).expect
         waits = expect is not None and expect.outcome is Outcome.AWAITING_APPROVAL
@@ -215,9 +217,10 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
 
 
 def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple[str, ...]:
-    """The last check and the end of its output, where it was red: a scenario often ends for want of an answer to it.
+    """Return the last check and the end of its output, if it failed. Scenarios often end because they have no answer to
+    it.
 
-    What was red before the run is no mistake of the scenario.
+    A check that failed before the run is not a mistake of the scenario.
     """
     if not ran or ran[-1].passed:
         return ()
@@ -228,7 +231,7 @@ def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple
 
 
 def accept(played: Played, root: Path) -> Rehearsed:
-    """Write it into the file, where it differs or where nothing was expected yet."""
+    """Write the actual result into the file, if it differs or if nothing was expected yet."""
     rehearsed, expect = played.rehearsed, played.expect
     if expect is not None and not rehearsed.differences:
         return rehearsed
@@ -237,7 +240,7 @@ def accept(played: Played, root: Path) -> Rehearsed:
         return replace(rehearsed, refusal=said)
     file = root / rehearsed.file
     try:
-        # Not `read_text`: the line ends of the file must stay.
+        # Not `read_text`, which would change the line endings of the file.
         text = file.read_bytes().decode("utf-8")
         file.write_bytes(update_expect(text, played.came, name=rehearsed.file).encode("utf-8"))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Validate agents, for the action and for a person at a terminal."""
+"""Validates agents, for the action and for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The validated agents, by the name or path that was requested."""
+    """The validated agents, by the requested name or path."""
 
     inspections: Mapping[str, Inspection]
 
@@ -48,8 +48,8 @@ def check_agents(
     programs: Collection[str] | None = None,
     strict: bool = False,
 ) -> Checked:
-    """The named agents, or all below `.agent`. `programs` are those of the machine, where that is the one on which the
-    agents will run; with `strict` a warning is an error. Raises `InputError` when there is no agent."""
+    """Validate the named agents, or all agents below `.agent`. `programs` are the machine's, if the agents will run on
+    it. With `strict`, a warning is an error. Raise `InputError` if there is no agent."""
     agents = tuple(names) or find_folders(root)
     if not agents:
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
@@ -99,14 +99,14 @@ def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Prob
 
 
 def repository_above(root: Path) -> Path:
-    """Return the root of the repository around a folder, or the folder itself outside of any."""
+    """Return the root of the repository that contains a folder, or the folder itself if it is not in a repository."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
 
 
 _TOOLS = {tool.name: Draft202012Validator(tool.input_schema) for tool in TOOL_SPECS}
 _ARGUMENTS = {tool.name: tuple(cast("JsonObject", tool.input_schema["properties"])) for tool in TOOL_SPECS}
 _KEYS = {key for model in (Scenario, Turn, ScenarioIssue, Expect, ScriptedError) for key in model.model_fields}
-#: Kinds of pydantic's errors, and what they are in the table of codes; every other one is SF106.
+#: Types of pydantic's errors and their codes. Any other type is SF106.
 _UNKNOWN = "extra_forbidden"
 _CODES = {"yaml": "SF104", "missing": "SF107", _UNKNOWN: "SF108"}
 _FIXES = {
@@ -121,8 +121,8 @@ _FIXES = {
 def scenario_problems(
     folder: Path, prefix: str, mcp_tools: Collection[str]
 ) -> tuple[tuple[Problem, ...], dict[str, str]]:
-    """Those of all scenarios of an agent's folder, whose files are named below `prefix`, and the texts of their files
-    by the problems' `file`. What arguments one of the `mcp_tools` takes is its server's affair."""
+    """Return the problems of all scenarios in an agent's folder, with file names below `prefix`, and the texts of these
+    files by the problems' `file`. The arguments of `mcp_tools` are not checked, because their servers define them."""
     problems: list[Problem] = []
     texts: dict[str, str] = {}
     for path in sorted((folder / "scenarios").glob("*.yaml")):
@@ -148,12 +148,12 @@ def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
     empty = tuple(_without_value(text))
     yield from empty
     lines = {fault.line for fault in empty}
-    # A key without its value is no wrong argument besides.
+    # A key without a value is reported only once, and not also as a wrong argument.
     yield from (fault for fault in _tool_faults(read, text, mcp_tools) if fault.line not in lines)
 
 
 def _without_value(text: str) -> Iterator[ScenarioFault]:
-    """Keys in braces without a value, as in `{ command }`: YAML makes null of it."""
+    """Yield keys in braces without a value, as in `{ command }`, which YAML reads as null."""
     waiting = [node for node in (read_node(text),) if node is not None]
     while waiting:
         node = waiting.pop(0)
@@ -187,7 +187,8 @@ def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> I
 def _call_faults(
     name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str, *, known_tools: Collection[str]
 ) -> Iterator[ScenarioFault]:
-    """What a tool refuses. An argument that it does not know is why another is missing."""
+    """Yield what a tool rejects. A missing argument is not reported after an unknown one, which is probably the same
+    argument misspelled."""
 
     def fault(kind: str, message: str, *argument: str) -> ScenarioFault:
         at = (*place, name, *argument)
@@ -221,7 +222,7 @@ def _message(fault: ScenarioFault) -> str:
 
 def _problem(file: str, fault: ScenarioFault) -> Problem:
     code = "SF210" if fault.kind == "tool" else _CODES.get(fault.kind, "SF106")
-    # What a recorded model did wrong is played as it was; everything else keeps the file from being played.
+    # A recorded model's wrong call is played as it was. Any other fault prevents the file from being played.
     severity = Severity.WARNING if fault.kind in ("tool", "arguments") else Severity.ERROR
     return Problem(
         severity=severity,
