@@ -1,1 +1,1 @@
-"""Where the action begins: environment and event in, exit code out."""
+"""The entry point of the action: takes the environment and the event, returns an exit code."""

@@ -1,4 +1,4 @@
-"""The action: environment and event in, exit code out."""
+"""Runs the action: takes the environment and the event, returns an exit code."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ from stepflow.sandbox.environment import close_process, wipe_variables
 
 
 def main(early: Sequence[int] = ()) -> int:
-    """The container's entry point: nobody else on the machine can look into this process from here on. `early` are
-    the signals that came while the program was loaded."""
+    """Run as the container's entry point, and protect this process from all others on the machine. `early` are the
+    signals that arrived while the program was loading."""
     close_process()
     environ = dict(os.environ)
     wipe_variables({*secret_variables(environ, secrets_in(environ)), *proxy_secrets_in(environ)})
@@ -92,9 +92,9 @@ def act(
     clock: Clock | None = None,
     cancellation: Cancellation | None = None,
 ) -> int:
-    """Do what the inputs ask for. Outputs, summary and annotations are written whatever happens.
+    """Do what the inputs ask for. Outputs, summary and annotations are always written.
 
-    Without a clock the run takes the one that fits its model.
+    Without `clock`, the run uses the clock that fits its model.
     """
     job = Job(environ, stdout)
     cancellation = cancellation or Cancellation()
@@ -113,10 +113,10 @@ def act(
 def _execute(
     environ: MutableMapping[str, str], job: Job, cancellation: Cancellation, clock: Clock | None
 ) -> ActionResult:
-    """Handle every error that no report of a run covers, as one clear message."""
+    """Turn every error that has no report of a run into one clear message."""
     requested = RequestedRun()
     try:
-        # Outside of this block a signal waits: whatever comes of the work, its end is reported in full.
+        # Outside of this block, signals wait, so that the end of the work is always reported in full.
         with cancellation.obeyed():
             return execute_mode(read_runner(environ), job, cancellation, requested, clock=clock)
     except (RunCancelled, Exception) as error:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome
@@ -128,21 +128,25 @@ def _execute(
 
 @dataclass(frozen=True, kw_only=True)
 class ActionResult:
-    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded; a `summary`
-    stands in the place of the report's, and `annotations` in that of its outcome's; `outputs` are what this mode sets
-    beside the report's."""
+    """The result of an invocation."""
 
     report: RunReport
+    #: None if no agent was loaded.
     agent: AgentDefinition | None = None
+    #: Shown as annotations.
     problems: tuple[Problem, ...] = ()
+    #: Replaces the report's summary.
     summary: str = ""
+    #: Replaces the annotation of the report's outcome.
     annotations: tuple[str, ...] | None = None
+    #: Set by this mode in addition to the report's outputs.
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class RequestedRun:
-    """What is known of a run before there is one: its agent and its issue, for the outputs of one that never begins."""
+    """The agent and the issue, as far as they are known before the run. They are outputs even if the run never
+    begins."""
 
     agent: str = ""
     issue: int | None = None
@@ -151,7 +155,7 @@ class RequestedRun:
 def execute_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
 ) -> ActionResult:
-    """Perform the input `mode`, and fill in `requested` on the way."""
+    """Run the mode that the input `mode` names, and fill in `requested` as soon as it is known."""
     for warning in runner.warnings:
         job.say(annotation("warning", warning))
     match runner.inputs.mode:
@@ -180,7 +184,8 @@ def without_run(
     code: str | None = None,
     folders: tuple[str, str] = ("", ""),
 ) -> ActionResult:
-    """Return the result of a run that never began. `folders`: the run folder inside the container and on the host."""
+    """Return the result of a run that never began. `folders` are the run folder's paths inside the container and on the
+    host."""
     known = requested or RequestedRun()
     report = report_unbegun(
         outcome, reason, agent=known.agent, issue=known.issue, problems=problems, code=code, folders=folders
@@ -191,7 +196,7 @@ def without_run(
 def run_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock
 ) -> ActionResult:
-    """Perform one run, if the event asks for one."""
+    """Perform one run, if the event asks for it."""
     trigger = read_trigger(runner)
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
@@ -234,7 +239,7 @@ def _warn_of_wait(job: Job, line: str) -> None:
 
 
 def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:
-    """Perform the run, with its log in the job's log."""
+    """Perform the run, and print its log to the job log."""
     if prepared.previous and prepared.previous.problem:
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)
@@ -244,7 +249,7 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
     report = result.report
     if prepared.resumed_run:
         report = without_foreign_addresses(report, boundary_settings(prepared.request))
-    # The log has just said how the run ended, and why.
+    # The log has just printed how the run ended, and why.
     job.say(*log.close(), *final_words(report)[1:])
     return ActionResult(report=report, agent=prepared.agent, problems=prepared.agent.problems)
 
@@ -269,7 +274,8 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
 
 
 def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
-    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
+    """Rehearse one agent, or all of them, on any event. Show each difference as an annotation on the scenario's
+    file."""
     names = (runner.inputs.agent,) if runner.inputs.agent else ()
     requested.agent = runner.inputs.agent or ""
 
@@ -286,13 +292,13 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
         without_run(rehearsal.outcome, reason, requested=requested, folders=folders),
         summary=rehearsal_summary(rehearsal),
         annotations=rehearsal_annotations(rehearsal),
-        # Each scenario has a report of its own, and there is none of them all.
+        # Each scenario has its own report. There is no report for all of them.
         outputs={"report": ""},
     )
 
 
 def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
-    """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
+    """Check everything that a run would check first. This needs only the input `agent`, and no label or comment."""
     trigger = read_trigger(runner)
     if isinstance(trigger, Trigger) and trigger.pull_request:
         trigger = Skip(reason="whose work a pull request is, only a run finds out; name the agent in the input agent")
@@ -308,7 +314,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
 
 
 def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
-    """One page of issues. Only `read-token` is used, and no file of the repository."""
+    """Plan one page of issues. This uses only `read-token`, and no file of the repository."""
     page = plan_issues(
         runner.inputs,
         runner.repository,
@@ -331,7 +337,7 @@ def gather_mode(runner: Runner, job: Job) -> ActionResult:
     """Gather all reports in one table."""
     many = runner.inputs.many_issues
     folder = runner.workspace / many.folder
-    # Where no job left a report, nothing was downloaded and no folder made.
+    # If no job left a report, nothing was downloaded and the folder does not exist.
     folders = (folder,) if folder.exists() or not many.issues else ()
     gathered = gather_results(folders, many.issues)
     job.say(*gathered_lines(gathered))

@@ -1,4 +1,4 @@
-"""The contract with the GitHub runner: its environment and files, the run that it asks for, and the outputs."""
+"""The interface to the GitHub runner: its environment and files, the requested run, and the outputs."""
 
 from __future__ import annotations
 
@@ -35,27 +35,24 @@ from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
 
 PREFIX = "INPUT_"
-#: What the runner says of GitHub's server.
+#: The runner's variables with the addresses of GitHub's server.
 _ADDRESSES = {"github-api-url": "GITHUB_API_URL", "github-server-url": "GITHUB_SERVER_URL"}
 _REPOSITORY = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
-#: Addresses and tokens of the job's cache, artifacts and identity; nothing of them is for anything that a run starts.
+#: Prefix of the addresses and tokens of the job's cache, artifacts and identity. Nothing that a run starts gets them.
 SERVICES = "ACTIONS_"
 
-#: What the job's own programs would accept as a credential, beside what logs in to a cloud or to the model's service.
-#: The inputs are taken out by their prefix.
+#: Variables that the job's own programs would accept as a credential, in addition to logins to a cloud or to the
+#: model's service. The inputs are removed by their prefix.
 CREDENTIALS = ("GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GH_TOKEN", "STEPFLOW_READ_TOKEN")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
-
-    `warnings` are about inputs that the action does not declare. `environment` is what is left of it without the inputs
-    and without the variables `withheld`, which hold one of the `secrets` or lead to one. `login` is what the services
-    of models may read.
-    """
+    """What the runner passes to the action. Paths are as this process sees them. An empty value means that the runner
+    did not set it."""
 
     inputs: Inputs
+    #: About inputs that the action does not declare.
     warnings: tuple[str, ...]
     event_name: str
     event: JsonObject
@@ -66,8 +63,11 @@ class Runner:
     workspace: Path
     temp: Path
     debug: bool
+    #: Without the inputs and without `withheld`.
     environment: Mapping[str, str]
+    #: Variables that contain one of the `secrets`, or give access to one.
     withheld: frozenset[str]
+    #: What the clients of model services may read.
     login: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -77,7 +77,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     secrets, login = secrets_in(environ), login_of(environ)
     given, warnings = _take_inputs(environ)
     addresses = {name: environ[variable] for name, variable in _ADDRESSES.items() if environ.get(variable)}
-    # Runners set more than they promise: one of them repeats every input under its bare name.
+    # Runners set more variables than documented: one of them repeats every input under its bare name.
     withheld = secret_variables(environ, secrets)
     for name in withheld:
         del environ[name]
@@ -106,13 +106,14 @@ def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return every secret value: the inputs that are secrets, and the job's own credentials."""
     given = ((name, environ.get(f"{PREFIX}{name.upper()}", "")) for name in SECRET_INPUTS)
     inputs = (value for name, text in given for value in secret_values(name, text) if value)
-    # A stand-in such as `test`, for a service that a job starts itself, is an ordinary word.
+    # A placeholder such as `test`, for a service that the job itself starts, is an ordinary word and not a secret.
     own = (name for name, value in environ.items() if holds_login(name) and len(value) >= SHORTEST_SECRET)
     return (*inputs, *(environ[name] for name in (*CREDENTIALS, *own) if environ.get(name)))
 
 
 def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> frozenset[str]:
-    """The variables that hold an input, one of the secrets, or a way to the job's own services or to a login."""
+    """Return the variables that contain an input or a secret, or that give access to the job's own services or to a
+    login."""
     return frozenset(
         name
         for name, value in environ.items()
@@ -124,7 +125,7 @@ def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> fr
 
 
 def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    # The runner keeps the dashes of an input's name and writes it in capitals.
+    # The runner writes an input's name in capitals and keeps its dashes.
     inputs = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
     given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in inputs.items()}
     known = {in_dashes(name) for name in Inputs.model_fields} - NO_INPUTS
@@ -136,7 +137,8 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
 
 
 def _repository(name: str) -> str:
-    """Addresses are made of it, so nothing in it may lead elsewhere."""
+    """Return the repository's name, or raise `InputError` if it is invalid. It becomes part of addresses, so it must
+    not change where they lead."""
     if name and not _REPOSITORY.fullmatch(name):
         raise InputError(
             "GITHUB_REPOSITORY names no repository.", hint="It must be owner/name, as GitHub's runner sets it."
@@ -162,7 +164,8 @@ def read_trigger(runner: Runner) -> Trigger | Skip:
 
 
 def find_repository(runner: Runner) -> tuple[Path, Inputs]:
-    """The root of the repository, and the inputs with the working directory relative to it; or an `InputError`."""
+    """Return the root of the repository, and the inputs with the working directory relative to it. Raise `InputError`
+    if the folder is invalid."""
     workspace = runner.workspace.resolve()
     root = (workspace / runner.inputs.working_directory).resolve()
     if not root.is_relative_to(workspace):
@@ -201,14 +204,14 @@ def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
 
 
 def _on_host(folder: Path, runner: Runner) -> str:
-    """Return the folder's path outside the container, which the runner puts into an input's value."""
+    """Return the folder's path outside the container. The runner passes the host's path in an input."""
     host_temp = runner.inputs.host.removeprefix("host=")
     if not host_temp or not folder.is_relative_to(runner.temp):
         return str(folder)
     return str(Path(host_temp) / folder.relative_to(runner.temp))
 
 
-#: The names in the order of docs/reference.md. A test holds `action.yml` to them.
+#: In the order of docs/reference.md. A test compares them with `action.yml`.
 OUTPUTS = (
     "outcome",
     "success",
@@ -237,21 +240,21 @@ OUTPUTS = (
     "gathered",
 )
 
-#: What only the modes of many issues set.
+#: Outputs that only the modes for many issues set.
 MANY = ("plan", "plan-issues", "plan-next", "gathered")
 
-#: An effect that was already as planned has its result too.
+#: A skipped effect was already as planned, so it has a result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 
-#: A job's outputs may hold 1 MiB in all: longer words of the model are cut, in characters, and a longer structured
-#: output in bytes; the report has all of it.
+#: A job's outputs may total 1 MiB. Longer text of the model is cut (in characters), and so is a longer structured
+#: output (in bytes). The report contains everything.
 TEXT_CAP = 4000
 STRUCTURED_OUTPUT_CAP = 64 * 1024
 _CUT = "…"
 
 
 def outputs_of(report: RunReport) -> dict[str, str]:
-    """Return every output as a string. Without a value it is empty, for a number 0, for a flag false."""
+    """Return every output as a string. A missing value is empty, a missing number is 0, and a missing flag is false."""
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
     comment = _applied(report, EffectKind.POST_COMMENT)
@@ -273,7 +276,8 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "commit": push.commit if push else report.kept_commit,
         "pull-request": str(number or ""),
         "pull-request-url": address,
-        # A failure that could not be reported on the issue has a sentence in the place of the comment's address.
+        # If the failure could not be reported on the issue, `failure_report` is a sentence instead of the comment's
+        # URL.
         "comment-url": comment.url if comment else failure if failure.startswith("http") else "",
         "tokens-in": str(report.usage.tokens_in),
         "tokens-out": str(report.usage.output_tokens),
@@ -316,9 +320,9 @@ def _flag(value: bool) -> str:
 
 
 class Job:
-    """Writes to the places where a job shows what happened, without any secret that it knows.
+    """Writes to the places where a job shows results, without any secret that it knows.
 
-    The two files may be missing, as under a local runner; one that cannot be written is only a warning.
+    The two files may be missing, as with a local runner. If one cannot be written, a warning is printed.
     """
 
     def __init__(self, environ: Mapping[str, str], stdout: TextIO) -> None:
@@ -328,11 +332,11 @@ class Job:
         self._summary = environ.get("GITHUB_STEP_SUMMARY")
 
     def say(self, *lines: str) -> None:
-        """Print lines to the job log, at once."""
+        """Print lines to the job log immediately."""
         self._print(map(self._redact, lines))
 
     def mask(self, secrets: Iterable[str]) -> None:
-        """Let the runner replace these values in its log, line by line as it knows them, and replace them here too."""
+        """Mask these values here and in the runner's log. The runner masks line by line."""
         known = tuple(secrets)
         lines = (line.replace("%", "%25") for secret in known for line in secret.splitlines() if line.strip())
         self._print(f"::add-mask::{line}" for line in lines)
@@ -344,7 +348,7 @@ class Job:
         self._append("GITHUB_OUTPUT", self._outputs, output_file_text(redacted))
 
     def write_summary(self, text: str) -> None:
-        """Add to the job summary."""
+        """Append text to the job summary."""
         self._append("GITHUB_STEP_SUMMARY", self._summary, self._redact(text).rstrip() + "\n")
 
     def _print(self, lines: Iterable[str]) -> None:
