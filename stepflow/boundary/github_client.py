@@ -1,7 +1,8 @@
-"""Requests to GitHub's API, which PyGithub sends over a connection of ours: left alone, it would follow a transferred
-issue into another repository, take a redirected write for done, and repeat a GET that is answered with 202.
+"""Sends requests to GitHub's API with PyGithub over a custom connection. PyGithub's own connection would follow a
+transferred issue into another repository, treat a redirected write as done, and repeat a GET that is answered with 202.
 
-Its objects are not used: where a field is missing they ask again, at an address that the answer names, or give None.
+PyGithub's objects are not used. If a field is missing, they send another request to an address from the answer, or
+return None.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
 TIMEOUT_SECONDS = 30
-#: The version of the REST API whose answers `github_types` reads. Enterprise Server knows no newer one in all releases.
+#: The version of the REST API that `github_types` reads. It is the newest one that all releases of Enterprise Server
+#: know.
 API_VERSION = "2022-11-28"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
-#: Bytes. A longer text is not fetched to its end.
+#: In bytes. The download of a longer text is stopped.
 LONGEST_TEXT = 200_000_000
 MOST_REDIRECTS = 5
 PAGE_SIZE = 100
@@ -52,7 +54,7 @@ _CHUNK = 65_536
 _PORTS = {"http": 80, "https": 443}
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
-#: What the status of an answer would be in REST, by the type of GraphQL's error.
+#: The equivalent REST status of each type of GraphQL error.
 _GRAPHQL_STATUS = {
     "FORBIDDEN": FORBIDDEN,
     "NOT_FOUND": NOT_FOUND,
@@ -65,14 +67,14 @@ _GRAPHQL_STATUS = {
 
 
 class NotReady(requests.RequestException):
-    """The server will know later."""
+    """The server has no answer yet."""
 
 
 class NotGitHub(requests.RequestException):
-    """Something else than GitHub answered."""
+    """The answer did not come from GitHub."""
 
 
-#: What a call of the client, or reading its answer, can raise.
+#: Errors that a call of the client, or reading its answer, can raise.
 VENDOR_ERRORS = (AnswerFailed, requests.RequestException, Redirected, pydantic.ValidationError)
 
 
@@ -87,7 +89,7 @@ class _GraphQLError(pydantic.BaseModel):
 
     @property
     def status(self) -> int:
-        """What the status would be in REST. An error that names no kind is one of the server's own."""
+        """The equivalent REST status. An error without a type is the server's own."""
         if not self.type and not self.extensions:
             return SERVER_ERRORS
         return _GRAPHQL_STATUS.get(self.type, ERRORS)
@@ -99,19 +101,20 @@ class _GraphQLAnswer(pydantic.BaseModel):
 
 
 class _Connection(HTTPSRequestsConnectionClass):
-    """Goes the configured way, and hands on to PyGithub only answers that it is to see."""
+    """Uses the configured connection, and passes only acceptable answers to PyGithub."""
 
     def __init__(self, server: SplitResult, connection: Connection) -> None:
         port = server.port or _PORTS[server.scheme]
         super().__init__(server.hostname or "", port, timeout=TIMEOUT_SECONDS)
         self.protocol = server.scheme
         _configure_session(self.session, connection)
-        # Before requests looks at where an answer leads.
+        # Runs before requests follows a redirect.
         self.session.hooks["response"].append(_check_answer)
 
 
 class GitHubClient:
-    """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
+    """Sends the requests for one repository. If the repository itself was renamed, later requests use its new
+    address."""
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class GitHubClient:
         self._base, self._way = urlsplit(base_url), connection
         self._connection = _Connection(self._base, connection)
         self._repository = f"/repos/{repository}"
-        #: Whether an answer said that the repository has another name, or another owner, now.
+        #: Whether an answer said that the repository now has another name or owner.
         self.has_moved = False
 
     def ask(
@@ -145,15 +148,15 @@ class GitHubClient:
         body: object = None,
         full: bool = False,
     ) -> tuple[dict[str, Any], Any]:
-        """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative;
-        `full` asks for texts in every form that GitHub knows, HTML among them (REST, "Media types")."""
+        """Send one request, and return the headers and the JSON of its answer. A relative `url` is below the
+        repository's. `full` requests texts in every form that GitHub has, including HTML (REST, "Media types")."""
         accept = {"Accept": "application/vnd.github.full+json"} if full else {}
         try:
             status, headers, text = self._send(verb, url, parameters, accept, body)
         except Redirected:
             if not self._find_repository():
                 raise
-            # Once more at the new address.
+            # Try again at the new address.
             status, headers, text = self._send(verb, url, parameters, accept, body)
         try:
             data = json.loads(text) if text else None
@@ -168,7 +171,7 @@ class GitHubClient:
     def pages(
         self, url: str, parameters: Mapping[str, str] | None = None, *, newest_first: bool = False, full: bool = False
     ) -> Iterator[Any]:
-        """The pages of a list; `newest_first` begins with the last one."""
+        """Yield the pages of a list. `newest_first` begins with the last page."""
         first = page = {**(parameters or {}), "per_page": str(PAGE_SIZE)}
         if newest_first:
             page = query_of_link(self.ask("GET", url, parameters=first)[0], "last") or first
@@ -178,7 +181,7 @@ class GitHubClient:
             page = query_of_link(headers, "prev" if newest_first else "next") if listed else {}
 
     def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
-        """The data of a GraphQL document's answer."""
+        """Return the data of the answer to a GraphQL document."""
         body = {"query": query, "variables": variables}
         headers, data = self.ask("POST", self._github.requester.graphql_url, body=body)
         answer = _GraphQLAnswer.model_validate(data)
@@ -189,8 +192,8 @@ class GitHubClient:
         return answer.data
 
     def stored_text(self, url: str, *, last_bytes: int) -> str:
-        """The end of a text that the API keeps elsewhere, at most so many bytes; empty when it is gone or longer than
-        `LONGEST_TEXT`."""
+        """Return the end of a text that is stored outside of the API, at most `last_bytes` bytes. Return an empty
+        string if the text is gone or longer than `LONGEST_TEXT`."""
         try:
             self.ask("GET", url)
         except AnswerFailed as exc:
@@ -208,7 +211,7 @@ class GitHubClient:
         raise NotGitHub("the answer does not say where the text is")
 
     def stored_image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
-        """What is at the address of an attachment, as long as it leads to no other hosts than these."""
+        """Return the content of an attachment. Every redirect must stay on one of the `hosts`."""
         for _ in range(MOST_REDIRECTS):
             if not is_at(address, hosts):
                 return ImageProblem.LED_AWAY
@@ -225,7 +228,7 @@ class GitHubClient:
 
     @property
     def oauth_scopes(self) -> frozenset[str]:
-        """The scopes of the token that the answers so far have named."""
+        """The scopes of the token, according to the answers so far."""
         return frozenset(filter(None, self._github.oauth_scopes or ()))
 
     def close(self) -> None:
@@ -234,7 +237,7 @@ class GitHubClient:
 
     @contextmanager
     def _stored(self, location: str) -> Iterator[requests.Response]:
-        """The answer at an address outside of the API, which our token never goes to."""
+        """Open an address outside of the API. The token is never sent there."""
         parts = split_url(location)
         is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")
         if not is_local and parts.scheme != "https":
@@ -256,15 +259,16 @@ class GitHubClient:
         return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
     def _failure(self, status: int, headers: Mapping[str, str], data: Any) -> AnswerFailed:  # noqa: ANN401 - JSON
-        """The failure of an answer of GitHub's, which is known by its form. It names a rate limit by the status 429, or
-        by 403 and words or headers."""
+        """Return the failure for an error answer from GitHub. A rate limit has the status 429, or the status 403 with
+        certain words or headers."""
         message = _ErrorAnswer.model_validate(data or {}).message or ""
         says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
         limited = status == FORBIDDEN and (says_so or self._github.requester.isRateLimitError(message))
         return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY)
 
     def _find_repository(self) -> bool:
-        """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
+        """Return whether the repository itself has moved, and use its new address if so. A transferred issue alone is
+        not followed."""
         try:
             self._send("GET", "")
         except Redirected as moved:
@@ -276,20 +280,21 @@ class GitHubClient:
         return False
 
     def _is_own(self, parts: SplitResult) -> bool:
-        """Whether an address that the server gave is one of its own API's."""
+        """Return whether an address from the server belongs to its own API."""
         same_host = (parts.hostname, parts.port) == (self._base.hostname, self._base.port)
         return same_host and parts.scheme in (self._base.scheme, "https")
 
 
 def _check_answer(answer: requests.Response, **_options: object) -> None:
-    """What PyGithub must not see; it is read to its end, so that its connection can be used again."""
+    """Raise an error for answers that PyGithub must not see. Read the answer to its end, so that its connection can be
+    used again."""
     status, headers, _ = answer.status_code, answer.headers, answer.content
     if status in REDIRECTS:
         raise Redirected(status, headers.get("location", ""))
     if status == ACCEPTED:
         raise NotReady("the answer is not ready yet")
     if status < ERRORS and status != NO_CONTENT and "json" not in headers.get("content-type", ""):
-        # A proxy's page with 200 would pass for a write that was done.
+        # A proxy's page with status 200 would look like a successful write.
         raise NotGitHub("the answer is no JSON")
     try:
         _ = [int(float(headers.get(name, 0))) for name in (headerRateLimit, headerRateRemaining, headerRateReset)]
@@ -298,7 +303,8 @@ def _check_answer(answer: requests.Response, **_options: object) -> None:
 
 
 def _read_end(response: requests.Response, last_bytes: int, *, longest: int) -> bytes:
-    """No more than the end is held; nothing when there are more than `longest` bytes, however many were announced."""
+    """Return the end of the answer, without holding more than that. If the answer has more than `longest` bytes,
+    return no bytes, regardless of the announced length."""
     end, size = bytearray(), 0
     for chunk in response.iter_content(_CHUNK):
         size += len(chunk)
@@ -310,7 +316,7 @@ def _read_end(response: requests.Response, last_bytes: int, *, longest: int) -> 
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of an address that a server gave."""
+    """Split an address from a server into its parts. Raise `NotGitHub` if it is invalid."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - reading it is what checks it
@@ -320,15 +326,15 @@ def split_url(url: str) -> SplitResult:
 
 
 def query_of_link(headers: Mapping[str, str], relation: str) -> dict[str, str]:
-    """What to ask a list for to get the page that the `Link` header names, such as its `next`; empty where it names
-    none. A number or a cursor, whichever GitHub uses; the address of the list itself is known."""
+    """Return the query for the page that the `Link` header names, such as its `next`, or an empty dictionary if it
+    names none. GitHub uses a page number or a cursor. The address of the list itself is known."""
     links = requests.utils.parse_header_links(headers.get("link", ""))
     named = (link["url"] for link in links if link.get("rel") == relation)
     return dict(parse_qsl(split_url(next(named, "")).query))
 
 
 def _configure_session(session: requests.Session, connection: Connection) -> None:
-    """Let a session go this way, and only this one: no proxy, certificate or login of the process's environment."""
+    """Make a session use only this connection, and no proxy, certificate or login from the process's environment."""
     session.trust_env = False
     session.proxies = {"https": connection.proxy} if connection.proxy else {}
     session.mount("https://", _Adapter(connection))
@@ -336,7 +342,8 @@ def _configure_session(session: requests.Session, connection: Connection) -> Non
 
 @cache
 def _trusting(certificates: str) -> ssl.SSLContext:
-    """One for all sessions that trust these authorities besides the machine's: reading hundreds of them takes time."""
+    """Return a TLS context that trusts these authorities in addition to the machine's. It is shared by all sessions,
+    because reading hundreds of authorities takes time."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if system := system_authorities():
         context.load_verify_locations(cafile=str(system))
@@ -346,7 +353,7 @@ def _trusting(certificates: str) -> ssl.SSLContext:
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """Trusts the machine's authorities and those of the way; requests adds the public ones that it brings itself."""
+    """Trusts the machine's authorities and the connection's. requests adds its bundled public ones."""
 
     def __init__(self, connection: Connection) -> None:
         self._context = _trusting(connection.certificates)

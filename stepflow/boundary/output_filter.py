@@ -1,8 +1,8 @@
-"""The filter that every text of the model passes on its way out, so that it notifies and runs nothing: no foreign link
-or image, no HTML but folds, no mention, no keyword that closes an issue.
+"""Filters every text of the model before it leaves, so that it notifies nobody and runs nothing: no foreign link or
+image, no HTML except folds, no mention, no keyword that closes an issue.
 
-Fenced code is left as it is, so the scanner must agree with GitHub about what a fence is. It only knows fences and
-`<details>` blocks that begin in the first column; everything else that could hide a fence is broken or moved there.
+Fenced code stays as it is, so the scanner must agree with GitHub about what a fence is. It recognizes only fences and
+`<details>` blocks that begin in the first column. Anything else that could hide a fence is broken or moved there.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ _INDENTED_FENCE = re.compile(r" {1,3}(?=`{3}|~{3})")
 _FOLD = re.compile(r"</?(?:details|summary)>")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!/?(?:details|summary)>)")
 _ANY_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-#: Fences that GitHub draws instead of showing: they can hold links.
+#: Languages of fences that GitHub renders instead of showing as code. They can contain links.
 _DRAWN = DRAWN | {"math", "suggestion"}
 
 _LINK_START = re.compile(r"\](?=[(:])")
-#: Where a link or a definition leads. Links with a title are no links of ours: a title can hide the next link.
+#: The destination of a link or a definition. Links with a title are not allowed, because a title can hide the next
+#: link.
 _LINK = re.compile(r"\](?:\([ \t\n]*+(?P<link>[^ \t\n()]++)[ \t\n]*+\)|:[ \t\n]*+(?P<definition>[^ \t\n]++))")
 _RELATIVE = re.compile(r"(?!//)[\w#./-][\w#./?=&%+~-]*", re.ASCII)
 _URL = re.compile(
     r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)(?>(?:(?!\]\()[^ \t\n<`|])*)", re.IGNORECASE
 )
-#: The links that are left when foreign ones are broken: a URL in one ends with it.
+#: Allowed links, which remain after foreign links were broken, or URLs. A URL in a link ends with the link.
 _LINK_OR_URL = re.compile(
     rf"(?P<before>\]\([ \t\n]*+)(?P<own>[^ \t\n()]++)(?=[ \t\n]*+\))|(?P<url>{_URL.pattern})", re.IGNORECASE
 )
@@ -41,25 +42,25 @@ _PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?P<path>[/?#][
 _TRAILING = ".,;:!?)>]*_'\""
 
 
-#: Stands for what is in inline code while the text around it is made harmless; no text of a model holds it, since
-#: nobody sees it.
+#: Replaces inline code while the text around it is made harmless. A model's text cannot contain it, because invisible
+#: characters are removed.
 CODE_MARK = "\ue000"
 _TICKS = re.compile(r"`+")
-#: What would read the backticks of a line otherwise: an address that they stand right behind, an escape, a formula.
+#: Text that would change the meaning of backticks: an address directly before them, an escape, a formula.
 _ADDRESS = re.compile(r"(?::/|:\\|www\.)[^\s<]*$", re.IGNORECASE)
 _OTHERWISE = re.compile(r"\\`|\$`|`\$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarkdownPart:
-    """A run of lines; `code` when they are a fenced block, fences included."""
+    """A sequence of lines. `code` is true for a fenced block, including its fences."""
 
     code: bool
     text: str
 
 
 def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[MarkdownPart, ...]:
-    """The parts of a text, prose made harmless. Ends with every fence and fold closed."""
+    """Split a text into parts and make its prose harmless. Every fence and fold is closed at the end."""
     parts = [part if part.code else _tame_part(part, allowed_hosts) for part in _split(text)]
     folds = [tag for part in parts if not part.code for line in part.text.split("\n") for tag in _folds(line)]
     missing = folds.count("<details>") - folds.count("</details>")
@@ -67,8 +68,8 @@ def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[MarkdownPar
 
 
 def around_code(prose: str, change: Callable[[str], str]) -> str:
-    """The prose, changed everywhere but in inline code. Code counts only where no reader can doubt it: in paragraphs
-    that have every backtick paired within its own line."""
+    """Change the prose outside of inline code. Code counts only if it is unambiguous: in paragraphs in which every
+    backtick is paired within its own line."""
     if "`" not in prose:
         return change(prose)
     taken: list[str] = []
@@ -94,7 +95,7 @@ def _take_from_paragraph(paragraph: str, taken: list[str]) -> str:
 
 
 def _code_spans(line: str) -> list[tuple[int, int]] | None:
-    """Where the inline code of a line begins and ends; None where its backticks could be read in two ways."""
+    """Return where each piece of inline code in a line begins and ends, or None if the backticks are ambiguous."""
     if "`" not in line:
         return []
     spans: list[tuple[int, int]] = []
@@ -113,14 +114,14 @@ def _code_spans(line: str) -> list[tuple[int, int]] | None:
 
 
 def _split(text: str) -> Iterator[MarkdownPart]:
-    """The text cut at its fences, each of which is closed."""
+    """Yield the text split at its fences, each of which is closed."""
     lines = list(_marked_lines(text))
     for code, group in groupby(lines, key=lambda line: line[0]):
         yield MarkdownPart(code=code > 0, text="\n".join(line for _, line in group))
 
 
 def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with the number of its fenced block, 0 for prose."""
+    """Yield each line with the number of its fenced block, or 0 for prose."""
     block, fence, folded = 0, "", False
     for raw in text.split("\n"):
         line = raw.lstrip(" ") if not fence and _INDENTED_FENCE.match(raw) else raw
@@ -168,14 +169,15 @@ def _break_tags(line: str) -> str:
 
 
 def _break_link(match: re.Match[str], allowed: frozenset[str]) -> str:
-    """`](` and `]:` stay together only before a destination that is plainly ours."""
+    """Keep `](` and `]:` together only before a destination that is clearly allowed."""
     link = _LINK.match(match.string, match.start())
     to = (link["link"] or link["definition"]) if link else ""
     return "]" if _RELATIVE.fullmatch(to) or _allowed(to, allowed) else "]" + ZERO_WIDTH
 
 
 def _allowed(url: str, allowed: frozenset[str]) -> str:
-    """The URL when its host is allowed, else empty. With a path, so that no text behind it becomes part of its host."""
+    """Return the URL if its host is allowed, else an empty string. The result has a path, so that no text after it
+    becomes part of the host."""
     plain = _PLAIN_URL.fullmatch(url)
     if plain is None or plain["host"].lower() not in allowed:
         return ""
@@ -183,7 +185,8 @@ def _allowed(url: str, allowed: frozenset[str]) -> str:
 
 
 def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
-    """Foreign URLs as code; with a zero-width break instead where other backticks could pair up with ours."""
+    """Turn foreign URLs into code. If other backticks could pair with the new ones, insert a zero-width space
+    instead."""
     crowded = "`" in paragraph
 
     def replace(match: re.Match[str]) -> str:
@@ -200,23 +203,26 @@ def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
 
 
 def _break_url(url: str) -> str:
-    """No longer a link: browsers skip a zero-width space in a host name, so it stands before the dot."""
+    """Break a URL so that it is not a link. Browsers ignore a zero-width space in a host name, so it is inserted before
+    the dot."""
     return re.sub(r"(?i)(?<=www)(?=\.)|(?<=:)(?=\\?[/\\])", ZERO_WIDTH, url)
 
 
-#: GitHub takes 65,536 characters; the rest is for the lines and the marker that are added when a comment is written.
+#: GitHub accepts 65,536 characters. The rest is for the lines and the marker that are added to a comment.
 LONGEST_TEXT = 60_000
 LONGEST_LINE = 240
-#: Texts beyond this are not even looked at.
+#: Text beyond this limit is not processed at all.
 LONGEST_SOURCE = 4 * LONGEST_TEXT
 DEEPEST_ENTITY = 8
 CUT_NOTE = "\n\n*(The text was longer and has been cut here.)*"
 
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
-#: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
+#: Characters that an entity must not hide: the letters of keywords and hosts, and the signs of mentions, references and
+#: URLs.
 _MEANINGFUL = re.compile(r"[A-Za-z0-9@#/:.]")
 _MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
-#: What readers of the page do not see between two characters: where a link leads, folds, emphasis, escapes, brackets.
+#: Markup that readers of the page do not see between two characters: link destinations, folds, emphasis, escapes,
+#: brackets.
 _UNSEEN = (
     r"(?:\]\([ \t\n]*+[^ \t\n()]*+[ \t\n]*+\)|\]\[(?>(?:\\.|[^\[\]\\])*)\](?!\()|</?(?:details|summary)>|[\\*_~`\[\]!])"
 )
@@ -227,13 +233,14 @@ _REFERENCES = (("#", r"\d"), ("g", "h", "-", r"\d"), ("h", "t", "t", "p", "s?", 
 
 
 def _closing(unseen: str, *, between: str, link: str) -> tuple[str, str]:
-    """A closing keyword with what stands between it and a reference, and that reference. `unseen` may stand between any
-    two characters of both, and any of `between` between the two; `link` is one more form of a reference."""
+    """Return two patterns: a closing keyword with everything up to a reference, and the reference. `unseen` may occur
+    between any two characters of both, and `between` between the keyword and the reference. `link` is another form of a
+    reference."""
     keyword = "|".join(unseen.join(word) for word in _KEYWORDS)
     reference = "|".join(unseen.join(signs) for signs in _REFERENCES)
     return (
         rf"(?:{keyword})(?![^\W_])"
-        # Matched once and for all (`(?>…)`, `}}+`): no text is searched twice.
+        # Atomic (`(?>…)`) and possessive (`}}+`), so that no text is searched twice.
         rf"(?>(?:{between}|[^\w#]|_|#(?!{unseen}\d))*)",
         rf"(?:(?:[^\s#/]{{1,250}}+/[^\s#]{{1,250}}+)?(?:{reference})|{link})",
     )
@@ -247,11 +254,11 @@ def _first_letter(keyword: str, reference: str) -> re.Pattern[str]:
 
 
 _KEYWORD, _REFERENCE = _closing("", between=r"\s", link=r"https?:")
-#: In a text as it stands, such as a commit message.
+#: For text that is shown as it is, such as a commit message.
 _CLOSING = _first_letter(_KEYWORD, _REFERENCE)
-#: The same up to the reference.
+#: The same keyword, with everything up to the reference.
 _BEFORE_REFERENCE = re.compile(rf"{_WORD_START}{_KEYWORD}(?={_REFERENCE})", re.IGNORECASE)
-#: In what a page shows of Markdown, where a link to an issue is a reference whatever its text says.
+#: For rendered Markdown, in which a link to an issue is a reference whatever its text says.
 _CLOSING_ON_PAGE = _first_letter(
     *_closing(
         f"(?>{_UNSEEN}*)",
@@ -264,18 +271,19 @@ _SKIP_CI = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]"
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFilter:
-    """What the filter needs to know: hosts that links may lead to, lower case, and the secrets."""
+    """The data that the filter needs."""
 
+    #: Hosts that links may lead to, in lower case.
     allowed_hosts: frozenset[str] = frozenset()
     redactor: Redactor = field(default_factory=Redactor)
 
     def mask(self, text: str) -> str:
-        """The text without the secrets, and without what looks like one."""
+        """Return the text without the secrets, and without anything that looks like one."""
         return mask_secrets(self.redactor(text))
 
 
 def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
-    """Markdown that may be posted, `limit` characters at most; what is cut is said."""
+    """Return Markdown that may be posted, at most `limit` characters. If the text is cut, a note says so."""
     readable = output_filter.mask(_decoded(output_filter.mask(strip_hidden(text))[:LONGEST_SOURCE]))
     filtered = _filtered(readable, output_filter)
     if len(filtered) <= limit:
@@ -288,39 +296,40 @@ def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_
 
 
 def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
-    """One line for a title: no line break, CI directive or secret, and no closing keyword where the title becomes the
-    message of a commit. A mention in a title notifies nobody, so all else reads and copies as it was written."""
+    """Return one line for a title, without line breaks, CI directives, secrets and closing keywords. Closing keywords
+    matter because the title may become a commit message. A mention in a title notifies nobody, so everything else stays
+    as it was written."""
     line = " ".join(without_directives(output_filter.mask(strip_hidden(text))).split())
     return _BEFORE_REFERENCE.sub(_name_issue, line)[:limit].rstrip()
 
 
 def _name_issue(before: re.Match[str]) -> str:
-    """With a word between keyword and reference GitHub closes nothing."""
+    """Insert a word between keyword and reference, so that GitHub does not close the issue."""
     return f"{before[0]}issue " if before[0][-1] in " (" else f"{before[0]} issue "
 
 
 def defuse(text: str) -> str:
-    """Text whose mentions notify nobody and whose closing keywords close nothing."""
+    """Return text whose mentions notify nobody and whose closing keywords close nothing."""
     return _CLOSING.sub(r"\1" + ZERO_WIDTH, _MENTION.sub("@" + ZERO_WIDTH, text))
 
 
 def without_directives(text: str) -> str:
-    """Text without `[skip ci]` and its kin, also none that forms when one is taken out."""
+    """Remove `[skip ci]` and similar directives, including any that form when one is removed."""
     return _SKIP_CI.sub(lambda match: f"({match[0][1:-1]})", _SKIP_CI.sub("", text))
 
 
 def strip_hidden(text: str) -> str:
-    """The text with plain line breaks and none of the characters that readers cannot see, but for those that shape
-    visible ones.
+    """Return the text with plain line breaks, without characters that readers cannot see. Characters that shape visible
+    ones stay.
 
-    They would hide a secret from the redactor that a reader then copies.
+    An invisible character could hide a secret from the redactor, but not from a reader who copies it.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "").replace("\u2029", "")
     return strip_invisible(plain)
 
 
 def _decoded(text: str) -> str:
-    """Entities of telling characters spelled out; a text that nests them deeper shows them all as written."""
+    """Decode entities that hide meaningful characters. If entities are nested too deeply, show them all as written."""
     for _ in range(DEEPEST_ENTITY):
         if (plain := _ENTITY.sub(_spell, text)) == text:
             return text
@@ -341,9 +350,9 @@ def _filtered(text: str, output_filter: OutputFilter) -> str:
 
 
 def _without_commands(part: MarkdownPart) -> str:
-    """No line begins with a command; in prose nobody is mentioned (in code GitHub mentions nobody)."""
+    """Make sure that no line begins with a command and that prose mentions nobody. GitHub ignores mentions in code."""
     if part.code:
-        # Paths and comments of a program are copied as they stand.
+        # Paths and comments in code stay as they are, so that people can copy them.
         return re.sub(r"(?m)^([ \t]*)/(?=\w[^\s/]*+(?!/))", rf"\1{ZERO_WIDTH}/", part.text)
     mentions_none = around_code(part.text, lambda prose: _MENTION.sub("@" + ZERO_WIDTH, prose))
     closes_none = _CLOSING_ON_PAGE.sub(r"\1" + ZERO_WIDTH, mentions_none)
