@@ -1,4 +1,4 @@
-"""What an agent's files say that rooms read just as it is written, and the base of all models of these files."""
+"""Settings from an agent's files that other rooms read as written, and the base class of all models of these files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction
 
-#: Marks a key for which `null` means the same as leaving it out.
+#: Marks a key for which `null` means the same as an absent key.
 NULL_ALLOWED = "null allowed"
 
 Item = TypeVar("Item")
-#: A list of a file. Only the list itself may be of another type here; its items stay strict.
+#: A list in a file. The list itself is converted to a tuple; its items stay strict.
 Items = Annotated[tuple[Item, ...], Strict(False)]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Marks a key whose faults have codes of their own: when it is missing, and when its value is wrong.
+    """Gives a key its own error codes: one for a missing key, one for a wrong value.
 
-    With `inside`, the latter is also the code of whatever is wrong inside the value.
+    With `inside`, the second code also covers every error inside the value.
     """
 
     missing: str = "SF107"
@@ -35,16 +35,16 @@ class Code:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Stands in a document for a value that is not checked again: its fault is reported."""
+    """Replaces a value whose error is already reported, so that it is not checked again."""
 
     value: object
 
 
 class FileModel(BaseModel):
-    """Base of the file models. A required key must not be empty, and only keys that are marked so may be `null`."""
+    """Base of the file models. A required key must not be empty. Only keys marked with `NULL_ALLOWED` may be `null`."""
 
     model_config = ConfigDict(
-        # Built for the files that are there: an agent of one dialect has none of the other's.
+        # Built on first use: an agent of one dialect does not need the models of the other.
         defer_build=True,
         extra="forbid",
         frozen=True,
@@ -53,11 +53,11 @@ class FileModel(BaseModel):
         validate_by_name=True,
     )
 
-    #: Keys that are known and do nothing here (SF111).
+    #: Known keys that have no effect here (SF111).
     no_effect: ClassVar[frozenset[str]] = frozenset()
-    #: Keys that editors read, and nobody else: they have their effect there, so nothing is to be said of them.
+    #: Keys that only editors read; they are accepted without a message.
     for_editors: ClassVar[frozenset[str]] = frozenset()
-    #: True when every key that is no field is such a key.
+    #: True if every key that is not a field has no effect.
     rest_has_no_effect: ClassVar[bool] = False
 
     @field_validator("*", mode="wrap")
@@ -77,7 +77,7 @@ class FileModel(BaseModel):
 
 
 class StepCommand(FileModel):
-    """`runner` of a closure step: a process that answers instead of the model (definition.md §5.5). `timeout` in
+    """`runner` of a closure step: a process that answers instead of the model (definition.md §5.5). `timeout` is in
     milliseconds."""
 
     command: Annotated[str, Code("SF311")]
@@ -105,15 +105,15 @@ class Parameter(FileModel):
     validation: ParameterRules | None = None
 
 
-#: How much the commits of a run may change, where agent.json does not say.
+#: Default limits on what the commits of a run may change.
 DEFAULT_MOST_FILES = 300
 
 
 DEFAULT_MOST_BYTES = 8 * 1024 * 1024
 
 
-#: What agent.json may say at most. GitHub lists no more files of a pull request, and the bundle in which commits leave
-#: the sandbox holds little more.
+#: The largest limits that agent.json may set. GitHub lists at most this many files of a pull request, and the bundle
+#: that carries commits out of the sandbox holds little more.
 LARGEST_MOST_FILES = 3000
 
 
@@ -140,7 +140,7 @@ class CompletionLabels(FileModel):
 
 
 class Labels(FileModel):
-    """`runner.integrations.github.labels`: only one role does anything."""
+    """`runner.integrations.github.labels`: only `completion` has an effect."""
 
     rest_has_no_effect = True
     completion: CompletionLabels = CompletionLabels()
@@ -152,7 +152,7 @@ class CommentSettings(FileModel):
     enabled: bool = True
 
 
-#: boundary.md: any other effect is refused when a definition does not list it.
+#: boundary.md: any other effect is refused unless the definition lists it.
 DEFAULT_EFFECTS = (AllowedEffect.COMMENT, AllowedEffect.LABELS, AllowedEffect.CLOSE, AllowedEffect.PULL_REQUEST)
 
 
@@ -160,7 +160,8 @@ DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNE
 
 
 class GitHubSettings(FileModel):
-    """`runner.integrations.github` (boundary.md). `allowed_labels` None means every label but the trigger labels."""
+    """`runner.integrations.github` (boundary.md). If `allowed_labels` is None, every label except the trigger labels is
+    allowed."""
 
     enabled: bool = True
     default_closure_action: Annotated[ClosureAction, Strict(False)] | None = None
@@ -176,5 +177,5 @@ class GitHubSettings(FileModel):
 
     @property
     def pushes(self) -> bool:
-        """Whether commits of a completed run are pushed."""
+        """Return whether commits of a completed run are pushed."""
         return self.enabled and self.pull_request.enabled and AllowedEffect.PULL_REQUEST in self.allowed_effects

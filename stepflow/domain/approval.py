@@ -1,4 +1,5 @@
-"""What a run asks before a step that needs approval, and what is answered. Read by pydantic, as all events are."""
+"""Approval of a step: what a run asks before the step, and what people answer. Pydantic reads these classes, as all
+events."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import Literal
 from stepflow.domain.json import JsonValue, as_text
 from stepflow.domain.words import Permission
 
-#: How a comment begins that approves a plan; its digest follows.
+#: The start of a comment that approves a plan; the digest follows.
 APPROVE = "/stepflow approve"
 
 
-#: Whoever approves a plan must have seen it whole, and a comment takes 65,536 characters with all that is around it.
+#: People must see the whole plan before they approve it. A comment holds 65,536 characters, including the text around
+#: the plan.
 LONGEST_PLAN = 20_000
 
 
@@ -21,15 +23,15 @@ MOST_PLAN_LINES = 2_000
 
 
 def plan_text(handoff: Mapping[str, Mapping[str, JsonValue]]) -> str:
-    """What the steps handed on, as whoever approves it is shown it."""
+    """Return the steps' handoffs as shown to the person who approves them."""
     parts = [f"{step}, {key}:\n{as_text(value)}" for step, values in handoff.items() for key, value in values.items()]
     return "\n\n".join(parts) or "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequest:
-    """What a run waits for: an approval of `digest`, by somebody with the permission `by`. Of the limits so much is
-    left, None where there is none."""
+    """An approval that a run waits for: of `digest`, by a person with the permission `by`. The `…_left` fields hold the
+    rest of each limit, None if there is no limit."""
 
     step_id: str
     by: Permission
@@ -40,20 +42,20 @@ class ApprovalRequest:
 
     @property
     def command(self) -> str:
-        """The comment that approves it."""
+        """Return the comment that approves the plan."""
         return f"{APPROVE} {self.digest}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAsked(ApprovalRequest):
-    """The run ends before the step, until somebody answers."""
+    """The run ends before the step until a person answers."""
 
     event: Literal["approval_asked"] = "approval_asked"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAnswered:
-    """The `actor` approved the step, with this `digest`, or rejected it for a `reason`; `digest` is then None."""
+    """The `actor` approved the plan with this `digest`, or rejected it: `digest` is None and `reason` says why."""
 
     step_id: str
     actor: str

@@ -1,4 +1,4 @@
-"""The workspace: its state, commands that run in it, its snapshots, what became of its files, and globs for paths."""
+"""The workspace: its state, commands that run in it, snapshots, changes to its files, and path globs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class TreeState:
-    """HEAD's commit and tree, empty when there is none (`problem` says why).
+    """HEAD's commit and tree, empty if there is no HEAD (`problem` says why).
 
-    `uncommitted` are the paths that differ from HEAD or are not tracked, ignored files left out, at most 1000.
+    `uncommitted` lists at most 1000 paths that differ from HEAD or are untracked. Ignored files are excluded.
     """
 
     commit: str
@@ -21,7 +21,7 @@ class TreeState:
 
 @dataclass(frozen=True, kw_only=True)
 class LineCounts:
-    """How many lines of a file were added and removed; None for a file that git treats as binary."""
+    """Number of lines added to and removed from a file; None for a file that git treats as binary."""
 
     path: str
     added: int | None
@@ -30,7 +30,8 @@ class LineCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffStat:
-    """What commits changed: the first 1000 `files` by path; `count`, `added` and `removed` are of all files."""
+    """The changes of some commits. `files` holds the first 1000 files by path; `count`, `added` and `removed` cover all
+    files."""
 
     files: tuple[LineCounts, ...]
     count: int
@@ -40,20 +41,22 @@ class DiffStat:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleInfo:
-    """A bundle that was streamed: how many commits it adds to the base, the last one and its tree, its size in bytes,
-    and what changed since the base; `changes` is None where git could not compare."""
+    """A bundle that was streamed out of the sandbox. `size` is in bytes."""
 
+    #: Number of commits on top of the base.
     commits: int
+    #: The last commit; `tree` is its tree.
     commit: str
     tree: str
     size: int
+    #: Changes since the base; None if git could not compare.
     changes: DiffStat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRequest:
-    """Run `argv` in the working directory, without a shell of its own. `timeout` in seconds. One that `checks` meets
-    HOME and TMPDIR as `setup` left them."""
+    """Run `argv` in the working directory, without an extra shell. `timeout` is in seconds. If `checks` is set, HOME
+    and TMPDIR are first restored to what `setup` left there."""
 
     argv: tuple[str, ...]
     timeout: float
@@ -62,11 +65,11 @@ class CommandRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """How a process ended. `exit_code` is −1 when it timed out or could not be started (`error` says which).
+    """The result of a process. `exit_code` is −1 if it timed out or could not start (`error` says which).
 
-    The streams hold at most 1 MiB each, head and tail kept. `combined` has the lines of both in the order in which they
-    were written; it is empty where that is not known. `seconds` is the process's duration. `restored` names what was
-    not as `setup` left it before a command that checks.
+    `stdout` and `stderr` hold at most 1 MiB each, head and tail. `combined` holds the lines of both in the order they
+    were written, or is empty if the order is unknown. `seconds` is the process's duration. `restored` lists what was
+    reverted to its state after `setup` before a command with `checks`.
     """
 
     exit_code: int
@@ -81,14 +84,14 @@ class CommandResult:
 
     @property
     def output(self) -> str:
-        """What people see of both streams."""
+        """Return both streams as people see them."""
         streams = (stream for stream in (self.stdout, self.stderr) if stream)
         return self.combined or "\n".join(streams)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseCheck:
-    """A validator as it was before the first call of the model."""
+    """A validator's result before the first model call."""
 
     name: str
     command: str
@@ -100,10 +103,11 @@ class BaseCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotInfo:
-    """`name` is that of the snapshot before when nothing changed since, empty when there is none at all.
+    """A snapshot of the workspace. If nothing changed, `name` is that of the previous snapshot; it is empty if there is
+    none.
 
-    `files` are the paths that changed, `bytes` what the store grew by. `left_out` says of paths why they are not in it.
-    `problem` says why no snapshot could be taken, and `name` is then the last one that was.
+    `files` counts the paths that changed; `bytes` is how much the store grew. `left_out` says which paths are not
+    included, and why. If a snapshot failed, `problem` says why and `name` is the last one that succeeded.
     """
 
     name: str
@@ -116,8 +120,8 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class FileDiff:
-    """What became of one file, as text for people. `added` and `removed` count all lines, also those that the text
-    leaves out."""
+    """The changes to one file, as text for people. `added` and `removed` count all lines, including those left out of
+    the text."""
 
     path: str
     text: str
@@ -127,7 +131,7 @@ class FileDiff:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDiff:
-    """What changed over a stretch of a run. `notes` say what is missing."""
+    """The changes over a part of a run. `notes` say what is missing."""
 
     files: tuple[FileDiff, ...] = ()
     notes: tuple[str, ...] = ()
@@ -135,7 +139,7 @@ class StepDiff:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotDiffs:
-    """What has changed at a snapshot since its iteration began, and since the first one did."""
+    """The changes at a snapshot: since its iteration began, and since the first iteration began."""
 
     step: StepDiff = StepDiff()
     run: StepDiff = StepDiff()
@@ -143,37 +147,41 @@ class SnapshotDiffs:
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """The workspace at a closing, before the first validator: HEAD's commit and its tree, tracked paths that differ
-    from it, and paths that no commit holds. `created` are such paths that the validators themselves made. `problem`
-    says why none of that can be told. Empty where there is no repository.
-    """
+    """The workspace at a closing, before the first validator. All fields are empty if there is no repository."""
 
+    #: HEAD's commit; `tree` is its tree.
     commit: str = ""
     tree: str = ""
+    #: Tracked paths that differ from HEAD.
     changed: tuple[str, ...] = ()
+    #: Paths that no commit holds.
     untracked: tuple[str, ...] = ()
+    #: Untracked paths that the validators created.
     created: tuple[str, ...] = ()
+    #: Why the state could not be determined.
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardDiagnostics:
-    """`hidden` are lines of `git status --porcelain` for what was hidden from a validator that found the tree clean;
-    `changed` are files that the validator depends on, with what became of them since the run began; `moved` are HEAD
-    and tracked paths that are not what they were at the closing; `created` are untracked paths that are new since then;
-    `problem` says why it cannot be told whether the validator saw everything; `notes` only matter to people.
-    """
+    """Reasons to distrust a validator's result."""
 
+    #: Lines of `git status --porcelain` that were hidden from a validator that found the tree clean.
     hidden: tuple[str, ...] = ()
+    #: Files that the validator depends on, with their changes since the run began.
     changed: tuple[str, ...] = ()
+    #: HEAD and tracked paths that changed since the closing.
     moved: tuple[str, ...] = ()
+    #: New untracked paths since the closing.
     created: tuple[str, ...] = ()
+    #: Why it is unknown whether the validator saw everything.
     problem: str = ""
+    #: Information for people only.
     notes: tuple[str, ...] = ()
 
 
 def excludes_branch(name: str, branch: str) -> bool:
-    """Whether git cannot keep a branch of this name beside the other one, since one is a folder of the other."""
+    """Return whether one branch name is a folder of the other, so that git cannot keep both."""
     return branch.startswith(f"{name}/") or name.startswith(f"{branch}/")
 
 
@@ -185,8 +193,8 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def glob_expression(pattern: str, *, braces: bool = False) -> str:
-    """`*`, `?`, `[…]`, and `**` over folders, as in a shell; with `braces` also `{a,b}`. Raises `ValueError` for braces
-    that do not match."""
+    """Return a regular expression for a shell glob: `*`, `?`, `[…]`, `**` across folders, and `{a,b}` if `braces` is
+    set. Raise `ValueError` for unbalanced braces."""
     parts: list[str] = []
     depth = 0
     for piece in _PIECE.findall(pattern):
@@ -214,13 +222,13 @@ def _part(piece: str) -> str:
 
 
 def path_expression(pattern: str) -> str:
-    """A glob as in `.gitignore`: without a slash before its end it fits a name at any depth, else a path from the root;
-    what fits a folder fits everything in it."""
+    """Return a regular expression for a `.gitignore` pattern. A pattern without a slash before its end matches a name
+    at any depth; any other matches a path from the root. A pattern that matches a folder matches everything in it."""
     return f"{glob_expression(_from_root(pattern).removesuffix('/**'))}(?:/.*)?"
 
 
 def folders_before(pattern: str) -> list[str]:
-    """The names, one below the other, that lead to everything that such a glob can fit."""
+    """Return the nested folder names that lead to everything the pattern can match."""
     names = _from_root(pattern).split("/")
     wild = next((number for number, name in enumerate(names) if _WILD.search(name)), len(names))
     return names[:wild]

@@ -1,5 +1,5 @@
-"""How a service outside is reached, whether a secret may go there, what to change when a connection fails, and which
-hosts the sandbox asked for."""
+"""Connections to outside services: how to reach one, whether a secret may be sent there, what to change when a
+connection fails, and which hosts the sandbox requested."""
 
 from __future__ import annotations
 
@@ -32,26 +32,29 @@ _EXPIRED_HINT = "Renew the certificate, or set the clock of the runner."
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """The way to one service. `proxy` is a URL, perhaps with a user and a password in it, and empty for the direct way;
-    `variable` is what named it. `certificates` (PEM) are those of authorities trusted besides the public ones."""
+    """How to reach one service."""
 
+    #: A URL, which may contain a user and a password; empty for a direct connection.
     proxy: str = field(default="", repr=False)
+    #: The variable that the proxy comes from.
     variable: str = "HTTPS_PROXY"
+    #: Certificate authorities (PEM) to trust in addition to the public ones.
     certificates: str = field(default="", repr=False)
 
     @property
     def shown_proxy(self) -> str:
-        """The proxy for people: no user, no password; empty without one."""
+        """Return the proxy for display, without user and password; empty without a proxy."""
         parts = urlsplit(self.proxy)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if self.proxy else ""
 
     @property
     def through(self) -> str:
-        """The words that follow "reached": ` through the proxy …`, empty for the direct way."""
+        """Return the words to put after "reached": ` through the proxy …`, empty for a direct connection."""
         return f" through the proxy {self.shown_proxy}" if self.proxy else ""
 
     def advice(self, said: str) -> str:
-        """What to change where a connection failed and a library said this; empty when the way is not to blame."""
+        """Return what to change after a failed connection, given a library's error message; empty if the connection is
+        not the cause."""
         if _CERTIFICATE.search(said):
             return _EXPIRED_HINT if _EXPIRED.search(said) else _NAME_HINT if _OTHER_NAME.search(said) else _TRUST_HINT
         if not self.proxy:
@@ -69,8 +72,8 @@ class Connection:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRequests:
-    """How often the sandbox asked for a host, with its port where that is not one of the web. A name in parentheses
-    stands for what has none, or for all names beyond the first 200."""
+    """How often the sandbox requested a host. The port is included unless it is 80 or 443. A name in parentheses
+    represents requests without a host name, or all names beyond the first 200."""
 
     host: str
     allowed: int
@@ -79,41 +82,41 @@ class HostRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class HostsRequested:
-    """With `network: allow`, which hosts the sandbox asked for since the event before, and how often."""
+    """Hosts that the sandbox requested with `network: allow` since the previous event of this kind, and how often."""
 
     hosts: list[HostRequests]
     event: Literal["hosts_requested"] = "hosts_requested"
 
 
-#: The way to an address.
+#: Returns the connection to use for an address.
 ConnectionTo = Callable[[str], Connection]
-#: Straight to the service, with the public authorities.
+#: A direct connection that trusts the public certificate authorities.
 DIRECT = Connection()
 
 
 def direct(_url: str) -> Connection:
-    """To any address straight."""
+    """Return a direct connection, whatever the address."""
     return DIRECT
 
 
 def certificate_problem(said: str) -> str:
-    """What is wrong with a certificate, in a few words; empty when it is not about one."""
+    """Describe briefly what is wrong with a certificate; empty if the error is about something else."""
     match = _CERTIFICATE.search(said)
     return (match[1] or "").strip() or "not trusted" if match else ""
 
 
 def stays_closed(said: str) -> bool:
-    """Whether waiting cannot help: a certificate that does not count, a proxy that wants a login."""
+    """Return whether a retry cannot help: an invalid certificate, or a proxy that requires a login."""
     return bool(_CERTIFICATE.search(said) or _LOGIN.search(said))
 
 
 def is_refused(said: str) -> bool:
-    """Whether nobody listens there."""
+    """Return whether the connection was refused."""
     return "Connection refused" in said
 
 
 def address_problem(url: str, *, secret: str) -> str:
-    """Why `secret` may not be sent there; empty for https, and for http on the machine itself."""
+    """Return why `secret` may not be sent to the address; empty for https, and for http on the machine itself."""
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname or ""
@@ -124,7 +127,7 @@ def address_problem(url: str, *, secret: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address means the machine itself."""
+    """Return whether a host name or address refers to the machine itself."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -26,7 +26,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens of one turn or a sum of turns. `input_tokens` excludes the two cache figures, as the API bills them."""
+    """Tokens of one turn or of several. `input_tokens` excludes both cache counts, as in the API's billing."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -43,18 +43,18 @@ class Usage:
 
     @property
     def tokens_in(self) -> int:
-        """All tokens sent, cached or not."""
+        """Return all input tokens, cached or not."""
         return self.input_tokens + self.cache_write_tokens + self.cache_read_tokens
 
     @property
     def total(self) -> int:
-        """All tokens, in and out."""
+        """Return all tokens, input and output."""
         return self.tokens_in + self.output_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """A tool that is offered to the model: name, description, JSON schema of its input."""
+    """A tool offered to the model: name, description, and the JSON schema of its input."""
 
     name: str
     description: str
@@ -63,7 +63,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolUse:
-    """A tool call that the model asks for."""
+    """A tool call requested by the model."""
 
     id: str
     name: str
@@ -72,7 +72,7 @@ class ToolUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """What a tool call gave. `exit_code` only for `bash`; `seconds` is how long it took."""
+    """The result of a tool call. `exit_code` is set only for `bash`; `seconds` is the duration."""
 
     tool_use_id: str
     text: str
@@ -84,7 +84,7 @@ class ToolResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message: `role` is `user` or `assistant`, `content` the API's content blocks."""
+    """One message. `role` is `user` or `assistant`; `content` holds the API's content blocks."""
 
     role: str
     content: tuple[JsonObject, ...]
@@ -92,37 +92,38 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """Everything one turn needs. `model` is an alias or id; `schema` is what the final answer must fit, or None.
+    """Everything that one turn needs."""
 
-    `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
-    the call may take, None when the run has no deadline. `strategy` is how the schema is asked for. `cacheable`: how
-    many characters at the beginning of `system` are the same in every step, so that the service can keep them.
-    `drop_thinking`: the service shall leave out earlier thinking that it calls bound to a different conversation.
-    `effort`: None leaves it to the service. `max_output_tokens`: the most of one answer, thinking included; None is the
-    model port's own.
-    `corrects_in_words`: the answer before was not accepted, and is asked for again by its schema in words; not sent.
-    """
-
+    #: For accounting and scripted models, like `iteration`; not sent.
     step_id: str
     iteration: int
+    #: An alias or an id.
     model: str
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    #: The schema that the final answer must match, or None.
     schema: JsonObject | None = None
+    #: The longest that the call may take; None if the run has no deadline.
     seconds: float | None = None
+    #: How to ask for the schema.
     strategy: Strategy = Strategy.NATIVE
+    #: None leaves the choice to the service.
     effort: Effort | None = None
+    #: The most tokens in one answer, including thinking; None uses the model port's default.
     max_output_tokens: int | None = None
+    #: How many characters at the start of `system` are the same in every step, so that the service can cache them.
     cacheable: int = 0
+    #: Ask the service to omit earlier thinking that it calls bound to a different conversation.
     drop_thinking: bool = False
+    #: The previous answer was rejected; this request asks again with the schema in words. Not sent.
     corrects_in_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """What the service says of a refusal (Messages API, `stop_details`): the policy's category, such as `cyber`, and an
-    explanation for people; either may be empty."""
+    """The service's details of a refusal (Messages API, `stop_details`): the policy category, such as `cyber`, and an
+    explanation for people. Either may be empty."""
 
     category: str = ""
     explanation: str = ""
@@ -135,7 +136,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class ClearedResults:
-    """Old results of tools that the service left out of a request to make room, and the tokens that they had."""
+    """Old tool results that the service dropped from a request to make room: how many, and their tokens."""
 
     results: int
     tokens: int
@@ -143,38 +144,41 @@ class ClearedResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurn:
-    """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown; `refusal`
-    only where the model refused; `cleared` what the service left out of the request. `near_price_step`: the next
-    request of this conversation may be so long that the service charges more for each of its tokens."""
+    """One answer of the model."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
     usage: Usage = field(default_factory=Usage)
+    #: None if the price is unknown.
     cost_usd: float | None = 0.0
+    #: The id of the model that answered.
     model: str = ""
+    #: Set only if the model refused.
     refusal: Refusal | None = None
+    #: What the service dropped from the request.
     cleared: ClearedResults | None = None
+    #: The next request may be long enough for the service to charge more per token.
     near_price_step: bool = False
 
     @property
     def text(self) -> str:
-        """The turn's text blocks, joined."""
+        """Return the turn's text blocks, joined."""
         return "".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:
-        """The tool calls that the turn asks for, in order."""
+        """Return the tool calls that the turn requests, in order."""
         return tuple(_tool_use(block) for block in self.content if block.get("type") == "tool_use")
 
 
 class Remedy(StrEnum):
-    """What of a refused request can be changed without changing what the model has answered to."""
+    """A change to a refused request that alters nothing the model has already answered."""
 
-    #: The conversation does not fit the model; a new one may.
+    #: The conversation does not fit the model. A new one may fit.
     SHORTEN = "shorten"
-    #: The service takes no schema, or not this one: words may do.
+    #: The service does not accept this schema, or any schema. Describe it in words.
     ASK_IN_WORDS = "ask_in_words"
-    #: The service takes no images, or not those of the last message.
+    #: The service does not accept images, or not those in the last message.
     LEAVE_OUT_IMAGES = "leave_out_images"
     #: The service calls earlier thinking bound to a different conversation.
     DROP_THINKING = "drop_thinking"
@@ -182,8 +186,9 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestAdapted:
-    """What the service does not take was left out of the request, and stays out of this model's later ones.
-    `by_fault`: the service refused the call, so no turn answers it; else its answer showed that it does not heed it."""
+    """A part of the request that the service does not accept was left out, and stays out of later requests to this
+    model. `by_fault`: the service refused the call, so no turn answers it; otherwise its answer showed that it ignores
+    that part."""
 
     model: str
     remedy: Remedy
@@ -194,16 +199,19 @@ class RequestAdapted:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFault:
-    """A model call that gave no turn. `transient` ones are tried again; `retry_after` in seconds. `remedy`: what of
-    the request to change, where that may help. An answer that had begun is paid for all the same: `usage` is what the
-    service reported until it broke off, `cost_usd` None when its price is unknown."""
+    """A model call that produced no turn."""
 
     reason: str
     hint: str = ""
+    #: The call is retried.
     transient: bool = False
+    #: Seconds.
     retry_after: float | None = None
+    #: What to change in the request, if a change may help.
     remedy: Remedy | None = None
+    #: What the service reported before an answer broke off; it is billed all the same.
     usage: Usage = field(default_factory=Usage)
+    #: None if the price of `usage` is unknown.
     cost_usd: float | None = 0.0
 
 
@@ -217,17 +225,17 @@ def _tool_use(block: JsonObject) -> ToolUse:
 
 
 def text_block(text: str) -> JsonObject:
-    """A text content block."""
+    """Build a text content block."""
     return {"type": "text", "text": text}
 
 
 def image_block(image: IssueImage | ToolImage) -> JsonObject:
-    """An image content block."""
+    """Build an image content block."""
     return {"type": "image", "source": {"type": "base64", "media_type": str(image.type), "data": image.data}}
 
 
 def tool_result_block(result: ToolResult) -> JsonObject:
-    """The content block that answers a tool call. The API refuses an empty text, so one says so."""
+    """Build the content block that answers a tool call. The API refuses empty text, so a placeholder replaces it."""
     text = result.text or "(no output)"
     block: JsonObject = {
         "type": "tool_result",
@@ -241,12 +249,12 @@ IMAGE_LEFT_OUT = "[An image is left out here: the model's service does not take 
 
 
 def has_images(message: Message) -> bool:
-    """Whether a message shows an image, in itself or in the result of a tool."""
+    """Return whether a message contains an image, directly or in a tool result."""
     return any(_is_image(block) for block in _nested_blocks(message.content))
 
 
 def without_images(message: Message) -> Message:
-    """The message with a sentence in the place of each image."""
+    """Return the message with each image replaced by a sentence."""
     return Message(role=message.role, content=tuple(map(_without_images, message.content)))
 
 
@@ -272,7 +280,7 @@ def _without_images(block: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Substitution:
-    """Where the value of a variable stands in a prompt, in characters from its beginning."""
+    """The position of a variable's value in a prompt, in characters from its start."""
 
     name: str
     start: int

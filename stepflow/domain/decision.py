@@ -1,4 +1,4 @@
-"""What the loop reacts to: the values that gate, router and completion return, and how a flow ended."""
+"""Values that the loop reacts to: the results of gate, router and completion, and how a flow ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepflow.domain.words import Intent, Outcome, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class FormatError:
-    """One way in which an answer does not fit its schema. `path` is like `items[2].name`, `(answer)` for the root."""
+    """A mismatch between an answer and its schema. `path` is like `items[2].name`, or `(answer)` for the root."""
 
     path: str
     message: str
@@ -23,28 +23,30 @@ class FormatError:
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """The gate found an allowed intent. `handoff` is keyed by last segment and by full path (prompts.md §6.1);
-    `missing` lists handoff fields that the answer did not hold; `violation` is set when `failFast: false` was used.
-    `transition` is the history's word where that is not the intent (flow.md §7)."""
+    """The gate found an allowed intent."""
 
     intent: Intent
     reason: str
     target: str | None = None
+    #: The history's name for the decision if it differs from the intent (flow.md §7).
     transition: str | None = None
+    #: Keyed by last segment and by full path (prompts.md §6.1).
     handoff: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: Handoff fields that the answer does not contain.
     missing: tuple[str, ...] = ()
+    #: Set if `failFast: false` was used.
     violation: str | None = None
 
     @property
     def word(self) -> str:
-        """What the history calls this decision (flow.md §11)."""
+        """Return the history's name for this decision (flow.md §11)."""
         return self.transition or self.intent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Undecided:
-    """No intent could be determined; `reason` names what was found and what is allowed. `lacking` says in general
-    what is missing."""
+    """The gate could not determine an intent. `reason` names what was found and what is allowed; `lacking` says in
+    general terms what is missing."""
 
     reason: str
     lacking: str = "no intent in the answer"
@@ -55,7 +57,7 @@ Decision = Decided | Undecided
 
 @dataclass(frozen=True, kw_only=True)
 class GoTo:
-    """Run this step next. `by_prefix`: the default `initial.X` → `continuation.X` was used (flow.md §6.1)."""
+    """Run this step next. `by_prefix`: the step is the default, `initial.X` → `continuation.X` (flow.md §6.1)."""
 
     step_id: str
     by_prefix: bool = False
@@ -79,7 +81,8 @@ Move = GoTo | Close | Stop
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorFailure:
-    """A red validator, with what its retry prompt needs (prompts.md §9.3). `values` holds the extracted parameters."""
+    """A failed validator and the data for its retry prompt (prompts.md §9.3). `values` holds the extracted
+    parameters."""
 
     validator: str
     pattern: str
@@ -95,8 +98,8 @@ class ValidatorFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A rule of the boundary that a closing breaks. `message` names the rule and what breaks it; `advice` is for the
-    agent, `hint` for people. One that `refuses` ends the run; of any other the boundary only leaves something out."""
+    """A boundary rule that a closing breaks. `message` names the rule and what breaks it; `advice` is for the agent,
+    `hint` for people. If `refuses` is set, the run ends; otherwise the boundary only leaves something out."""
 
     message: str
     advice: str
@@ -106,8 +109,8 @@ class Violation:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """Nothing is left to check. `validated` is false when a red validator was skipped; `closing` is what the validators
-    saw, None without any."""
+    """No check is left. `validated` is false if a failed validator was skipped. `closing` is the state that the
+    validators checked, None without validators."""
 
     validated: bool
     closing: Closing | None = None
@@ -115,21 +118,22 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class NotDone:
-    """A validator is red and the entry has attempts left: the flow goes on with a retry prompt."""
+    """A validator failed and the entry has attempts left: the flow continues with a retry prompt."""
 
     failure: ValidatorFailure
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A validator is red and the run ends."""
+    """A validator failed and the run ends."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unproven:
-    """What would be pushed breaks a rule of the boundary, or is not what green validators saw: the run is refused."""
+    """The run is refused: what it would push breaks a boundary rule or differs from what the passing validators
+    checked."""
 
     reason: str
 
@@ -139,16 +143,18 @@ Verdict = Done | NotDone | Failed | Unproven
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult:
-    """How a flow ended. `answer` is the closing answer and `step_id` the step it came from (the last one begun
-    otherwise); `validated` is true only when every validator was green at the last closing; `closing` is what they saw:
-    nothing else may leave (boundary.md §4)."""
+    """How a flow ended."""
 
     outcome: Outcome
     stage: Stage
     reason: str
+    #: The step that gave the closing answer; without one, the last step that began.
     step_id: str
     iterations: int
+    #: The closing answer.
     answer: JsonObject | None = None
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    #: True only if every validator passed at the last closing.
     validated: bool = False
+    #: The state that the validators checked; nothing else may be pushed (boundary.md §4).
     closing: Closing | None = None

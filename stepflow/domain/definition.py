@@ -1,6 +1,7 @@
 """A loaded agent: one frozen object that holds everything a run needs from the agent's files (definition.md §7).
 
-Both dialects of the registry become the same graph of steps. No later change on disk can reach it."""
+Both dialects of the registry compile to the same graph of steps. Later changes on disk have no effect on it.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ from stepflow.domain.words import (
 
 @dataclass(frozen=True, kw_only=True)
 class SourceText:
-    """A text as it was at load, after prompts.md §2. `file` is where it came from, for messages; a shipped
-    template has `template` (its key) and the file name inside the package."""
+    """A text as loaded and normalized (prompts.md §2). `file` is its origin, for messages. For a shipped template,
+    `template` is its key and `file` its name inside the package."""
 
     text: str
     file: str
@@ -44,18 +45,18 @@ class SourceText:
 
 
 def guidance_files(texts: Iterable[SourceText]) -> list[GuidanceFile]:
-    """The files that these texts are from, with what is shown of them."""
+    """Return the files of these texts, with the number of bytes shown from each."""
     return [GuidanceFile(file=text.file, bytes=len(text.text.encode())) for text in texts]
 
 
-#: What a skill begins with, and what makes a folder one.
+#: The main file of a skill. A folder that contains it is a skill.
 SKILL_FILE = "SKILL.md"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skill:
-    """An Agent Skill as it was at load. `files` are its texts by their paths in `folder`, which is relative to the
-    repository's root."""
+    """An Agent Skill as loaded. `files` maps paths in `folder` to their texts; `folder` is relative to the repository
+    root."""
 
     name: str
     description: str
@@ -63,13 +64,15 @@ class Skill:
     files: Mapping[str, str]
 
     def address(self, file: str = SKILL_FILE) -> str:
-        """What a model reads the frozen text of a file by. No path in a checkout looks like it."""
+        """Return the address by which a model reads the frozen text of a file. It cannot be mistaken for a path in a
+        checkout."""
         return f"skill://{self.name}/{file}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepInput:
-    """One entry of a step's `inputs`: variable `name` takes `key` of step `step_id`'s handoff (prompts.md §6.3)."""
+    """One entry of a step's `inputs`: variable `name` takes its value from `key` in the handoff of step `step_id`
+    (prompts.md §6.3)."""
 
     name: str
     step_id: str
@@ -80,9 +83,9 @@ class StepInput:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPrompt:
-    """What a step asks: its own text, and the template used when a variable is missing (prompts.md §5).
+    """A step's own prompt, and the template to use if a variable is missing (prompts.md §5).
 
-    `names` are the variables that the agent's runs can have: `{{NAME}}` and `{NAME}` are placeholders with these alone.
+    `names` are the variables that runs of the agent can have. Only these make `{{NAME}}` and `{NAME}` placeholders.
     """
 
     source: SourceText
@@ -96,7 +99,7 @@ class StepPrompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """How an intent is read out of an answer (definition.md §5.3). Without `fail_fast` an unreadable intent
+    """How to read an intent from an answer (definition.md §5.3). Unless `fail_fast` is set, an unreadable intent
     becomes `fallback_intent`, which the loader has already resolved."""
 
     allowed: tuple[Intent, ...]
@@ -110,14 +113,14 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A transition to one step; None ends (closing) or stays (repeat)."""
+    """A transition to one step. None ends the flow (closing) or stays at the step (repeat)."""
 
     step_id: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """A transition chosen by the value of `condition` in this answer's handoff (flow.md §6.2)."""
+    """A transition chosen by the value of `condition` in the handoff of this answer (flow.md §6.2)."""
 
     condition: str
     targets: Mapping[str, str]
@@ -129,10 +132,10 @@ Transition = Target | Branch
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeRule:
-    """One thing that an outcome leads to. `transition` is the history's word for it (flow.md §7).
+    """One possible consequence of a check's outcome. `transition` is its name in the history (flow.md §7).
 
-    The rule holds while the step has run fewer than `runs_below` times in this visit, this run included, and has been
-    sent back fewer than `retries_below` times by a `retry`; None is no limit.
+    The rule applies while the step has run fewer than `runs_below` times in this visit, including this run, and a
+    `retry` has sent it back fewer than `retries_below` times. None means no limit.
     """
 
     intent: Intent
@@ -142,7 +145,7 @@ class OutcomeRule:
     retries_below: int | None = None
 
     def holds(self, *, runs: int, retries: int) -> bool:
-        """Whether the rule may be taken after so many runs and retries in this visit."""
+        """Return whether the rule applies after this many runs and retries in the visit."""
         return (self.runs_below is None or runs < self.runs_below) and (
             self.retries_below is None or retries < self.retries_below
         )
@@ -150,10 +153,10 @@ class OutcomeRule:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCheck:
-    """How a step is found to have passed or failed, and what follows; the first rule that holds is taken.
+    """How to decide whether a step passed, and what to do next. The first rule that applies is used.
 
-    `prompt` is a second question in the same conversation. Without one `result` is read from the step's own answer;
-    where that `is_demanded`, an answer without a readable result has failed, else it has passed.
+    `prompt` asks a second question in the same conversation. Without it, `result` is read from the step's own answer.
+    An answer without a readable result fails if `is_demanded` is set, and passes otherwise.
     """
 
     on_pass: tuple[OutcomeRule, ...]
@@ -164,7 +167,7 @@ class StepCheck:
 
     @property
     def rules(self) -> tuple[OutcomeRule, ...]:
-        """All rules, those of a pass first."""
+        """Return all rules, starting with those for a pass."""
         return (*self.on_pass, *self.on_fail)
 
 
@@ -182,14 +185,14 @@ class ExitCode:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputContains:
-    """Passes when the text is in stdout."""
+    """Passes if stdout contains the text."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputMatches:
-    """Passes when the regular expression is found in stdout."""
+    """Passes if the regular expression matches anywhere in stdout."""
 
     pattern: str
 
@@ -199,7 +202,7 @@ SuccessRule = OutputEmpty | ExitCode | OutputContains | OutputMatches
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePattern:
-    """A named way to fail, which chooses the retry prompt (definition.md §5.7)."""
+    """A named kind of failure, which selects the retry prompt (definition.md §5.7)."""
 
     name: str
     description: str
@@ -209,9 +212,7 @@ class FailurePattern:
 
 @dataclass(frozen=True, kw_only=True)
 class Validator:
-    """A shell command that must hold before the end (definition.md §5.6). `timeout` in seconds; `guards` are path
-    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it;
-    `clean_tree` says whether its green means that nothing differs from HEAD."""
+    """A shell command that must succeed before the run can complete (definition.md §5.6)."""
 
     name: str
     command: str
@@ -219,15 +220,19 @@ class Validator:
     pattern: FailurePattern
     extract: Mapping[str, str] = field(default_factory=dict)
     recoverable: bool = True
+    #: Seconds.
     timeout: float = 600.0
+    #: Patterns of paths that the validator depends on.
     guards: tuple[str, ...] = ()
+    #: Whether a change to a guarded path fails the validator.
     guard_blocks: bool = False
+    #: Whether a pass means that nothing differs from HEAD.
     clean_tree: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One validator of an entry with the values for `${key}` in its command."""
+    """One validator of an entry, with the values for `${key}` in its command."""
 
     validator: Validator
     params: Mapping[str, str] = field(default_factory=dict)
@@ -235,9 +240,9 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationEntry:
-    """What is checked when a closure step says `closing` (definition.md §5.7).
+    """The checks to run when a closure step says `closing` (definition.md §5.7).
 
-    `retry_prompts` maps a failure pattern's name to its retry prompt, `any_retry_prompt` is `f_failed.md`
+    `retry_prompts` maps the name of a failure pattern to its retry prompt. `any_retry_prompt` is `f_failed.md`
     (prompts.md §9.1).
     """
 
@@ -252,60 +257,65 @@ class ValidationEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One node of the compiled graph (definition.md §7). `kind` is None only in an ungated registry.
+    """One node of the compiled graph (definition.md §7).
 
-    The intent is found by `gate` or by `check`; with neither, in an ungated registry, the verdict runs the flow.
-    `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
-    command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2). Before
-    a step with an `approval` the run ends until somebody with that permission agrees; `approvals` demand the same
-    before its transitions of these words are taken. `guidance` is what it is shown beside the agent's. `tools` are the
-    names of all that it may use, MCP tools among them; None is what the agent allows, and none of these. `models` and
-    `fallback` are the step's own; `effort` is that of rungs that say none.
+    `gate` or `check` determines the intent. With neither, in an ungated registry, the verdict drives the flow.
     """
 
     id: str
     name: str
+    #: None only in an ungated registry.
     kind: StepKind | None
     initial: bool = False
+    #: None for a command step.
     prompt: StepPrompt | None = None
     schema: JsonObject | None = None
     gate: Gate | None = None
     check: StepCheck | None = None
+    #: Every transition, defaults included. An intent without an entry has no target.
     edges: Mapping[Intent, Transition] = field(default_factory=dict)
     format_retries: int = 2
+    #: The step's own models, like `fallback`.
     models: tuple[Rung, ...] = ()
     fallback: Rung | None = None
+    #: For rungs that specify none.
     effort: Effort | None = None
     max_output_tokens: int | None = None
     permission_mode: PermissionMode | None = None
     validation: ValidationEntry | None = None
     command: StepCommand | None = None
+    #: Additional variables for handed-off keys, besides `<id>_<key>` (prompts.md §6.2).
     aliases: Mapping[str, str] = field(default_factory=dict)
+    #: The run ends before this step until a person with the permission approves it.
     approval: Permission | None = None
+    #: The same, before a transition with one of these names.
     approvals: Mapping[str, Permission] = field(default_factory=dict)
+    #: Shown in addition to the agent's guidance.
     guidance: tuple[SourceText, ...] = ()
+    #: All tools that the step may use, MCP tools included. None means all tools that the agent allows, without MCP
+    #: tools.
     tools: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentVerdict:
-    """The agent's completion type (definition.md §2.4). `config` is as written, with old names made new.
-
-    `limits` are the agent's own; `handler` is the code of `meta:custom` where that is a file of the agent, as it was
-    at load.
-    """
+    """The agent's completion type (definition.md §2.4)."""
 
     type: VerdictType
+    #: The agent's own limits.
     limits: Limits
+    #: As written, with old names replaced by new ones.
     config: JsonObject = field(default_factory=dict)
+    #: The code of `meta:custom` as loaded, if it is a file of the agent.
     handler: SourceText | None = None
 
 
-#: The most that agent.json may let one answer have; no model of the Messages API gives more.
+#: The highest token limit that agent.json may set for one answer. No model of the Messages API gives more.
 LARGEST_OUTPUT = 128_000
 
 
-#: The check of every agent that the engine brings: what the boundary would refuse. It runs before the validators.
+#: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
+#: validators.
 BOUNDARY_RULES = Validator(
     name="boundary-rules",
     command="",
@@ -323,53 +333,56 @@ DEFAULT_MODEL = "opus"
 
 @dataclass(frozen=True, kw_only=True)
 class AgentDefinition:
-    """A sound agent. `steps` are the flow steps by id, in file order; `sections` the prompt fragments by id.
-
-    A run begins at `entry_step`, a follow-up at the step that `entry_steps` has for its kind, if there is one.
-    `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
-    and contents of every file that was read (definition.md §1). `guidance` is what the repository says to whoever works
-    on it, by files relative to its root; `skills` are what it says to whoever asks. `mcp_servers` have the tools that
-    their lock file pins. `problems` are the warnings and notes of the load.
-    """
+    """A valid agent."""
 
     name: str
     version: str
     display_name: str
     description: str
+    #: Relative to the repository root.
     folder: str
     dialect: Dialect
+    #: SHA-256 over the names and contents of every file that was read (definition.md §1).
     digest: str
+    #: Flow steps by id, in file order.
     steps: Mapping[str, Step]
+    #: Where a run begins; `entry_steps` may name another step for a kind of follow-up.
     entry_step: str
     verdict: AgentVerdict
     system_prompt: SourceText
+    #: Prompt fragments by id.
     sections: Mapping[str, SourceText] = field(default_factory=dict)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     models: tuple[Rung, ...] = (Rung(model=DEFAULT_MODEL),)
     fallback: Rung | None = None
+    #: None means all.
     allowed_tools: frozenset[str] | None = None
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
     github: GitHubSettings = field(default_factory=GitHubSettings)
+    #: Warnings and notes from loading.
     problems: tuple[Problem, ...] = ()
     entry_steps: Mapping[FollowUpKind, str] = field(default_factory=dict)
+    #: The repository's instructions for contributors; file names are relative to its root.
     guidance: tuple[SourceText, ...] = ()
+    #: The repository's instructions that a model reads on request.
     skills: tuple[Skill, ...] = ()
+    #: With the tools that their lock files pin.
     mcp_servers: tuple[McpServer, ...] = ()
 
     @property
     def all_guidance(self) -> tuple[SourceText, ...]:
-        """What any step is shown of the repository's guidance, each file once."""
+        """Return the guidance that any step is shown, each file once."""
         of_steps = (text for step in self.steps.values() for text in step.guidance)
         return tuple(dict.fromkeys((*self.guidance, *of_steps)))
 
     @property
     def gated(self) -> bool:
-        """True when answers or checks lead the flow; false when the verdict runs it (definition.md §5)."""
+        """Return True if answers or checks drive the flow; False if the verdict does (definition.md §5)."""
         return any(step.gate or step.check for step in self.steps.values())
 
     def ladder_of(self, step: Step, chosen: str | None) -> Ladder:
-        """The models that the step is asked on: its own, else the one `chosen` for the run, else the agent's; then the
-        fallback of the step, else of the agent."""
+        """Return the step's ladder: its own models, or the one `chosen` for the run, or the agent's; then the fallback
+        of the step or of the agent."""
         rungs = step.models or ((Rung(model=chosen),) if chosen else self.models)
         fallback = step.fallback or self.fallback
         if fallback and fallback.model not in {rung.model for rung in rungs}:
@@ -377,26 +390,27 @@ class AgentDefinition:
         return Ladder(owner=step.id if step.models or step.fallback else "", rungs=rungs)
 
     def ladders(self, chosen: str | None) -> dict[str, Ladder]:
-        """The ladder of each step that asks a model, by the step's id."""
+        """Return the ladder of each step that asks a model, by step id."""
         return {step.id: self.ladder_of(step, chosen) for step in self.steps.values() if step.command is None}
 
     def entry_for(self, kind: FollowUpKind | None) -> str:
-        """The id of the step that a follow-up of this kind begins at; None is a run that is no follow-up."""
+        """Return the id of the step where a follow-up of this kind begins; None means that the run is not a
+        follow-up."""
         return self.entry_steps.get(kind, self.entry_step) if kind else self.entry_step
 
     def cap(self, iterations: int) -> int:
-        """So many iterations, or fewer where the dialect allows no more (definition.md §6.3)."""
+        """Return `iterations`, or the dialect's limit if it is lower (definition.md §6.3)."""
         return min(iterations, CHECK_DIALECT_LIMIT) if self.dialect is Dialect.CHECK else iterations
 
 
-#: What the names of these tools begin with: `mcp__<server>__<tool>`.
+#: The prefix of MCP tool names: `mcp__<server>__<tool>`.
 MCP_PREFIX = "mcp__"
-#: What stands in a header for a value of the input `mcp-secrets`, with the value's name as its group.
+#: A reference in a header to a value of the input `mcp-secrets`. The group is the value's name.
 SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class McpTool(BaseModel):
-    """A tool as its server lists it, and as a lock file pins it."""
+    """A tool as listed by its server and pinned by a lock file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True)
 
@@ -409,9 +423,9 @@ class McpTool(BaseModel):
 class McpServer:
     """A server of `mcpServers` in agent.json.
 
-    One with a `command` (program and arguments) runs in the sandbox, with `env` and the little that every program
-    needs. One with a `url` is called from outside of it; in its `headers`, `${NAME}` stands for a value of the input
-    `mcp-secrets`. `tools` are what the lock file pins, and `digest` is theirs.
+    A server with a `command` (program and arguments) runs in the sandbox, with `env` and the few variables that every
+    program needs. A server with a `url` is called from outside the sandbox; in its `headers`, `${NAME}` refers to a
+    value of the input `mcp-secrets`. `tools` are pinned by the lock file, and `digest` is their digest.
     """
 
     name: str
@@ -424,22 +438,22 @@ class McpServer:
 
     @property
     def secret_names(self) -> tuple[str, ...]:
-        """The values of `mcp-secrets` that its headers refer to."""
+        """Return the names of the `mcp-secrets` values that its headers refer to."""
         return tuple(dict.fromkeys(name for value in self.headers.values() for name in SECRET_REFERENCE.findall(value)))
 
     def spec_of(self, tool: McpTool) -> ToolSpec:
-        """The tool as it is offered to a model."""
+        """Return the tool as offered to a model."""
         return ToolSpec(
             name=mcp_name(self.name, tool.name), description=tool.description, input_schema=tool.input_schema
         )
 
 
 def mcp_name(server: str, tool: str) -> str:
-    """The name by which steps and models know a server's tool."""
+    """Return the name that steps and models use for a server's tool."""
     return f"{MCP_PREFIX}{server}__{tool}"
 
 
 def digest_of(tools: Iterable[McpTool]) -> str:
-    """A SHA-256 over the names, descriptions and schemas, in whichever order the server lists them."""
+    """Return a SHA-256 over the names, descriptions and schemas of the tools, regardless of their order."""
     listed = sorted([tool.name, tool.description, json.dumps(tool.input_schema, sort_keys=True)] for tool in tools)
     return f"sha256:{hashlib.sha256(json.dumps(listed).encode()).hexdigest()}"

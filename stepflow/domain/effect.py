@@ -10,7 +10,7 @@ from stepflow.domain.text import count
 
 
 class EffectKind(StrEnum):
-    """The names of effects in reports and scenarios; the order is the order of writing (boundary.md)."""
+    """Names of effects in reports and scenarios, in the order they are written (boundary.md)."""
 
     PUSH_BRANCH = "push_branch"
     OPEN_PULL_REQUEST = "open_pull_request"
@@ -23,7 +23,7 @@ class EffectKind(StrEnum):
 
 
 class AllowedEffect(StrEnum):
-    """What an agent may let a completed run do on GitHub (boundary.md)."""
+    """Effects on GitHub that an agent may allow a completed run (boundary.md)."""
 
     COMMENT = "comment"
     LABELS = "labels"
@@ -33,7 +33,7 @@ class AllowedEffect(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """What became of an effect."""
+    """The result of an effect."""
 
     PLANNED = "planned"
     APPLIED = "applied"
@@ -44,8 +44,8 @@ class EffectStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PushBranch:
-    """Push the run's commits to this branch, or to one like it; or, where it is `fast_forward`, put them on top of this
-    very branch, which must stand where the run began."""
+    """Push the run's commits to this branch, or to a similar name. With `fast_forward`, push to exactly this branch;
+    its tip must still be the commit where the run began."""
 
     branch: str
     fast_forward: bool = False
@@ -54,7 +54,7 @@ class PushBranch:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPullRequest:
-    """Open a pull request from the pushed branch, or update the open one."""
+    """Open a pull request from the pushed branch, or update the existing one."""
 
     branch: str
     base: str
@@ -66,20 +66,20 @@ class OpenPullRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadReply:
-    """What is said in one review thread: that it was `applied`, by the commit that was pushed, or why not."""
+    """The reply in one review thread: the comment was `applied` by the pushed commit, or `why` says why not."""
 
     thread: str
     applied: bool
     why: str = ""
 
     def text(self, commit: str) -> str:
-        """The reply, with the `commit` that was pushed."""
+        """Return the text of the reply. `commit` is the pushed commit."""
         return f"Applied in {commit}. {self.why}".rstrip() if self.applied else f"Not applied: {self.why}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerThreads:
-    """Reply once in each review thread, and resolve those that were applied."""
+    """Reply once in each review thread, and resolve the threads whose comments were applied."""
 
     replies: tuple[ThreadReply, ...]
     kind: EffectKind = EffectKind.ANSWER_THREADS
@@ -87,7 +87,7 @@ class AnswerThreads:
 
 @dataclass(frozen=True, kw_only=True)
 class PostComment:
-    """Write the run's one comment, or update our own earlier one."""
+    """Post the run's one comment, or update the one that stepflow posted earlier."""
 
     body: str
     kind: EffectKind = EffectKind.POST_COMMENT
@@ -95,7 +95,7 @@ class PostComment:
 
 @dataclass(frozen=True, kw_only=True)
 class AddLabels:
-    """Put these labels on the issue."""
+    """Add these labels to the issue."""
 
     labels: tuple[str, ...]
     kind: EffectKind = EffectKind.ADD_LABELS
@@ -103,7 +103,7 @@ class AddLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveLabels:
-    """Take these labels off the issue."""
+    """Remove these labels from the issue."""
 
     labels: tuple[str, ...]
     kind: EffectKind = EffectKind.REMOVE_LABELS
@@ -134,9 +134,10 @@ Effect = (
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What became of one effect. `detail` is for people, `url` leads to the result; both may be empty.
+    """The result of one effect. `detail` is for people and `url` links to the result; both may be empty.
 
-    `number` is a pull request's or comment's id, `commit` the commit that was pushed, and `branch` where to.
+    `number` is the number of a pull request or the id of a comment. `commit` is the pushed commit and `branch` its
+    destination.
     """
 
     kind: EffectKind
@@ -149,7 +150,7 @@ class Receipt:
 
 
 def text_of(effect: Effect) -> str:
-    """The text that the effect would write, word by word; empty for one without."""
+    """Return the exact text that the effect would write; empty if it writes none."""
     match effect:
         case OpenPullRequest():
             return f"{effect.title}\n\n{effect.body}"
@@ -164,7 +165,7 @@ def text_of(effect: Effect) -> str:
 
 
 def describe_effect(effect: Effect) -> str:  # noqa: PLR0911 - one return per effect is the table
-    """What the effect would do, in a few words for people."""
+    """Describe the effect in a few words for people."""
     match effect:
         case PushBranch():
             return effect.branch

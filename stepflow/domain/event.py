@@ -1,6 +1,6 @@
-"""Everything that can happen in a run, one frozen event each: the lines of the journal.
+"""Every event of a run, as frozen classes: the lines of the journal.
 
-A run's state is a fold of them. Types are imported at run time because the journal reads these classes with pydantic.
+A run's state is a fold of its events. The types are imported at run time because pydantic reads these classes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage,
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted:
-    """The first event, with all that a later process needs to go on: every option but secrets, the checked arguments,
-    and what the model was shown of the `subject`, `nonce` being its delimiter. `root` is the workspace where the run
-    began, `source` the checkout that it copies, whose branch a run `in_place` moves."""
+    """The first event. It records everything a later process needs to continue the run: all options except secrets, the
+    checked arguments, and what the model sees of the `subject`. `nonce` delimits that text. `root` is the workspace at
+    the start of the run; `source` is the checkout that it copies. A run `in_place` moves the branch of `source`."""
 
     run_id: str
     agent: str
@@ -57,10 +57,10 @@ class RunStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResumed:
-    """A later process goes on with the run. Of the `events` that the journal held, the first `from_seq` stand as they
-    are; what followed is played again from what is recorded, up to where the run stopped: `iteration` is the last that
-    began, `step_id` the step that goes on, empty between two. `attempts` are the failures of validators so far, and the
-    tree is put back to `snapshot`, empty when none was kept."""
+    """A later process continues the run. The journal held `events` events. The first `from_seq` are kept as they are;
+    the rest are replayed from the record until the run reaches the point where it stopped. `iteration` is the last one
+    that began. `step_id` is the step to continue, empty between two steps. `attempts` counts validator failures so far.
+    The tree is restored to `snapshot`, empty if there is none."""
 
     events: int
     from_seq: int
@@ -73,8 +73,8 @@ class RunResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTaken:
-    """The working tree was kept under `name`: `files` that changed since the snapshot before, in so many `bytes` on
-    disk. The same name means the same tree."""
+    """The working tree was saved as `name`. `files` changed since the previous snapshot and take `bytes` on disk. The
+    same name means the same tree."""
 
     name: str
     files: int
@@ -85,7 +85,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotFailed:
-    """The working tree could not be kept: from here a run cannot go on until the next snapshot."""
+    """The working tree could not be saved. The run cannot be resumed from here until the next snapshot."""
 
     reason: str
     event: Literal["snapshot_failed"] = "snapshot_failed"
@@ -93,7 +93,7 @@ class SnapshotFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerReported:
-    """What became known of a layer of the sandbox later. `is_warning`: a person must know of it."""
+    """A sandbox layer reported its state after the start. `is_warning`: a person needs to know."""
 
     layer: str
     state: str
@@ -103,7 +103,7 @@ class LayerReported:
 
 @dataclass(frozen=True, kw_only=True)
 class CanariesTried:
-    """The sandbox was tried from inside before anything else: each place is `kept`, `reached` (how), or `not here`."""
+    """The sandbox tested itself at the start, from inside. Each place is `kept`, `reached` (how), or `not here`."""
 
     canaries: dict[str, str]
     event: Literal["canaries_tried"] = "canaries_tried"
@@ -111,7 +111,7 @@ class CanariesTried:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRemoved:
-    """Text hidden from people was kept from the model. `pieces` are the first of `count`, cut."""
+    """Text that people cannot see was withheld from the model. `pieces` are the first of `count`, truncated."""
 
     count: int
     pieces: list[RemovedPiece] = field(default_factory=list)
@@ -120,15 +120,15 @@ class TextRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseChecked(BaseCheck):
-    """A validator ran before the first model call, on the tree as the run found it (flow.md §8)."""
+    """A validator ran before the first model call, on the tree that the run started with (flow.md §8)."""
 
     event: Literal["base_checked"] = "base_checked"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
-    """A validator ran at a closing. `action` is what its failure led to, None when it passed; `warnings` say what was
-    changed under it or hidden from it, `restored` what was taken back in HOME and TMPDIR."""
+    """A validator ran at a closing. `action` is the response to a failure, None if the validator passed. `warnings` say
+    what was changed during the check or hidden from it. `restored` lists what was reverted in HOME and TMPDIR."""
 
     iteration: int
     entry: str
@@ -150,7 +150,7 @@ class ValidatorRan:
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionJudged:
-    """The completion procedure ended one closing. `done` false with a `retry_prompt`: the flow goes on at `step_id`."""
+    """The completion procedure ended one closing. If not `done`, the flow returns to `step_id` to retry."""
 
     entry: str
     done: bool
@@ -163,7 +163,7 @@ class CompletionJudged:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowEnded:
-    """The flow is over, before the boundary. `answer` is the closing answer."""
+    """The flow ended; the boundary has not run yet. `answer` is the closing answer."""
 
     outcome: Outcome
     stage: Stage
@@ -176,9 +176,9 @@ class FlowEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
-    """What the run did in the workspace, seen after the last tool died. `commits` were made on top of the base; they
-    change what `changes` says, None where that is not known. What is `uncommitted` or `created_by_checks` leaves with
-    nothing; the former makes the run not `validated` (boundary.md §4)."""
+    """The run's work in the workspace, collected after the last tool exited. `commits` counts commits on top of the
+    base. `changes` is their diff, None if unknown. Files that are `uncommitted` or `created_by_checks` are not pushed;
+    `uncommitted` files also make the run not `validated` (boundary.md §4)."""
 
     head_commit: str
     commits: int
@@ -190,7 +190,7 @@ class WorkCollected:
 
 @dataclass(frozen=True, kw_only=True)
 class EffectPlanned:
-    """The boundary intends this effect. `text` is what a dry run would have written, word by word."""
+    """The boundary plans this effect. `text` is exactly what a dry run would have written."""
 
     kind: EffectKind
     detail: str
@@ -200,19 +200,19 @@ class EffectPlanned:
 
 @dataclass(frozen=True, kw_only=True)
 class EffectApplied(Receipt):
-    """The receipt of one effect, whatever became of it."""
+    """The receipt of one effect, whatever its status."""
 
     event: Literal["effect_applied"] = "effect_applied"
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt alone."""
+        """Return the receipt without the event's name."""
         return Receipt(**{name: value for name, value in vars(self).items() if name != "event"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReported:
-    """A failure was reported; no effect of the plan (boundary.md). Work is kept at `commit` on `branch`, if any."""
+    """A failure report, outside the plan (boundary.md). `branch` and `commit` hold the saved work, if any."""
 
     detail: str
     url: str
@@ -223,7 +223,7 @@ class FailureReported:
 
 @dataclass(frozen=True, kw_only=True)
 class IssueCostSummed:
-    """What all runs on the issue have cost, against its budget; `at_least`: some turns had no known price."""
+    """The cost of all runs on the issue, compared with its budget. `at_least`: some turns had no known price."""
 
     usd: float
     at_least: bool
@@ -233,7 +233,7 @@ class IssueCostSummed:
 
 @dataclass(frozen=True, kw_only=True)
 class Noted:
-    """A log entry that no other event stands for (flow.md §15). `level` is debug, info, warning or error."""
+    """A log entry that has no event of its own (flow.md §15). `level` is debug, info, warning or error."""
 
     level: str
     message: str
@@ -254,7 +254,7 @@ class RunFinished:
 
 @dataclass(frozen=True, kw_only=True)
 class IterationStarted:
-    """A step attempt begins. `model` is empty for a command step; the agent may say the last two."""
+    """A step attempt begins. `model` is empty for a command step; `effort` and the token cap are optional."""
 
     iteration: int
     step_id: str
@@ -277,8 +277,8 @@ class SchemaFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRendered:
-    """The conversation's opening: system prompt and the text blocks of the first message. `source` is the prompt's file
-    or template; `retry` marks a retry prompt. `substitutions` are in the first block, before secrets were masked."""
+    """The start of a conversation: the system prompt and the text blocks of the first message. `source` is its file or
+    template; `retry` marks a retry prompt. `substitutions` locate values in the first block, before masking."""
 
     system: str
     blocks: list[str]
@@ -291,8 +291,8 @@ class PromptRendered:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelWaited:
-    """A model call failed in a way that passes; the run asks again after so many `seconds` (flow.md §10). `attempt` of
-    `tries` failed; `deadline_in` are the seconds that were left, None without a deadline."""
+    """A model call failed with a transient error; the run tries again after `seconds` (flow.md §10). This was `attempt`
+    of `tries`. `deadline_in` is the time left in seconds, None without a deadline."""
 
     reason: str
     seconds: float
@@ -304,7 +304,7 @@ class ModelWaited:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks. Few turns have one of the last three."""
+    """The model answered one turn. `content` holds the API's content blocks. The last three fields are rarely set."""
 
     content: list[JsonObject]
     stop_reason: str
@@ -320,8 +320,8 @@ class ModelTurned:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLost:
-    """An answer had begun and never became a turn: it broke off, or could not be read. What the service said that it
-    used until then is spent; the rest of what it may bill nobody knows."""
+    """An answer began but never became a turn: it broke off or could not be read. `usage` is what the service reported
+    before that, and counts as spent. The service may bill more."""
 
     reason: str
     usage: Usage
@@ -331,8 +331,8 @@ class AnswerLost:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRenewed:
-    """While a tool or a validator ran, what the service has cached of a step's conversation was used once more, so that
-    it did not expire. `problem` says why that failed, and is empty where it did not."""
+    """The run refreshed the service's cache of a step's conversation during a long tool call or validator, so that the
+    cache did not expire. `problem` says why the refresh failed; it is empty on success."""
 
     step_id: str
     usage: Usage
@@ -344,7 +344,7 @@ class CacheRenewed:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolStarted:
-    """A tool call begins. Without the `tool_call` that answers it the run was stopped while the tool was at work."""
+    """A tool call begins. If no `tool_call` follows, the run was stopped while the tool was running."""
 
     tool_use_id: str
     name: str
@@ -353,9 +353,9 @@ class ToolStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class ContextOverflowed:
-    """The conversation did not fit the model: the step begins again, in a new one. `retry_prompt` is the one that the
-    attempt began with; it is not used up. `by_fault`: the service refused the call, so no turn answers it. `work` says
-    what was done in the conversation, for the one that takes its place."""
+    """The conversation did not fit the model; the step starts over in a new one. `retry_prompt` is the prompt that
+    began the attempt, to be used again. `by_fault`: the service refused the call, so no turn answers it. `work`
+    summarizes the old conversation for the new one."""
 
     step_id: str
     reason: str
@@ -368,8 +368,8 @@ class ContextOverflowed:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCalled:
-    """A tool call was answered. `denied`: the step may not use it, nothing ran. Few have `images`, and no other says
-    that it has none."""
+    """A tool call was answered. `denied`: the step may not use the tool, so nothing ran. `images` is omitted if
+    empty."""
 
     tool_use_id: str
     name: str
@@ -385,8 +385,8 @@ class ToolCalled:
 
 @dataclass(frozen=True, kw_only=True)
 class UserMessage:
-    """The engine said something more in the conversation: a format correction, a check question, a plea to go on.
-    `format_retry` counts against the step's format retries."""
+    """The engine added a message to the conversation: a format correction, a check question, or a request to continue.
+    `format_retry`: the message counts against the step's format retries."""
 
     text: str
     format_retry: bool
@@ -396,7 +396,7 @@ class UserMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRan:
-    """The process of a command step ended, with what it printed (flow.md §4.5)."""
+    """The process of a command step ended. The event includes its output (flow.md §4.5)."""
 
     step_id: str
     argv: list[str]
@@ -412,7 +412,7 @@ class CommandRan:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckJudged:
-    """The outcome of a step's check, in the dialect with checks (flow.md §7). `message` is what was said about it."""
+    """The result of a step's check, in the check dialect (flow.md §7). `message` explains it."""
 
     step_id: str
     result: Literal["ok", "ng"]
@@ -422,7 +422,7 @@ class CheckJudged:
 
 @dataclass(frozen=True, kw_only=True)
 class StepAnswered:
-    """The gate has read the step's answer. `intent` is None when none was determined; `handoff` is what is stored."""
+    """The gate read the step's answer. `intent` is None if it could not be determined. `handoff` is what is stored."""
 
     step_id: str
     answer: JsonObject | None
@@ -436,8 +436,8 @@ class StepAnswered:
 
 @dataclass(frozen=True, kw_only=True)
 class Routed:
-    """Where the flow goes: `to` is the next step, None when the flow closes or stops. `transition` is the history's
-    word (flow.md §11); `by_prefix` marks the default `next`."""
+    """Where the flow goes next. `to` is the next step, None if the flow closes or stops. `transition` is the name used
+    in the history (flow.md §11). `by_prefix` marks the default `next`."""
 
     source: str
     to: str | None

@@ -1,4 +1,4 @@
-"""Types for parsed JSON, whose values are treated as read-only everywhere."""
+"""Types for parsed JSON. Its values are treated as read-only everywhere."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ JsonObject = dict[str, JsonValue]
 
 
 def compact(value: JsonValue) -> str:
-    """One line of JSON without spaces and without ASCII escapes (prompts.md §4)."""
+    """Return one line of JSON without spaces or ASCII escapes (prompts.md §4)."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_text(value: JsonValue) -> str:
-    """A text as it is, anything else as one line of JSON."""
+    """Return a string as it is, and any other value as one line of JSON."""
     return value if isinstance(value, str) else compact(value)
 
 
 def map_texts(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
-    """The same JSON value with every string and key changed."""
+    """Return the JSON value with `change` applied to every string and key."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -34,7 +34,7 @@ def map_texts(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
 
 
 def value_at(document: JsonValue, path: str) -> JsonValue:
-    """The value at a dotted path; a numeric part indexes a list; None when anything is missing (flow.md §5)."""
+    """Return the value at a dotted path, None if it is missing. A numeric part indexes a list (flow.md §5)."""
     value = document
     for part in path.split("."):
         if isinstance(value, dict):
@@ -46,12 +46,12 @@ def value_at(document: JsonValue, path: str) -> JsonValue:
     return value
 
 
-#: A reference to the specification, which whoever reads a schema in an editor does not have.
+#: A reference to the specification, which readers of a published schema do not have.
 _REFERENCE = re.compile(r"\s*\([a-z]+\.md[^()]*\)")
 
 
 def published(schema: JsonObject) -> JsonObject:
-    """A schema as users read it: its descriptions name nothing that they do not have."""
+    """Return a schema for publication, without references to the specification in its descriptions."""
 
     def plain(value: JsonValue) -> JsonValue:
         match value:

@@ -1,4 +1,4 @@
-"""The models that a step may be asked on, from the first to the last, and the event that one gives way to the next."""
+"""The models that a step may use, in order, and the event that switches to the next one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stepflow.domain.words import (
 
 
 class ClimbCause(StrEnum):
-    """Why a model gives way to the next one."""
+    """Why a step switches to the next model."""
 
-    #: A validator of the closing is red.
+    #: A validator failed at the closing.
     VALIDATOR = "validator"
-    #: An answer does not fit its schema, and no format retry is left.
+    #: An answer does not match its schema, and no format retry is left.
     FORMAT = "format"
     #: The model's safeguards refused.
     REFUSAL = "refusal"
@@ -26,7 +26,7 @@ class ClimbCause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """A model, and its effort where the rung says one. A `fallback` is taken after a refusal alone."""
+    """A model and, optionally, its effort. A `fallback` is used only after a refusal."""
 
     model: str
     effort: Effort | None = None
@@ -37,7 +37,7 @@ class Rung:
 
     @classmethod
     def parse(cls, text: str, *, fallback: bool = False) -> Self:
-        """A rung as it is written: `model` or `model:effort`. Ids of models may have colons themselves."""
+        """Parse `model` or `model:effort`. A model's id may contain colons."""
         model, _, effort = text.rpartition(":")
         if model and effort in tuple(Effort):
             return cls(model=model, effort=Effort(effort), fallback=fallback)
@@ -46,27 +46,27 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """Rungs from the first to the last. `owner` is the step that has them for itself; it is empty where all steps that
-    say nothing of their own share the agent's."""
+    """Rungs in order. `owner` is the step that defines the ladder, empty for the agent's ladder, which all other steps
+    share."""
 
     owner: str
     rungs: tuple[Rung, ...]
 
     def find(self, written: str | None) -> Rung:
-        """The rung of this name; the first one where there is none."""
+        """Return the rung with this name, or the first one if there is none."""
         return next((rung for rung in self.rungs if str(rung) == written), self.rungs[0])
 
     def above(self, rung: Rung, cause: ClimbCause) -> Rung | None:
-        """The next rung that may be taken for this cause; None at the top."""
+        """Return the next rung that this cause allows; None at the top."""
         higher = self.rungs[self.rungs.index(rung) + 1 :]
         return next((each for each in higher if cause is ClimbCause.REFUSAL or not each.fallback), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChanged:
-    """A step's model gives way to the next rung of its ladder, which belongs to the step `owner`, or to the agent where
-    that is empty. `before` and `to` are the rungs as they are written; a `fallback` was taken after a refusal. After a
-    red validator that is all; else the step begins again, as after `context_overflowed`."""
+    """A step switched to the next rung of its ladder. `owner` is the step that defines the ladder, empty for the agent.
+    `before` and `to` are rungs as written; a `fallback` is used after a refusal. Unless a validator failed, the step
+    starts over, as after `context_overflowed`."""
 
     step_id: str
     owner: str

@@ -1,4 +1,4 @@
-"""What is wrong with an agent definition, and the rules that it breaks (definition.md §9)."""
+"""Problems in an agent definition, and the rules that they break (definition.md §9)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepflow.domain.text import count
 
 
 class Severity(StrEnum):
-    """An error forbids the run; a warning and a note do not."""
+    """How serious a problem is. Only an error prevents the run."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,10 +20,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One finding. `file` is relative to the repository root, `path` a JSON Pointer into it.
+    """One problem. `file` is relative to the repository root; `path` is a JSON Pointer into it.
 
-    `line` and `column` are 1-based, or None where there is no place; the end is the first column after what is meant,
-    on the same line. `fix` says what to change.
+    `line` and `column` are 1-based, or None if there is no location. The end is on the same line, one column past the
+    problem. `fix` says what to change.
     """
 
     severity: Severity
@@ -44,20 +44,21 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The problems of one agent, and the texts of the files that they are in, by the problems' `file`; with the names
-    of the tools of MCP servers that its steps may name.
-
-    `folder` is where the agent was read, None when its folder was refused; problems name its files below `prefix`."""
+    """The problems of one agent."""
 
     problems: tuple[Problem, ...]
+    #: Where the agent was read; None if its folder was refused.
     folder: str | None = None
+    #: Problems name files below this prefix.
     prefix: str = ""
+    #: Contents of the files with problems, by `Problem.file`.
     texts: Mapping[str, str] = field(default_factory=dict)
+    #: Names of the MCP tools that its steps may use.
     mcp_tools: tuple[str, ...] = ()
 
 
 def count_problems(problems: Iterable[Problem]) -> str:
-    """How many problems of each severity there are, in words."""
+    """Describe in words how many problems of each severity there are."""
     counts = Counter(problem.severity for problem in problems)
     words = [count(counts[severity], severity) for severity in Severity if counts[severity]]
     return ", ".join(words) or "no problems"
@@ -65,7 +66,7 @@ def count_problems(problems: Iterable[Problem]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A piece of a file. `pointer` is the JSON Pointer of the piece, empty for a whole file."""
+    """A part of a file. `pointer` is its JSON Pointer, empty for the whole file."""
 
     file: str
     pointer: str
@@ -74,13 +75,13 @@ class Example:
 
     @property
     def location(self) -> str:
-        """Where the piece stands, in words."""
+        """Describe where the part is."""
         return f"{self.file}, {self.pointer}" if self.pointer else self.file
 
 
 @dataclass(frozen=True, kw_only=True)
 class LintRule:
-    """`broken` says in a few words what is wrong, `why` why that matters."""
+    """A rule for agent definitions. `broken` briefly says what is wrong, `why` says why it matters."""
 
     code: str
     severity: Severity

@@ -1,6 +1,6 @@
-"""What is left for people and programs: the report of a run, of a rehearsal, of a preflight and of many issues.
+"""The reports that a run, a rehearsal, a preflight and a batch of issues produce for people and programs.
 
-Types are imported at run time because `report.json` and its schema are made from these classes with pydantic.
+The types are imported at run time because pydantic builds `report.json` and its schema from these classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
 
-#: Fields of a run's report and its history that have another name in JSON.
+#: Fields of a run's report and history whose names differ in JSON.
 NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}
 
 
@@ -36,7 +36,7 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChange:
-    """A model gave way to the next one: `before` and `to` as they are written in `models` or `fallbackModel`."""
+    """A switch to the next model. `before` and `to` are written as in `models` or `fallbackModel`."""
 
     before: str
     to: str
@@ -47,11 +47,8 @@ class ModelChange:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryEntry:
-    """One iteration. `intent` and `target` are None when the iteration produced none; then `transition` is `none`.
-
-    `usage`, `cost_usd` and `seconds` are sums over the iteration; `tool_calls` counts calls, denied ones too. `effort`
-    and `max_output_tokens` are what the agent says of them; `model_change` is what the iteration led to, if it did.
-    """
+    """One iteration of a run. `usage`, `cost_usd` and `seconds` are sums over the iteration. `intent` and `target` are
+    None if the iteration produced none; `transition` is then `none`."""
 
     iteration: int
     step_id: str
@@ -62,20 +59,24 @@ class HistoryEntry:
     reason: str = ""
     check_result: CheckResult | None = None
     format_retries: int = 0
+    #: Number of tool calls, including denied ones.
     tool_calls: int = 0
     model: str = ""
+    #: As the agent specifies it.
     effort: Effort | None = None
+    #: As the agent specifies it.
     max_output_tokens: int | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
     seconds: float = 0.0
+    #: The model change that the iteration caused, if any.
     model_change: ModelChange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRun:
-    """One run of a validator at a closing. `action` is what a failure led to, None when it passed; `warnings` say what
-    was changed under it or hidden from it."""
+    """One run of a validator at a closing. `action` is the response to a failure, None if the validator passed.
+    `warnings` say what was changed during the check or hidden from it."""
 
     iteration: int
     name: str
@@ -92,15 +93,9 @@ class ValidatorRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
-    `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
-    `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
-    None where there are none or that is not known; `approval` is what the run waits for; `follow_up` is what
-    a run on a pull request of ours went on from; `guidance` is what the model was shown of the repository's; `hosts`
-    are those that the sandbox asked for with `network: allow`, in the order of the first time; `images` are those of
-    the issue, seen or not."""
+    """Everything about one run (flow.md §11). `cost_usd` is None if a price is unknown; `seconds` is wall time."""
 
-    #: Read by pydantic; the classes of the fields follow it.
+    #: Read by pydantic; also applies to the classes of the fields.
     __pydantic_config__: ClassVar = {
         "extra": "forbid",
         "alias_generator": lambda name: NAMES_IN_JSON.get(name, name),
@@ -126,6 +121,7 @@ class RunReport:
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     validators: tuple[ValidatorRun, ...] = ()
     base_checks: tuple[BaseCheck, ...] = ()
+    #: What the run's commits changed; None if there are no commits or the changes are unknown.
     changes: DiffStat | None = None
     validated: bool = False
     effects: tuple[Receipt, ...] = ()
@@ -141,24 +137,33 @@ class RunReport:
     canaries: Mapping[str, str] = field(default_factory=dict)
     removed_text: RemovedText = field(default_factory=RemovedText)
     failure_report: str | None = None
+    #: Where the work of a failed run was saved; empty if nowhere.
     kept_branch: str = ""
+    #: The commit on `kept_branch`.
     kept_commit: str = ""
+    #: The cost of all runs on the issue; set only if the issue has a budget.
     issue_cost: str = ""
     run_folder: str = ""
     host_run_folder: str = ""
+    #: The provider that answered.
     provider: str = ""
+    #: The approval that the run is waiting for.
     approval: ApprovalRequest | None = None
+    #: What a follow-up run on a stepflow pull request started from.
     follow_up: FollowUp | None = None
+    #: The repository's guidance files that the model was shown.
     guidance: tuple[GuidanceFile, ...] = ()
+    #: Hosts that the sandbox requested with `network: allow`, ordered by first request.
     hosts: tuple[HostRequests, ...] = ()
+    #: All images of the issue, including those that the model could not see.
     images: tuple[IssueImage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResult:
-    """The result of a run. Three fields are what is compared and printed; `report` has everything else.
+    """The result of a run. Only the first three fields are compared and printed; `report` holds everything else.
 
-    `reason` begins with where the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
+    `reason` begins with the phase in which the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
     """
 
     success: bool
@@ -168,13 +173,13 @@ class AgentResult:
 
     @classmethod
     def of(cls, report: RunReport) -> AgentResult:
-        """The result that belongs to a report."""
+        """Build the result from a report."""
         return cls(success=report.success, reason=report.reason, iterations=report.iterations, report=report)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of a comparison. `where` says: an iteration, a validator, a line of a file."""
+    """One line of a comparison. `where` names an iteration, a validator, or a line of a file."""
 
     where: str
     expected: str
@@ -182,13 +187,13 @@ class Row:
 
     @property
     def same(self) -> bool:
-        """True for a row that only shows what stands around a difference."""
+        """Return True for a context row, in which nothing differs."""
         return self.expected == self.came
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """`what` was compared: a key of `expect`, with the file's name for one of `files`."""
+    """A failed expectation. `what` is a key of `expect`, followed by the file's name for an entry of `files`."""
 
     what: str
     rows: tuple[Row, ...]
@@ -196,56 +201,59 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsed:
-    """One scenario. `file` is relative to the repository, `line` where its `expect` stands; `reason` is the run's.
-
-    `red` is what the last check said, where it was red. `updated`: the differences were written into the file as what
-    is expected from now on; `refusal` says why they were not although that was asked for. `log` is the run's; and
-    `run_folder` is empty for a run that could not begin.
-    """
+    """The result of one scenario."""
 
     agent: str
     name: str
+    #: Relative to the repository root.
     file: str
+    #: The line of `expect` in `file`.
     line: int
     outcome: Outcome
+    #: The reason that the run reported.
     reason: str
     iterations: int = 0
     seconds: float = 0.0
     differences: tuple[Mismatch, ...] = ()
     notes: tuple[str, ...] = ()
+    #: The actual results were written to the file as the new expectations.
     updated: bool = False
+    #: Why the file was not updated although an update was requested.
     refusal: str = ""
+    #: The log of the run.
     log: tuple[str, ...] = ()
+    #: Empty if the run could not start.
     run_folder: str = ""
+    #: Output of the last check, if it failed.
     red: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """What came is what is expected, if only since now."""
+        """Return True if the results match, or have just been accepted as the new expectations."""
         return self.updated or not self.differences
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """Every scenario in the order of playing, and the agents that have none."""
+    """All scenarios in the order they were played, and the agents without any."""
 
     scenarios: tuple[Rehearsed, ...]
     unrehearsed: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Rehearsed, ...]:
-        """The scenarios that differ."""
+        """Return the scenarios whose results differ."""
         return tuple(each for each in self.scenarios if not each.passed)
 
     @property
     def outcome(self) -> Outcome:
-        """A scenario is a check of the agent: where one differs, validation failed."""
+        """Return `validation_failed` if any scenario differs: a scenario is a check of the agent."""
         return Outcome.VALIDATION_FAILED if self.failed else Outcome.COMPLETED
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedIssue:
-    """An issue for a job of its own; `text` is its title and body as they were when it was planned."""
+    """An issue that gets its own job. `text` is its title and body at planning time."""
 
     number: int
     text: str
@@ -253,8 +261,8 @@ class PlannedIssue:
 
 @dataclass(frozen=True, kw_only=True)
 class IssuePage:
-    """The issues of one matrix, by number. `waiting` counts those that come after them, which a page that begins
-    `after` the last number of this one takes; `requests` were made to find all that out."""
+    """The issues of one matrix, by number. `waiting` counts the issues left for later pages. The next page begins
+    `after` the last number on this one. `requests` counts the API requests made."""
 
     label: str
     issues: tuple[PlannedIssue, ...] = ()
@@ -263,14 +271,14 @@ class IssuePage:
 
     @property
     def after(self) -> int | None:
-        """Where the next page begins; None when there is none."""
+        """Return the issue number that the next page begins after; None on the last page."""
         return self.issues[-1].number if self.waiting and self.issues else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class IssueResult:
-    """What came of one issue. `outcome` is None when its job left no report that can be read; `cost_usd` is None when
-    a price is unknown."""
+    """The result for one issue. `outcome` is None if its job left no readable report; `cost_usd` is None if a price is
+    unknown."""
 
     issue: int | None
     outcome: Outcome | None
@@ -285,28 +293,29 @@ class IssueResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """What came of all issues, by number."""
+    """The results for all issues, by number."""
 
     results: tuple[IssueResult, ...]
 
     @property
     def completed(self) -> int:
-        """How many are done."""
+        """Return the number of completed issues."""
         return sum(result.outcome is Outcome.COMPLETED for result in self.results)
 
     @property
     def cost_usd(self) -> float:
-        """What they cost together, as far as it is known."""
+        """Return the sum of the known costs."""
         return sum(result.cost_usd or 0.0 for result in self.results)
 
     @property
     def unpriced(self) -> int:
-        """How many cost nobody knows what."""
+        """Return the number of issues whose cost is unknown."""
         return sum(result.cost_usd is None for result in self.results)
 
 
 class CheckState(StrEnum):
-    """`unknown`: nobody may ask, or nobody was asked; the row says where to look."""
+    """The state of a preflight check. `unknown`: the check was not possible or not requested; the row says where to
+    look."""
 
     OK = "ok"
     WARNING = "warning"
@@ -316,7 +325,7 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightCheck:
-    """One row. `outcome` is how a run would end if this failed."""
+    """One row of a preflight. `outcome` is how a run would end if this check failed."""
 
     name: str
     state: CheckState
@@ -326,17 +335,17 @@ class PreflightCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """The rows in order, for one agent."""
+    """The preflight checks of one agent, in order."""
 
     agent: str
     checks: tuple[PreflightCheck, ...]
 
     @property
     def failed(self) -> tuple[PreflightCheck, ...]:
-        """The rows that stand in the way of a run."""
+        """Return the checks that would block a run."""
         return tuple(check for check in self.checks if check.state is CheckState.FAILED)
 
     @property
     def outcome(self) -> Outcome:
-        """How a run would end now, as far as can be known: by what comes first."""
+        """Return how a run would end now, as far as can be predicted: by the first failed check."""
         return self.failed[0].outcome if self.failed else Outcome.COMPLETED

@@ -1,4 +1,4 @@
-"""The facts of one run, fixed before its first step: its issue and images, its limits, and the labels that start it."""
+"""The facts of one run that are fixed before its first step: its issue, images, limits and start labels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count
 from stepflow.domain.words import FollowUpKind, StructuredOutput
 
-#: What the model is shown of an issue's images at most: so many, of so many bytes each and in all, of so many pixels a
-#: side. Every service takes that: Anthropic's API and Bedrock 5 MB of base64 for an image and 8,000 pixels a side, and
-#: Bedrock, which allows least, 20 MB for a request.
+#: Limits on the issue's images that the model is shown: how many, bytes per image, bytes in total, and pixels per side.
+#: Every service accepts these: Anthropic's API and Bedrock take 5 MB of base64 per image and 8,000 pixels per side;
+#: Bedrock, which has the lowest limit, takes 20 MB per request.
 MOST_IMAGES = 10
 LARGEST_IMAGE = 3_750_000
 LARGEST_IMAGES = 10_000_000
 LONGEST_SIDE = 8_000
-#: By what GitHub calls an attachment.
+#: The id that GitHub gives an attachment.
 IMAGE_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 #: definition.md §8.4: this many schema failures in a row end the run.
 MAX_STRIKES = 2
@@ -29,7 +29,7 @@ MAX_STRIKES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Issue:
-    """The issue as the event carried it; never read again later."""
+    """The issue as the event delivered it; never read again."""
 
     number: int
     title: str = ""
@@ -41,9 +41,9 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True)
 class FollowUp:
-    """What a run on a pull request of ours goes on from. `head` is the commit that its `branch` stood at, `base` the
-    branch that it goes to; the run is the `round`th follow-up that may push to it, and was shown the review `threads`
-    with these ids."""
+    """The start of a follow-up run on a pull request that stepflow opened. `head` was the latest commit of its
+    `branch`; `base` is the branch it merges into. The run is follow-up number `round` of those that may push to it.
+    `threads` are the ids of the review threads that the run was shown."""
 
     kind: FollowUpKind
     pull_request: int
@@ -57,7 +57,7 @@ class FollowUp:
 
 @dataclass(frozen=True, kw_only=True)
 class GuidanceFile:
-    """A file of the repository's guidance, and how many bytes of UTF-8 the model is shown of it."""
+    """A file of the repository's guidance. `bytes` is the size in UTF-8 of the text that the model is shown."""
 
     file: str
     bytes: int
@@ -91,8 +91,10 @@ class ImageProblem(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class IssueImage:
-    """An image that the issue's text, or a comment that joins it, shows at this address. The model is shown its `data`,
-    in base64, unless there is a `problem`; `width` and `height` in pixels."""
+    """An image that the issue's text or an included comment shows at `address`.
+
+    The model is shown `data` (base64) unless there is a `problem`. `width` and `height` are in pixels.
+    """
 
     address: str
     problem: ImageProblem | None = None
@@ -107,13 +109,13 @@ class IssueImage:
 
     @property
     def id(self) -> str:
-        """What GitHub calls it; empty for what is not attached there."""
+        """Return GitHub's id of the attachment; empty if the image is not attached there."""
         return next(reversed(IMAGE_ID.findall(self.address)), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolImage:
-    """An image that a tool gave; `data` in base64."""
+    """An image returned by a tool. `data` is base64."""
 
     type: ImageType
     data: str
@@ -121,14 +123,14 @@ class ToolImage:
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesRead:
-    """The images of the issue were read, as far as that may be: a run that goes on shows the model these."""
+    """The issue's images were read, as far as allowed. A resumed run shows the model these images."""
 
     images: list[IssueImage]
     event: Literal["images_read"] = "images_read"
 
 
 def describe_unseen(images: Iterable[IssueImage]) -> str:
-    """How many images the model does not see, and why, in words of ours; empty when it sees all."""
+    """Describe how many images the model cannot see and why, without quoting the issue; empty if it sees all."""
     problems = Counter(image.problem for image in images if image.problem)
     if not problems:
         return ""
@@ -139,8 +141,8 @@ def describe_unseen(images: Iterable[IssueImage]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedBy:
-    """Who started a run: a login, empty when nobody is known, and the label that did it, if one did. The issue came
-    `from_github`: in the event, or read there; else from an input."""
+    """Who started a run: `actor` is a login, empty if unknown; `label` is the label that started the run, if one did.
+    `from_github`: the issue came from the event or was read from GitHub; otherwise it came from an input."""
 
     actor: str = ""
     actor_is_bot: bool = False
@@ -152,61 +154,66 @@ class StartedBy:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The caller's limits; None means none (flow.md §10). `deadline` is in seconds since the epoch, `usd` in dollars.
-
-    `visits` bounds how often one step may be begun in a run, `turns` the model turns of one iteration. `spent_before`
-    is what other runs on the issue have cost when `usd` is what they left of `budget-usd-per-issue`, else None.
-    """
+    """The caller's limits; None means no limit (flow.md §10)."""
 
     iterations: int
+    #: How often one step may begin in a run.
     visits: int | None = None
+    #: Model turns per iteration.
     turns: int | None = None
     tokens: int | None = None
+    #: US dollars.
     usd: float | None = None
+    #: Seconds since the epoch.
     deadline: float | None = None
+    #: Cost of the other runs on the issue if `usd` is what they left of `budget-usd-per-issue`; otherwise None.
     spent_before: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What a run is bound to. `args` are the checked run arguments, `variables` what the caller gives beside them.
-
-    `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
-    random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
-    with `auto` does the run move on from a way of asking for structured output that the service does not heed. In a
-    rehearsal `approvals_given` lets every step begin. `images` are those of the context, seen or not.
-    `default_branch` is empty where the event did not say it. Commands start in the `working_directory`, relative to
-    the root.
-    """
+    """The facts that a run depends on."""
 
     run_id: str
     limits: Limits
+    #: Random delimiter of this run's untrusted context (prompts.md §7).
     nonce: str
+    #: Absolute path of the repository.
     root: str = ""
     model: str | None = None
+    #: `owner/name`, or empty.
     repository: str = ""
     issue: Issue | None = None
+    #: The checked run arguments.
     args: JsonObject = field(default_factory=dict)
+    #: Additional variables from the caller.
     variables: JsonObject = field(default_factory=dict)
     context_text: str = ""
+    #: All images of the context, including those that the model cannot see.
     images: tuple[IssueImage, ...] = ()
     input_text: str | None = None
+    #: The commit checked out at the start, or empty.
     base_commit: str = ""
     base_branch: str = ""
+    #: Empty if the event does not name it.
     default_branch: str = ""
+    #: Where commands start, relative to `root`.
     working_directory: str = "."
+    #: Only `auto` lets the run switch strategies when the service ignores the current one.
     structured_output: StructuredOutput = StructuredOutput.NATIVE
+    #: Set in a rehearsal: every step may begin without approval.
     approvals_given: bool = False
     follow_up: FollowUp | None = None
 
 
-#: Stands for the agent's name in a pattern.
+#: Placeholder for the agent's name in a pattern.
 ANY_NAME = "*"
 
 
 def name_in(label: str, pattern: str) -> str | None:
-    """What a `label` has where the `pattern` has `*`, in lower case, as agents are named and because GitHub's labels do
-    not differ by case alone; empty for a pattern without one, None where it does not fit."""
+    """Return the part of `label` that matches `*` in `pattern`. It is in lower case, like the names of agents, because
+    GitHub's labels are case-insensitive. Return an empty string for a pattern without `*`, and None if the label does
+    not match."""
     label, pattern = label.casefold(), pattern.casefold()
     before, star, after = pattern.partition(ANY_NAME)
     if not star:
@@ -216,12 +223,13 @@ def name_in(label: str, pattern: str) -> str | None:
 
 
 def label_of(agent: str, pattern: str) -> str:
-    """The label that starts the agent."""
+    """Return the label that starts the agent."""
     return pattern.replace(ANY_NAME, agent, 1)
 
 
 def inspect_image(data: bytes) -> tuple[ImageType, int, int] | ImageProblem:
-    """What a file is by its first bytes, whatever its name or its server says: its type, width and height."""
+    """Return the type, width and height of an image, read from its first bytes. Its name and its server's content type
+    are ignored."""
     try:
         type_, width, height = next(_read_head(data))
     except (StopIteration, struct.error):
@@ -232,7 +240,7 @@ def inspect_image(data: bytes) -> tuple[ImageType, int, int] | ImageProblem:
 
 
 def _read_head(data: bytes) -> Iterator[tuple[ImageType, int, int]]:
-    """Nothing for another file; raises `struct.error` for one that ends too early."""
+    """Yield nothing for any other kind of file; raise `struct.error` if the file is truncated."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
         yield ImageType.PNG, *struct.unpack_from(">II", data, 16)
     elif data.startswith((b"GIF87a", b"GIF89a")):
@@ -244,7 +252,7 @@ def _read_head(data: bytes) -> Iterator[tuple[ImageType, int, int]]:
 
 
 def _webp_sides(data: bytes) -> Iterator[tuple[int, int]]:
-    """RFC 9649: of the first chunk, which is lossy, lossless or extended."""
+    """Read the width and height from the first chunk, which is lossy, lossless or extended (RFC 9649)."""
     match data[12:16]:
         case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
             width, height = struct.unpack_from("<HH", data, 26)
@@ -259,17 +267,17 @@ def _webp_sides(data: bytes) -> Iterator[tuple[int, int]]:
             pass
 
 
-#: The segments in which a frame begins (ITU-T T.81, table B.1): three of this range are others.
+#: Markers of the segments that start a frame (ITU-T T.81, table B.1). Three markers in this range mean something else.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def _jpeg_sides(data: bytes) -> Iterator[tuple[int, int]]:
-    """Of the first frame."""
+    """Read the width and height from the first frame."""
     at = 2
     while data[at : at + 1] == b"\xff":
         marker, length = struct.unpack_from(">BH", data, at + 1)
         if marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)
             yield width, height
-        # Any number of bytes may fill the room before a segment.
+        # Any number of fill bytes may precede a segment.
         at += 1 if marker == 0xFF else 2 + length

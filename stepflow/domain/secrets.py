@@ -1,4 +1,4 @@
-"""Secrets: which variables hold one, by what format a text betrays one, and how texts and git packs are kept free of
+"""Secrets: which variables hold one, which text formats give one away, and how to keep texts and git packs free of
 them."""
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
     from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 
 MASK = "***"
-#: Anything shorter would mask ordinary words, and is no secret worth the name.
+#: Shorter values are not masked: they would match ordinary words, and are hardly secret.
 SHORTEST_SECRET = 6
-#: A tool may print one line of a multi-line key; shorter lines of it are common words such as `{`.
+#: A tool may print a single line of a multi-line key. Shorter lines are common text such as `{`.
 SHORTEST_LINE = 20
-#: Encoders wrap their output: a real or JSON-escaped line break, or blanks, may stand between any two characters.
+#: Encoders wrap their output: any two characters may be separated by spaces or by a real or JSON-escaped line break.
 GAP = r"(?>(?:\\[nrt]|[\s:])*)"
 
 
 class Redactor:
-    """Replaces every secret by `***`: raw, JSON-escaped, URL-encoded, as hex, and as base64 at any offset. Characters
-    that nobody sees may be inside it."""
+    """Replaces every secret with `***`: raw, JSON-escaped, URL-encoded, in hex, and in base64 at any offset. Matches
+    secrets even if invisible characters are inserted."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
         known = {piece for secret in self._secrets for piece in _pieces(secret)}
         exact = {form for secret in known for form in _exact_forms(secret)}
-        # Longest first: a shorter form inside a longer one must not leave the rest of the longer one standing.
+        # Longest first: masking a short form inside a longer one would leave the rest of the longer one visible.
         self._exact = tuple(sorted(exact, key=lambda form: (-len(form), form)))
         encoded = {pattern for secret in known for pattern in _encoded_forms(secret)}
         self._encoded = tuple(re.compile(pattern) for pattern in sorted(encoded, key=lambda p: (-len(p), p)))
 
     def knowing(self, *secrets: str) -> Redactor:
-        """A redactor that knows these secrets too."""
+        """Return a redactor that also knows these secrets."""
         return Redactor((*self._secrets, *secrets))
 
     def __call__(self, text: str) -> str:
-        """The text with every known form of every secret masked."""
+        """Return the text with every known form of every secret masked."""
         for form in self._exact:
             text = text.replace(form, MASK)
         for pattern in self._encoded:
@@ -62,7 +62,7 @@ class Redactor:
 
 
 def _seen(text: str) -> tuple[str, Sequence[int]]:
-    """The part of a text that people see, and the place of each of its characters in the text."""
+    """Return the visible part of a text, and the position of each of its characters in the text."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, range(len(text))
     unseen = {character for character in set(text) if character not in "\n\t" and is_invisible(character)}
@@ -82,7 +82,7 @@ def _occurrences(text: str, values: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def _masked(text: str, spans: Iterable[tuple[int, int]], places: Sequence[int]) -> str:
-    """The text with `***` for each span of what is seen of it; those that overlap are one."""
+    """Return the text with `***` for each span of its visible part. Overlapping spans are merged."""
     parts, after, last = list[str](), 0, 0
     for begin, end in sorted(spans):
         if begin >= last:
@@ -93,7 +93,7 @@ def _masked(text: str, spans: Iterable[tuple[int, int]], places: Sequence[int]) 
 
 
 def redact_value(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
-    """The same JSON value with every string and key redacted.
+    """Return the JSON value with every string and key redacted.
 
     Redacting values instead of serialized text cannot break the JSON around them.
     """
@@ -129,14 +129,14 @@ def _encoded_forms(secret: str) -> Iterator[str]:
 
 
 def _base64_core(data: bytes, offset: int) -> str:
-    """The base64 characters that `data` alone decides when `offset` bytes stand before it, whatever follows."""
+    """Return the base64 characters that depend on `data` alone, with `offset` bytes before it and anything after it."""
     encoded = base64.b64encode(b"\0" * offset + data).decode()
     first = -(-offset * 8 // 6)
     last = (offset + len(data)) * 8 // 6
     return encoded[first:last]
 
 
-#: Names whose value is a credential itself.
+#: Variables whose value is a credential.
 _SECRET_NAMES = re.compile(
     r"ACTIONS_ID_TOKEN_REQUEST_(?:URL|TOKEN)"
     r"|ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN|IDENTITY_TOKEN)|ANTHROPIC_CUSTOM_HEADERS"
@@ -146,7 +146,7 @@ _SECRET_NAMES = re.compile(
     r"|(?:AZURE|ARM)_(?:CLIENT_SECRET|CLIENT_CERTIFICATE_PASSWORD|PASSWORD|CREDENTIALS|ACCESS_KEY|SAS_TOKEN)"
     r"|ARM_OIDC_(?:REQUEST_)?TOKEN|IDENTITY_HEADER|MSI_SECRET"
 )
-#: Names whose value leads to a credential: a file, a profile, an address that gives one.
+#: Variables whose value leads to a credential: a file, a profile, or a URL that issues one.
 _NAMES_OF_PLACES = re.compile(
     r"ANTHROPIC_(?:IDENTITY_TOKEN_FILE|CONFIG_DIR|PROFILE)"
     r"|AWS_(?:WEB_IDENTITY_TOKEN_FILE|SHARED_CREDENTIALS_FILE|CONFIG_FILE|(?:DEFAULT_)?PROFILE)"
@@ -155,13 +155,13 @@ _NAMES_OF_PLACES = re.compile(
     r"|AZURE_(?:FEDERATED_TOKEN_FILE|CLIENT_CERTIFICATE_PATH|CONFIG_DIR)"
     r"|ARM_OIDC_(?:TOKEN_FILE_PATH|REQUEST_URL)|(?:IDENTITY|MSI)_ENDPOINT"
 )
-#: Those of them that name a file.
+#: The variables among them that name a file.
 _NAMES_OF_FILES = re.compile(
     r"(?:ANTHROPIC_IDENTITY|AWS_WEB_IDENTITY|AZURE_FEDERATED)_TOKEN_FILE|AWS_SHARED_CREDENTIALS_FILE"
     r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"
     r"|AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE|ARM_OIDC_TOKEN_FILE_PATH|AZURE_CLIENT_CERTIFICATE_PATH"
 )
-#: What a model's service also receives: no secret, and the tools may see it when the workflow passes it on.
+#: Other settings of a model's service. They are not secret; tools may see them if the workflow passes them on.
 _PLAIN_NAMES = re.compile(
     r"AWS_(?:DEFAULT_)?REGION|CLOUD_ML_REGION|ANTHROPIC_VERTEX_PROJECT_ID|(?:GOOGLE_CLOUD|GCLOUD)_PROJECT"
     r"|ANTHROPIC_FOUNDRY_RESOURCE|ANTHROPIC_WORKSPACE_ID"
@@ -169,33 +169,33 @@ _PLAIN_NAMES = re.compile(
 
 
 def holds_login(name: str) -> bool:
-    """Whether the variable's value is a secret by its name alone."""
+    """Return whether the variable's name alone makes its value a secret."""
     return bool(_SECRET_NAMES.fullmatch(name))
 
 
 def logs_in(name: str) -> bool:
-    """Whether the variable holds a credential or leads to one; no tool may ever see it."""
+    """Return whether the variable holds a credential or leads to one. No tool may ever see it."""
     return holds_login(name) or bool(_NAMES_OF_PLACES.fullmatch(name))
 
 
 def login_files(login: Mapping[str, str]) -> tuple[str, ...]:
-    """The files that hold a credential, as their variables name them."""
+    """Return the credential files that the variables name."""
     return tuple(dict.fromkeys(value for name, value in login.items() if _NAMES_OF_FILES.fullmatch(name)))
 
 
 def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """What of an environment the services of models may read, without what is empty."""
+    """Return the non-empty variables of an environment that model services may read."""
     return MappingProxyType(
         {name: value for name, value in environ.items() if value and (logs_in(name) or _PLAIN_NAMES.fullmatch(name))}
     )
 
 
-#: The formats of credentials are those of detect-secrets, which names each kind. Text that only looks random, or that
-#: follows the word "password", does not count.
-#: It looks at lines in pieces that overlap by half: some patterns take time that grows with the square of a line.
+#: Credential formats and their names come from detect-secrets. Text that only looks random, or only follows the word
+#: "password", does not count. detect-secrets gets lines in pieces that overlap by half: some of its patterns take
+#: quadratic time.
 _PIECE = 2_000
-#: What detect-secrets does not know, or does not match to the end. These take time that grows with the line, and match
-#: credentials of any length. A group is the credential, where the match is more.
+#: Formats that detect-secrets does not know, or does not match to the end. These patterns take linear time and match
+#: credentials of any length. If a pattern has a group, the group is the credential.
 _OWN_PATTERNS = {
     "Anthropic key": re.compile(r"sk-ant-[A-Za-z0-9_-]{20,}"),
     "GitHub fine-grained token": re.compile(r"github_pat_[A-Za-z0-9_]{36,}"),
@@ -204,9 +204,9 @@ _OWN_PATTERNS = {
         r"(?<![\w=-])(?>[\w=-]*?(?=eyJ))(eyJ[\w=-]++\.e[wy][\w=-]++(?:\.[\w+/=-]*+)*+)", re.ASCII
     ),
 }
-#: In what AWS writes in its own documentation.
+#: Part of the sample keys in AWS's documentation.
 _EXAMPLE = "EXAMPLE"
-#: Patterns that match something else most of the time: documentation writes addresses as `http://user:password@host`.
+#: Patterns with mostly false positives: documentation contains URLs such as `http://user:password@host`.
 _VAGUE = frozenset({"Basic Auth Credentials", "Public IP (ipv4)"})
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL
@@ -214,13 +214,13 @@ _PRIVATE_KEY = re.compile(
 
 
 def find_secrets(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The 0-based line and the kind of each credential in a text, as people see it."""
+    """Yield the 0-based line and the kind of each credential in a text as people see it."""
     for number, line in enumerate(lines):
         yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(_seen(line)[0])))
 
 
 def mask_secrets(text: str) -> str:
-    """The text with `***` where people see a credential."""
+    """Return the text with every visible credential replaced with `***`."""
     seen, places = _seen(text)
     keys = (match.span() for match in _PRIVATE_KEY.finditer(seen))
     values = {value for line in seen.split("\n") for _, value in _secrets(line)}
@@ -233,7 +233,7 @@ def _secrets(line: str) -> Iterator[tuple[str, str]]:
     for begin in range(0, max(len(line) - _PIECE // 2, 1), _PIECE // 2):
         piece = line[begin : begin + _PIECE]
         for each in _detectors():
-            # Some patterns capture only a part of the credential, and some detectors look more closely than theirs do.
+            # Some patterns capture only part of the credential, and some detectors check more than their patterns.
             patterns = each.denylist if any(each.analyze_string(piece)) else ()
             found = (match[0] for pattern in patterns for match in pattern.finditer(piece))
             yield from ((each.secret_type, value) for value in found if _EXAMPLE not in value)
@@ -241,7 +241,7 @@ def _secrets(line: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _detectors() -> tuple[RegexBasedDetector, ...]:
-    # Loads requests, as PyGithub does, which most of a run does without.
+    # This import loads requests, as PyGithub does; most of a run does not need it.
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class  # noqa: PLC0415
     from detect_secrets.plugins.base import RegexBasedDetector  # noqa: PLC0415
 
@@ -250,32 +250,33 @@ def _detectors() -> tuple[RegexBasedDetector, ...]:
     return tuple(make() for make in by_pattern if issubclass(make, RegexBasedDetector))
 
 
-#: More than this is not unpacked: a few kilobytes can be made to hold it.
+#: The most that is unpacked: a crafted pack of a few kilobytes can expand to more.
 MOST_BYTES = 2 * 1024 * 1024 * 1024
 _CHUNK_SIZE = 1024 * 1024
 _PACK_HEADER = b"PACK\0\0\0\2"
-#: Commits, trees, blobs and tags (gitformat-pack); the other types say how an object differs from another one.
+#: Object types (gitformat-pack). The other types are deltas.
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
 class UnsearchablePack(Exception):
-    """The pack's objects cannot be looked at."""
+    """The objects of the pack cannot be read."""
 
 
 def secrets_to_find(secrets: Iterable[str]) -> frozenset[bytes]:
-    """The secrets as they stand in files."""
+    """Return the secrets in the forms in which files contain them."""
     return frozenset(secret.strip().encode() for secret in secrets if len(secret.strip()) >= SHORTEST_SECRET)
 
 
 def pack_holds_secret(file: IO[bytes], secrets: Collection[bytes]) -> bool:
-    """Whether an object of the pack that begins where `file` stands holds one of the secrets: content of a file, a
-    message, a person's name, a path. The pack must have been made without deltas. Raises `UnsearchablePack`."""
+    """Return whether any object of the pack contains a secret: in a file, a message, a person's name, or a path. The
+    pack begins at the current position of `file` and must have been made without deltas. Raise `UnsearchablePack` if it
+    cannot be read."""
     return any(entry.has_secret for entry in search_pack(file, secrets))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedObject:
-    """`kind` is commit, tree, blob or tag; `name` is what git calls it."""
+    """An object in a pack. `kind` is commit, tree, blob or tag; `name` is its git object id."""
 
     kind: str
     name: str
@@ -283,7 +284,8 @@ class PackedObject:
 
 
 def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: str = "sha1") -> Iterator[PackedObject]:
-    """Every object of a pack that was made without deltas, read whole. Raises `UnsearchablePack`."""
+    """Yield every object of a pack that was made without deltas, after reading it to the end. Raise `UnsearchablePack`
+    if the pack cannot be read."""
     pack = _Pack(file)
     if pack.read(len(_PACK_HEADER)) != _PACK_HEADER:
         raise UnsearchablePack("it is no pack")
@@ -307,7 +309,7 @@ def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: s
 
 
 class _Pack:
-    """Reads one object after the other."""
+    """Reads the objects of a pack in sequence."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._ahead = file, b""
@@ -319,7 +321,7 @@ class _Pack:
         return data
 
     def begin(self) -> tuple[str, int]:
-        """Kind and size of the object that begins here."""
+        """Return the kind and size of the object that begins here."""
         byte = self.read(1)[0]
         kind, size, shift = _KINDS.get(byte >> 4 & 7), byte & 0x0F, 4
         while byte & 0x80:
@@ -331,7 +333,7 @@ class _Pack:
         return kind, size
 
     def content(self) -> Iterator[bytes]:
-        """The content of the object that was begun, in pieces."""
+        """Yield the content of the current object in pieces."""
         stream = zlib.decompressobj()
         given = self._ahead
         while not stream.eof:

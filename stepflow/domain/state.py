@@ -1,4 +1,4 @@
-"""The loop's state: a fold of the run's events, whose size does not grow with the number of iterations."""
+"""The loop's state: a fold of the run's events. Its size does not grow with the number of iterations."""
 
 from __future__ import annotations
 
@@ -35,60 +35,67 @@ from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-#: flow.md §7: the transition of a check's `retry`, which has a budget in each visit.
+#: flow.md §7: the transition of a check's `retry`, which has a limit per visit.
 RETRY = "retry"
 
 
 class RunState(NamedTuple):
-    """Where a run stands.
+    """The current position of a run and its counters.
 
-    `step_id` runs next, or is running; `strikes` are schema failures in a row; `retry_prompt` replaces the next
-    step prompt; `repeat_reason` and `repeats` say why and how often in a row the step repeats itself; `visits`
-    counts the beginnings of each step, `attempts` the failures of each validation entry; `turns` and `format_retries`
-    belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
-    another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
-    back. `answers` counts the answers of all steps. `remedies` says what each model's service does not take, as far as
-    that is known; `rungs` where each ladder stands that was climbed, by its owner; `work_before` is what a step did in
-    a conversation that ended before its answer, until it begins again.
-    `base_checks` are the validators as they were before the first
-    call of the model, by their commands. `source` is the step whose `transition` led to this one, both empty at the
-    entry. `approved` are steps that somebody let begin, until an answer leads to them again; `rejection` says who did
-    not let one begin, and why.
+    A visit of a step begins when the flow moves to it from another step.
     """
 
+    #: The step that runs next or is running.
     step_id: str = ""
     iteration: int = 0
+    #: Consecutive schema failures.
     strikes: int = 0
+    #: Replaces the next step prompt.
     retry_prompt: str | None = None
     retry_source: str | None = None
+    #: Why the step repeats itself; `repeats` counts how often in a row.
     repeat_reason: str = ""
     repeats: int = 0
     handoff: Mapping[str, Mapping[str, JsonValue]] = _NONE
+    #: How often each step has begun.
     visits: Mapping[str, int] = _NONE
+    #: Failures of each validation entry.
     attempts: Mapping[str, int] = _NONE
+    #: Answers of the step in this visit.
     runs: int = 0
+    #: How often the check's `retry` sent the step back in this visit.
     retries: int = 0
+    #: Answers of all steps.
     answers: int = 0
+    #: Model turns in the current iteration; `format_retries` also belongs to it.
     turns: int = 0
     format_retries: int = 0
     usage: Usage = Usage()
     cost_usd: float = 0.0
+    #: True once the cost of a turn was unknown.
     unpriced: bool = False
     violations: int = 0
+    #: Per model, what its service is known not to accept.
     remedies: Mapping[str, frozenset[Remedy]] = _NONE
+    #: The current rung of each ladder that was climbed, by owner.
     rungs: Mapping[str, str] = _NONE
+    #: What the step did in a conversation that ended before the answer; kept until the step begins again.
     work_before: str = ""
+    #: Validator results from before the first model call, by command.
     base_checks: Mapping[str, BaseChecked] = _NONE
+    #: The step whose `transition` led to this one; both are empty at the entry step.
     source: str = ""
     transition: str = ""
+    #: Steps that a person approved; an approval expires when an answer leads to the step again.
     approved: frozenset[str] = frozenset()
+    #: Who rejected the plan before a step, and why.
     rejection: str | None = None
     intent: Intent | None = None
     outcome: Outcome | None = None
 
 
 def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR0912 - one return per event is the table
-    """The state after one event. Events that change nothing give the same object back."""
+    """Return the state after one event. An event that changes nothing returns the same object."""
     match event:
         case RunStarted():
             return state._replace(step_id=event.entry_step)
@@ -133,7 +140,7 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
 
 
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
-    """The state after all these events."""
+    """Return the state after all these events."""
     return reduce(advance, events, state or RunState())
 
 
@@ -166,7 +173,7 @@ def _begun_again(state: RunState, event: ContextOverflowed | ModelChanged) -> Ru
 
 
 def _answered(state: RunState, event: StepAnswered) -> RunState:
-    # What people approve, what the digest covers and what the next step is shown are the same text.
+    # People approve, the digest covers, and the next step receives the same text.
     seen = {key: map_texts(value, strip_unseen) for key, value in event.handoff.items()}
     stored = {**state.handoff.get(event.step_id, {}), **seen}
     return state._replace(
@@ -203,7 +210,7 @@ def _agreed(state: RunState, event: ApprovalAnswered) -> RunState:
 
 
 def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:
-    """The state with the counters of the visit: those of another step's begin at zero."""
+    """Return the state with the counters of the visit updated; they restart at zero for another step."""
     return state._replace(runs=0, retries=0) if begins else state._replace(retries=state.retries + retried)
 
 

@@ -1,5 +1,5 @@
-"""Text of people, models and programs: which of its characters anybody sees, how it is cut, quoted and named, what is
-shown of a long output, and how figures are written."""
+"""Text of people, models and programs: which characters are visible, how to cut, quote and name text, how to excerpt
+long output, and how to format figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: What a terminal obeys instead of showing. A title or a link that never ends takes its line with it, and no more: an
-#: error may stand behind it.
+#: Sequences that a terminal executes instead of displaying. An unterminated title or link removes the rest of its line,
+#: but no more: an error may follow.
 ANSI = re.compile(
     r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colors
       | \x1b[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?  # titles, links and other strings up to their end
@@ -19,13 +19,14 @@ ANSI = re.compile(
     """,
     re.VERBOSE,
 )
-#: Letters and marks that fonts show as nothing although Unicode does not class them as format characters: the rest of
-#: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the blank of Braille.
+#: Letters and marks that fonts do not draw, although Unicode does not class them as format characters: the rest of
+#: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the Braille blank.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
 INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-#: What newer versions of Unicode have here than this Python knows: pictures, and Chinese characters.
+#: Ranges where newer versions of Unicode add characters that this Python does not know: pictures and Chinese
+#: characters.
 _NEWER = re.compile("[\U0001f000-\U0001faff\U00020000-\U0003fffd]")
-#: Scripts in which a joiner between two letters changes how they are written; and the format characters among them.
+#: Scripts in which a joiner between two letters changes their shape, and the format characters in their ranges.
 _JOINING = (
     r"\u0590-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\ua840-\ua8ff\ua960-\ua9ff\uaa00-\uaadf\uabc0-\uabff"
     r"\ufb1d-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f"
@@ -33,16 +34,15 @@ _JOINING = (
 _FORMATS = r"\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u17b4\u17b5\u180b-\u180f\U000110bd\U000110cd"
 _LETTER = rf"(?![{_FORMATS}])[{_JOINING}]"
 _AFTER_LETTER = rf"(?<=[{_JOINING}])(?<![{_FORMATS}])"
-#: Signs that are drawn as pictures.
+#: Symbols that are drawn as pictures.
 _EMOJI = (
     r"[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
     r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 )
 #: Format characters that are drawn around or over what follows (Prepended_Concatenation_Mark in PropList.txt).
 _DRAWN = r"[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
-#: Invisible characters that people see by what they do to the visible ones beside them: one joiner behind a letter or
-#: between pictures, one selector of how a letter or a sign is drawn, and the three flags that are spelled in the tag
-#: block.
+#: Invisible characters with a visible effect on their neighbors: one joiner after a letter or between pictures, one
+#: variation selector after a letter or symbol, and the three flags that are spelled in the tag block.
 _SHAPING = re.compile(
     rf"{_AFTER_LETTER}(?:[\u200c\u200d](?={_LETTER})|\u200d(?![\u200c\u200d]))"
     rf"|{_DRAWN}(?=[0-9]|{_LETTER})"
@@ -55,15 +55,15 @@ _SHAPING = re.compile(
 )
 _SHAPERS = re.compile(rf"{_DRAWN}|[\u180b-\u180f\u200c\u200d\ufe0e\ufe0f\U000e007f]")
 _SEEN = re.compile(r"[ -~\n\t]*")
-#: Characters of the tag block stand for the ASCII characters this far below them.
+#: Offset of the tag block from the ASCII characters that its characters represent.
 TAGS = 0xE0000
 ELLIPSIS = "…"
-#: No message names more files, branches or the like.
+#: The most files, branches or similar items that a message names.
 MOST_NAMED = 20
-#: Fences whose text GitHub draws instead of showing.
+#: Languages of code fences that GitHub renders as a drawing instead of text.
 DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
-#: The words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
-#: `errors.py` or `test_error`, they name no failure.
+#: Failure words of test runners, compilers, linters, package managers and shells. In a path or an identifier, such as
+#: `errors.py` or `test_error`, they do not count.
 _FAILURE = re.compile(
     r"(?<![\w./-])(?:fail(?:ed|s|ing)?|failures?|err|errors?|fatal|panic(?:ked)?|assert(?:ion)?|not ok|traceback"
     r"|exceptions?|unhandled|undefined|cannot|could not|denied|missing|not found|no such|no rule|killed|aborted"
@@ -72,7 +72,8 @@ _FAILURE = re.compile(
     r"|^\s*[✕✖✗✘⨯×●❌] ",
     re.IGNORECASE,
 )
-#: A test that begins or passed, whatever its name; and make, which only repeats that a command failed.
+#: Lines about a test that starts or passed, whatever its name; and lines of make, which only repeat that a command
+#: failed.
 _NO_FAILURE = re.compile(
     r"^\s*[✓√✔✅] |(?-i:\bPASS(?:ED)?\b)|^\s*(?:ok|passed)\b|\.\.\. ok$|' passed \(|^=== (?:RUN|PAUSE|CONT|NAME)\b"
     r"|^\[ +(?:RUN|OK) +\]|^\S*make(?:\[\d+\])?: \*\*\* \[.*\] Error",
@@ -83,25 +84,25 @@ _NONE_FAILED = re.compile(
     r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
     re.IGNORECASE,
 )
-#: How many lines before and after one that names a failure explain it.
+#: How many lines of context to keep before and after a line that names a failure.
 _BEFORE, _AFTER = 2, 6
 _GAP = "…[{count} lines left out]…"
 _CUT = "…[{count} characters cut]…"
-#: More than either mark takes.
+#: Upper bound for the length of either mark.
 _MARK = 36
-#: One line has at most this part of the room, unless there are few.
+#: A line gets at most 1/_PARTS of the space, unless there are only a few lines.
 _PARTS = 10
-#: US dollars; what costs less is not written with digits that are all zero.
+#: US dollars. Smaller amounts would be written with zeros only.
 SMALLEST = 0.0001
-#: Reserved for the marker, so that text and marker together stay within the limit.
+#: Bytes reserved for the marker, so that text and marker together stay within the limit.
 _MARKER_BYTES = 128
-#: Bytes of a line that is kept whole or not at all.
+#: Lines up to this many bytes are kept or dropped as a whole.
 _LONG_LINE = 4096
-#: Between two lines, two words, and two names or values; the characters of keys and tokens are none of them.
+#: Breaks between lines, between words, and between names or values. Characters of keys and tokens are not breaks.
 _BREAKS = (re.compile(rb"\n"), re.compile(rb"\s"), re.compile(rb"[^\w.~+/=%\x80-\xff-]"))
 STREAM_LIMIT = 1024 * 1024
 OUTPUT_LIMIT = 100 * 1024
-#: What lines that may name a failure have in them, and how much of them is kept: in all, and around the word.
+#: Words in lines that may name a failure, and the number of bytes to keep: in total, and on each side of the word.
 _FAILURE_WORD = re.compile(rb"fail|error|panic|exception|not ok", re.IGNORECASE)
 _FAILURES_LIMIT = 64 * 1024
 _FAILURE_LINE = 500
@@ -109,7 +110,7 @@ _PIECE = 65536
 
 
 def is_invisible(character: str) -> bool:
-    """True for what nobody sees, line breaks and tabs among it; blanks that take room are seen."""
+    """Return True for invisible characters, including line breaks and tabs. Spaces with a width are visible."""
     if is_variant(character) or character in BLANK:
         return True
     category = unicodedata.category(character)
@@ -117,20 +118,20 @@ def is_invisible(character: str) -> bool:
 
 
 def is_variant(character: str) -> bool:
-    """True for the two blocks of variation selectors."""
+    """Return True for the two blocks of variation selectors."""
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
 def mask_shaping(text: str) -> str:
-    """The text, as long as it was, with signs in place of the invisible characters that shape visible ones."""
+    """Replace the invisible characters that shape visible ones with hyphens. The length stays the same."""
     if not _SHAPERS.search(text):
         return text
     return _SHAPING.sub(lambda match: "-" * len(match[0]), text)
 
 
 def find_invisible(text: str) -> list[tuple[int, int]]:
-    """Where runs of characters begin and end that nobody sees, and that shape no visible one; no line breaks or tabs
-    among them."""
+    """Return the start and end of each run of invisible characters, except line breaks, tabs, and characters that shape
+    visible ones."""
     if _SEEN.fullmatch(text):
         return []
     masked = mask_shaping(text)
@@ -139,7 +140,7 @@ def find_invisible(text: str) -> list[tuple[int, int]]:
 
 
 def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
-    """The text with each such run replaced."""
+    """Replace each run of invisible characters."""
     parts: list[str] = []
     at = 0
     for start, end in find_invisible(text):
@@ -149,27 +150,27 @@ def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
 
 
 def strip_invisible(text: str) -> str:
-    """The text without characters that nobody sees; line breaks, tabs, and what shapes visible characters stay."""
+    """Remove invisible characters, except line breaks, tabs, and characters that shape visible ones."""
     return replace_invisible(text, lambda _run: "")
 
 
 def strip_unseen(text: str) -> str:
-    """The same, and without what a terminal obeys."""
+    """Remove invisible characters, as `strip_invisible` does, and terminal sequences."""
     return strip_invisible(ANSI.sub("", text))
 
 
 def spell_out(text: str) -> str:
-    """The text with its invisible characters written as `<U+200B>`; line breaks and tabs stay."""
+    """Write the invisible characters of the text as `<U+200B>`; keep line breaks and tabs."""
     return replace_invisible(text, lambda run: "".join(f"<U+{ord(each):04X}>" for each in run))
 
 
 def read_tags(text: str) -> str:
-    """What the characters of the tag block in a text spell in ASCII, empty when it has none."""
+    """Return the ASCII text that is spelled in tag characters; empty if there are none."""
     return "".join(chr(ord(c) - TAGS) for c in text if 0x20 <= ord(c) - TAGS <= 0x7E)
 
 
 class RemovalKind(StrEnum):
-    """Why people do not see a piece of text on GitHub's page."""
+    """Why a piece of text is not visible on GitHub's page."""
 
     COMMENT = "HTML comment"
     ELEMENT = "hidden part"
@@ -190,7 +191,7 @@ class RemovalKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedPiece:
-    """One piece. `where` says which text it was taken from; in `text` invisible characters are spelled out."""
+    """A removed piece of text. `where` names the text it came from; in `text`, invisible characters are spelled out."""
 
     kind: RemovalKind
     where: str
@@ -199,38 +200,38 @@ class RemovedPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedText:
-    """How many pieces were removed, and the first of them, each cut."""
+    """The number of removed pieces, and the first of them, each truncated."""
 
     count: int = 0
     pieces: tuple[RemovedPiece, ...] = ()
 
 
 def count_kinds(pieces: tuple[RemovedPiece, ...]) -> str:
-    """The kinds of some pieces in words: `HTML comment ×2, image text`."""
+    """Describe the kinds of the pieces: `HTML comment ×2, image text`."""
     counts = Counter(piece.kind for piece in pieces)
     return ", ".join(f"{kind} ×{number}" if number > 1 else kind for kind, number in counts.items())
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its beginning with `…`."""
+    """Return the text, truncated with `…` if it is longer than `limit`."""
     return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
 
 
 def name_some(names: Iterable[str]) -> str:
-    """The first of these names, each once, in one line, and how many more there are."""
+    """List the first of these names on one line, without duplicates, and how many more there are."""
     once = list(dict.fromkeys(name.strip() for name in names))
     return ", ".join(once[:MOST_NAMED]) + (f" and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else "")
 
 
 def code_span(line: str) -> str:
-    """A line as inline code of Markdown, whatever backticks are in it."""
+    """Return a line as Markdown inline code; it may contain backticks."""
     ticks = "`" * (_longest_ticks(line) + 1)
     blank = " " if "`" in line else ""
     return f"{ticks}{blank}{line}{blank}{ticks}"
 
 
 def code_block(text: str, language: str = "") -> str:
-    """A text as a code block of Markdown that it cannot close."""
+    """Return a text as a Markdown code block that the text cannot close."""
     ticks = "`" * max(3, _longest_ticks(text) + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"
 
@@ -240,7 +241,7 @@ def _longest_ticks(text: str) -> int:
 
 
 def readable_output(text: str) -> str:
-    """An output as a terminal leaves it: without colors, and of a progress bar only what it showed last."""
+    """Return the output without colors, and with only the final state of each progress bar."""
     text = ANSI.sub("", text)
     if "\r" not in text:
         return text
@@ -248,13 +249,13 @@ def readable_output(text: str) -> str:
 
 
 def names_failure(line: str) -> bool:
-    """Whether a line of output says what failed."""
+    """Return whether a line of output names a failure."""
     return not _NO_FAILURE.search(line) and bool(_FAILURE.search(_NONE_FAILED.sub("", line)))
 
 
 def excerpt(text: str, characters: int, *, lines: int | None = None) -> str:
-    """The output in its order, in about so many characters and lines. Of a longer one half of the room is for the end,
-    and then the lines that name a failure come first. Marks stand for what is left out."""
+    """Return the output, shortened to about this many characters and lines, in its original order. Half of the space
+    goes to the end; lines that name a failure come next. Marks show what was left out."""
     rows = text.strip("\n").split("\n")
     most = len(rows) if lines is None else lines
     if len(text) <= characters and len(rows) <= most:
@@ -271,18 +272,18 @@ def excerpt(text: str, characters: int, *, lines: int | None = None) -> str:
 
 
 def telling_line(text: str, longest: int) -> str:
-    """The first line that names a failure, else the last one; empty where there is none."""
+    """Return the first line that names a failure, or else the last line; empty if there are no lines."""
     rows = [row.strip() for row in text.splitlines() if row.strip()]
     return next(filter(names_failure, rows), rows[-1] if rows else "")[:longest]
 
 
 def _choose(rows: Sequence[str], characters: int, most: int) -> set[int]:
-    """The rows that there is room for."""
+    """Return the indexes of the rows that fit."""
     chosen: set[int] = set()
     spent = 0
 
     def choose(wanted: Iterable[int], share: float = 1.0) -> None:
-        """Those of the wanted rows that fit into a share of the room, up to the first that does not."""
+        """Add the wanted rows until one does not fit into this share of the space."""
         nonlocal spent
         for at in wanted:
             if at in chosen:
@@ -305,7 +306,7 @@ def _choose(rows: Sequence[str], characters: int, most: int) -> set[int]:
 
 
 def _cut_middle(row: str, longest: int) -> str:
-    """The row, without its middle where it is too long."""
+    """Return the row, without its middle if it is too long."""
     if len(row) <= longest:
         return row
     half = max((longest - _MARK) // 2, 1)
@@ -313,7 +314,7 @@ def _cut_middle(row: str, longest: int) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """`$1.24`; amounts below a dollar with four digits, `unknown` where a price is."""
+    """Format an amount: `$1.24`, four digits below a dollar, `unknown` for None."""
     if amount is None:
         return "unknown"
     if amount < 0:
@@ -324,30 +325,30 @@ def usd(amount: float | None) -> str:
 
 
 def minutes(number: float) -> str:
-    """`50`, `2.5`, `0.02`: as exact as a limit is given."""
+    """Format minutes with the precision that people use for limits: `50`, `2.5`, `0.02`."""
     if number >= 10:
         return f"{number:.0f}"
     return f"{number:.1f}".removesuffix(".0") if number >= 1 or not number else f"{number:.1g}"
 
 
 def count(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`, `1,234 steps`."""
+    """Format a count: `1 step`, `2 steps`, `1,234 steps`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def mebibytes(size: int) -> str:
-    """`12 MiB`, `1,234 MiB`; never less than one."""
+    """Format a size in bytes: `12 MiB`, `1,234 MiB`; at least `1 MiB`."""
     return f"{max(1, round(size / 1024**2)):,} MiB"
 
 
 def changed_lines(added: int, removed: int) -> str:
-    """`+12 −3`."""
+    """Format line counts: `+12 −3`."""
     return f"+{added:,} −{removed:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """US dollars; `at_least`: some turns had no known price and count nothing."""
+    """A sum in US dollars. `at_least`: some turns had no known price and are not included."""
 
     usd: float = 0.0
     at_least: bool = False
@@ -356,7 +357,7 @@ class Spent:
         return Spent(usd=self.usd + other.usd, at_least=self.at_least or other.at_least)
 
     def or_more(self, known: Spent) -> Spent:
-        """The larger one: what is known to be spent was spent, whoever has forgotten it."""
+        """Return the larger sum: a known expense counts even if this sum has lost it."""
         return Spent(usd=max(self.usd, known.usd), at_least=self.at_least or known.at_least)
 
     def __str__(self) -> str:
@@ -364,8 +365,8 @@ class Spent:
 
 
 class HeadTail:
-    """At most `limit` bytes of a stream: the first half of the limit and the last. It is cut between lines, or where a
-    line is too long for that, between words if it has any, so that no half of a secret stays."""
+    """At most `limit` bytes of a stream, half from its start and half from its end. Cuts fall between lines or, in a
+    very long line, between words if possible, so that no part of a secret remains."""
 
     def __init__(self, limit: int) -> None:
         self.half = max((limit - _MARKER_BYTES) // 2, 1)
@@ -374,7 +375,7 @@ class HeadTail:
         self._total = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         self._total += len(data)
         missing = max(self.half - len(self._head), 0)
         self._head += data[:missing]
@@ -384,22 +385,22 @@ class HeadTail:
 
     @property
     def dropped(self) -> range:
-        """Where in the stream the bytes were that were dropped."""
+        """Return the range of bytes in the stream that were dropped."""
         start, end = len(self._head), max(self._total - self.half, len(self._head))
         if start == end:
             return range(start, end)
-        # Of the tail, `half` bytes are the newest that there are.
+        # The last `half` bytes of the tail are the newest bytes of the stream.
         newest = max(len(self._tail) - self.half, 0)
         near = min(self.half, _LONG_LINE) - 1
         return range(start - _after_last_break(self._head[-near:]), end + _to_break(self._tail[newest : newest + near]))
 
     @property
     def left_out(self) -> int:
-        """How many bytes were dropped."""
+        """Return the number of bytes that were dropped."""
         return len(self.dropped)
 
     def text(self, between: bytes = b"") -> str:
-        """Head and tail as text, `between` where bytes were dropped; bytes that are no UTF-8 are replaced."""
+        """Return head and tail as text, with `between` in place of the dropped bytes. Invalid UTF-8 is replaced."""
         dropped = self.dropped
         if not dropped:
             return _decode(self._head + self._tail)
@@ -410,19 +411,20 @@ class HeadTail:
 
 
 def _to_break(data: bytes | bytearray) -> int:
-    """How many bytes stand before the first place between two lines, or else two words; 0 where there is none."""
+    """Return the number of bytes up to the first break between lines, or else words, or else values; 0 without a
+    break."""
     found = (pattern.search(data) for pattern in _BREAKS)
     return next((match.end() for match in found if match), 0)
 
 
 def _after_last_break(data: bytes | bytearray) -> int:
-    """How many stand behind the last such place."""
+    """Return the number of bytes after the last such break."""
     return max(_to_break(data[::-1]) - 1, 0)
 
 
 class Interleaved:
-    """The lines of several streams in the order in which they are read: the first half of `limit` bytes, the last, and
-    of the lines between them the first that may name a failure."""
+    """The lines of several streams in the order they are read. Keeps the first and the last half of `limit` bytes and,
+    of the lines between, the first that may name a failure."""
 
     def __init__(self, limit: int) -> None:
         self._ends = HeadTail(limit)
@@ -432,7 +434,7 @@ class Interleaved:
         self._position = 0
 
     def feed(self, stream: str, data: bytes) -> None:
-        """Take the next piece of a stream. What follows its last line break waits for the rest of the line."""
+        """Add the next piece of a stream. An unfinished line is held until the rest of it arrives."""
         data = self._unfinished.pop(stream, b"") + data
         end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _PIECE else 0)
         if end < len(data):
@@ -440,7 +442,7 @@ class Interleaved:
         self._take(data[:end])
 
     def text(self) -> str:
-        """All that is kept."""
+        """Return everything that was kept."""
         for rest in self._unfinished.values():
             self._take(rest + b"\n")
         self._unfinished.clear()

@@ -1,4 +1,4 @@
-"""The tools that a step offers to the model; the six of our own as data (flow.md §14)."""
+"""The tools that a step offers to the model, with the six built-in tools as data (flow.md §14)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stepflow.domain.words import PermissionMode
 
 
 def effective_tools(agent: AgentDefinition, step: Step, working_directory: str = ".") -> Mapping[str, ToolSpec]:
-    """What a step's model is offered, by the names that definitions use (flow.md §14): in the order of `TOOL_SPECS`,
-    then in that of the MCP servers.
+    """Return the tools that a step's model is offered, by their names in definitions (flow.md §14). Built-in tools come
+    first, in the order of `TOOL_SPECS`, then MCP tools in the order of their servers.
 
-    Every kind of step may have every tool; none of them holds a token. Names that nobody knows are ignored.
+    A step of any kind may have any tool; no tool holds a token. Unknown names are ignored.
     """
     pinned = {
         mcp_name(server.name, tool.name): server.spec_of(tool) for server in agent.mcp_servers for tool in server.tools
@@ -25,7 +25,7 @@ def effective_tools(agent: AgentDefinition, step: Step, working_directory: str =
     if step.tools is not None:
         named = (named | pinned.keys()) & {*step.tools}
     if (step.permission_mode or agent.permission_mode) is PermissionMode.PLAN:
-        # What a server says of its tools proves nothing, so none of them counts as one that only reads.
+        # A server can claim anything about its tools, so none of them counts as read-only.
         named = named & READ_ONLY_TOOLS
     own = dict(TOOL_SPECS_BY_NAME)
     if working_directory != ".":
@@ -44,8 +44,8 @@ def _tool(name: str, description: str, *required: str, **properties: JsonObject)
 _TEXT: JsonObject = {"type": "string"}
 _FLAG: JsonObject = {"type": "boolean"}
 
-# Every request carries these texts, so each fact stands in them once; that paths are relative to the repository root is
-# part of the system prompt. What a model knows of such tools by itself is not said.
+# Every request includes these texts, so each fact appears only once. The system prompt says that paths are relative to
+# the repository root. Facts that models already know about such tools are left out.
 _BASH = _tool(
     "bash",
     "Runs `command` in a bash shell that starts in the repository root and has no standard input. Output and errors "
@@ -104,11 +104,11 @@ _GREP = _tool(
     path=_TEXT,
 )
 
-#: By the name that `allowedTools` uses.
+#: Keyed by the names used in `allowedTools`.
 TOOL_SPECS_BY_NAME = MappingProxyType(
     {"Bash": _BASH, "Read": _READ, "Write": _WRITE, "Edit": _EDIT, "Glob": _GLOB, "Grep": _GREP}
 )
 TOOL_SPECS: tuple[ToolSpec, ...] = tuple(TOOL_SPECS_BY_NAME.values())
-#: Every other name in `allowedTools` is ignored with SF210.
+#: Any other name in `allowedTools` is ignored, with SF210.
 KNOWN_TOOL_NAMES = frozenset(TOOL_SPECS_BY_NAME)
 READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep"})

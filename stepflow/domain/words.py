@@ -1,4 +1,5 @@
-"""The method's closed vocabularies (definition.md §2 and §5, flow.md §1 and §10), and which intents fit which kind."""
+"""The method's fixed vocabularies (definition.md §2 and §5, flow.md §1 and §10), and the intents that each step kind
+allows."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from enum import StrEnum
 
 
 class Intent(StrEnum):
-    """The seven things an answer may ask for; no other exists (flow.md §1)."""
+    """The seven things that an answer may ask for (flow.md §1)."""
 
     NEXT = "next"
     REPEAT = "repeat"
@@ -18,7 +19,7 @@ class Intent(StrEnum):
 
 
 class StepKind(StrEnum):
-    """What a step is for (flow.md §1)."""
+    """The purpose of a step (flow.md §1)."""
 
     WORK = "work"
     VERIFICATION = "verification"
@@ -33,7 +34,7 @@ INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
 }
 
 
-#: flow.md §5: words that models use for an intent, the same for every kind.
+#: flow.md §5: synonyms that models use for intents, the same for every step kind.
 INTENT_ALIASES = {
     "continue": Intent.NEXT,
     "pass": Intent.NEXT,
@@ -46,7 +47,7 @@ INTENT_ALIASES = {
 
 
 class PermissionMode(StrEnum):
-    """Tool permission of a step (flow.md §14); only `plan` differs: it is read-only."""
+    """Tool permissions of a step (flow.md §14). Only `plan` makes a difference: it is read-only."""
 
     DEFAULT = "default"
     PLAN = "plan"
@@ -55,14 +56,14 @@ class PermissionMode(StrEnum):
 
 
 class FollowUpKind(StrEnum):
-    """What a run on a pull request of ours goes on from: what reviewers say, or checks that failed."""
+    """What a follow-up run on a stepflow pull request responds to: review comments, or failed checks."""
 
     REVIEW = "review"
     CHECKS = "checks"
 
 
 class VerdictType(StrEnum):
-    """How an agent's work is known to be finished (definition.md §2.4)."""
+    """How to decide that an agent's work is finished (definition.md §2.4)."""
 
     POLL_STATE = "poll:state"
     COUNT_ITERATION = "count:iteration"
@@ -75,18 +76,18 @@ class VerdictType(StrEnum):
 
 
 class Dialect(StrEnum):
-    """Which form a registry was written in (definition.md §3). Both compile to the same graph."""
+    """The form in which a registry is written (definition.md §3). Both compile to the same graph."""
 
     GATE = "gate"
     CHECK = "check"
 
 
-#: definition.md §6.3: more steps than this are never executed in the check dialect.
+#: definition.md §6.3: the check dialect never executes more steps than this.
 CHECK_DIALECT_LIMIT = 100
 
 
 class ClosureAction(StrEnum):
-    """What a closing answer may ask to do with the issue (boundary.md)."""
+    """What a closing answer may request for the issue (boundary.md)."""
 
     CLOSE = "close"
     LABEL_ONLY = "label-only"
@@ -94,7 +95,7 @@ class ClosureAction(StrEnum):
 
 
 class CloseBy(StrEnum):
-    """Whether the boundary closes the issue itself or leaves that to the merge of the pull request (boundary.md)."""
+    """Whether the boundary closes the issue or the merge of the pull request does (boundary.md)."""
 
     AUTO = "auto"
     NOW = "now"
@@ -102,7 +103,7 @@ class CloseBy(StrEnum):
 
 
 class Provider(StrEnum):
-    """Who answers as the model."""
+    """The service that answers as the model."""
 
     ANTHROPIC = "anthropic"
     BEDROCK = "bedrock"
@@ -112,7 +113,7 @@ class Provider(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Whether a missing sandbox layer refuses the run or only warns."""
+    """Whether a missing sandbox layer prevents the run or only causes a warning."""
 
     REQUIRED = "required"
     BEST_EFFORT = "best-effort"
@@ -127,7 +128,7 @@ class Network(StrEnum):
 
 
 class CanaryState(StrEnum):
-    """What became of a place that the self-test tried. `not here`: this machine has no such place."""
+    """The self-test's result for one place. `not here`: the place does not exist on this machine."""
 
     UNREACHED = "kept"
     REACHED = "reached"
@@ -135,7 +136,7 @@ class CanaryState(StrEnum):
 
 
 class Permission(StrEnum):
-    """What somebody may do in a repository, in GitHub's words, from least to most."""
+    """A person's permission in a repository, in GitHub's terms, from lowest to highest."""
 
     NONE = "none"
     READ = "read"
@@ -146,32 +147,34 @@ class Permission(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Grows with what is allowed."""
+        """Return the rank of the permission; a higher permission has a higher rank."""
         return list(Permission).index(self)
 
 
 class Strategy(StrEnum):
-    """How a model service is asked for an answer that fits a schema: by the API's own structured output, or, where a
-    service does not heed that, by the schema in words."""
+    """How to ask a model service for an answer that matches a schema: with the API's structured output or, if the
+    service ignores that, with the schema in words."""
 
     NATIVE = "native"
     PROMPT = "prompt"
 
 
 class StructuredOutput(StrEnum):
-    """Which strategy a run uses; `auto` begins with the first and moves on when the service does not heed it."""
+    """The strategy of a run. `auto` starts with the API's structured output and switches to words if the service
+    ignores it."""
 
     AUTO = "auto"
     NATIVE = "native"
     PROMPT = "prompt"
 
 
-#: Names of models that stand for the newest of their kind.
+#: Aliases for the newest model of each family.
 MODEL_ALIASES = ("opus", "sonnet", "haiku", "fable")
 
 
 class Effort(StrEnum):
-    """How much a model may put into an answer, from least to most, in the API's words (`output_config.effort`)."""
+    """How much effort a model may put into an answer, from least to most, in the API's terms
+    (`output_config.effort`)."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -181,7 +184,7 @@ class Effort(StrEnum):
 
 
 class Commits(StrEnum):
-    """How the commits of a run come to GitHub: pushed by git, or written and signed by GitHub itself."""
+    """How the commits of a run get to GitHub: pushed by git, or created and signed by GitHub."""
 
     GIT = "git"
     VERIFIED = "verified"
@@ -196,14 +199,14 @@ class OnFailure(StrEnum):
 
 
 class Allowance(StrEnum):
-    """What is not done unless the input `allow` names it."""
+    """Actions that are forbidden unless the input `allow` names them."""
 
     SPEC_VIOLATIONS = "spec-violations"
     CUSTOM_VERDICT = "custom-verdict"
 
 
 class BaseChecks(StrEnum):
-    """What becomes of validators that are red before the first model call."""
+    """How to handle validators that fail before the first model call."""
 
     REQUIRE = "require"
     TELL = "tell"
@@ -211,7 +214,7 @@ class BaseChecks(StrEnum):
 
 
 class FailureAction(StrEnum):
-    """What a red validator leads to (flow.md §8.4)."""
+    """How to respond to a failed validator (flow.md §8.4)."""
 
     RETRY = "retry"
     ABORT = "abort"
@@ -219,7 +222,7 @@ class FailureAction(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a run ended (flow.md §10); `completed` is the only success."""
+    """How a run ended (flow.md §10). Only `completed` is a success."""
 
     COMPLETED = "completed"
     NO_CHANGES = "no_changes"
@@ -251,7 +254,7 @@ CODE_OF_OUTCOME: dict[Outcome, str] = {
 
 
 class Stage(StrEnum):
-    """Where a run ended."""
+    """The stage in which a run ended."""
 
     BEFORE = "Before the run"
     FLOW = "Flow loop"
@@ -259,12 +262,12 @@ class Stage(StrEnum):
 
 
 def state_reason(stage: Stage, outcome: Outcome, reason: str) -> str:
-    """The reason of a run's end as its result has it: where the run ended, the code of its outcome, and why."""
+    """Return the reason for a run's end, as in its result: the stage, the code of the outcome, and the cause."""
     code = CODE_OF_OUTCOME.get(outcome)
     return f"{stage}: {f'{code}: ' if code else ''}{reason}"
 
 
-#: What is not listed exits with 1.
+#: An outcome that is not listed exits with 1.
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,
     Outcome.NO_CHANGES: 0,
@@ -278,5 +281,5 @@ EXIT_CODES: dict[Outcome, int] = {
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The process exit code of an outcome."""
+    """Return the process exit code for an outcome."""
     return EXIT_CODES.get(outcome, 1)
