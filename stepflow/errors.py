@@ -7,8 +7,8 @@ from typing import ClassVar
 
 
 class StepflowError(Exception):
-    """A run cannot go on. `message` says what happened and where, `hint` what the workflow author should change;
-    `code` is that of the broken rule, if there is one."""
+    """The run cannot continue. `message` says what happened and where; `hint` says what the workflow author should
+    change; `code` is the rule that was broken, if any."""
 
     exit_code: ClassVar[int] = 1
 
@@ -29,7 +29,7 @@ class InputError(StepflowError):
 
 
 class DefinitionError(StepflowError):
-    """An agent definition is not sound. Holds *all* problems found, rendered one per line: exit 2."""
+    """An agent definition is invalid: exit 2. Holds *all* problems found, rendered one per line."""
 
     exit_code = 2
 
@@ -42,7 +42,7 @@ class DefinitionError(StepflowError):
 
 
 class ModelError(StepflowError):
-    """The model cannot be asked at all (no key, bad address). A failed call is a `ModelFault` value instead."""
+    """The model cannot be called at all (no key, bad address). A failed call is a `ModelFault` value instead."""
 
 
 class BoundaryError(StepflowError):
@@ -50,15 +50,15 @@ class BoundaryError(StepflowError):
 
 
 class IsolationError(StepflowError):
-    """The toolbox cannot be started, or does not keep what it must keep."""
+    """The sandbox cannot start, or fails to protect what it must protect."""
 
 
 class BaseCheckError(StepflowError):
-    """A check is red before the run began, and the run was asked not to begin then."""
+    """A check fails before the run begins, and the run was configured not to begin in that case."""
 
 
 class RunCancelled(BaseException):
     """A termination signal reached the run (flow.md §10).
 
-    A BaseException, so that nobody but `run/` catches it.
+    Derives from BaseException so that only `run/` catches it.
     """
