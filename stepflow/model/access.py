@@ -1,4 +1,4 @@
-"""How a run reaches its model: which service, where it is, and what logs the run in there."""
+"""How a run reaches its model: the service, its address, and the credentials to use."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    # Loaded with the SDK, which only a real model should cost.
+    # Loaded with the SDK, so that only runs with a real model pay for it.
     import httpx2
 
 GUIDE = "docs/how-to/providers.md"
-#: The job's variables by which it gets an identity token; there only with the permission `id-token: write`.
+#: Variables with which a job requests an identity token. They are set only with the permission `id-token: write`.
 TOKEN_URL, TOKEN_BEARER = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
-#: A region, a project or a resource becomes part of the address, so it must not be able to lead elsewhere.
+#: A region, project or resource becomes part of the address, so it must not be able to redirect the request.
 _PART_OF_A_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
-#: Projects of organizations are `domain:name`.
+#: Project ids within an organization have the form `domain:name`.
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadIdentity:
-    """The ids of Anthropic's workload identity federation."""
+    """The ids for Anthropic's workload identity federation."""
 
     federation_rule_id: str
     organization_id: str
@@ -37,9 +37,10 @@ class WorkloadIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAccess:
-    """The inputs of the group "model" that say where the model is, and `login`: what the environment holds for it.
+    """The action's inputs of the group "model" that locate the model, and `login`: the related variables of the
+    environment.
 
-    `base_url` None: the service's own address.
+    If `base_url` is None, the service's own address is used.
     """
 
     provider: Provider = Provider.ANTHROPIC
@@ -49,57 +50,58 @@ class ModelAccess:
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def given(self, *names: str) -> str:
-        """The first of these variables that is set, without the blanks around it; empty when none is."""
+        """Return the first of these variables that is set, with surrounding blanks removed; empty if none is set."""
         return next((value for name in names if (value := self.login.get(name, "").strip())), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """`client` is one of the SDK's, with its retries off; `where` is its address, for messages.
+    """A model service and the client to call it with."""
 
-    `connection` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
-    Anthropic API. `stream_type`: the content type of a streamed answer; `stumbles`: what reading a broken one raises,
-    beside what JSON raises. `log_in` gets or renews the credentials and raises `LoginFailed`. `secrets` gives what no
-    message may hold, as it is now.
-    """
-
+    #: One of the SDK's clients, with its retries disabled.
     client: Any
+    #: The address, for messages.
     where: str = ""
+    #: How to reach the service.
     connection: Connection = DIRECT
     provider: Provider = Provider.ANTHROPIC
+    #: What a person should change, by HTTP status, if that differs from a key of the Anthropic API.
     hints: Mapping[int, str] = field(default_factory=dict)
+    #: The content type of a streamed answer.
     stream_type: str = "text/event-stream"
+    #: Exceptions, besides those of JSON, from reading a broken stream.
     stumbles: tuple[type[Exception], ...] = ()
+    #: Gets or renews the credentials; raises `LoginFailed`.
     log_in: Callable[[], None] = field(default=lambda: None)
+    #: Returns the current secrets, to be kept out of messages.
     secrets: Callable[[], tuple[str, ...]] = field(default=tuple)
 
     @property
     def is_anthropic(self) -> bool:
-        """Whether errors name their type and models have entries; only the Anthropic API's do."""
+        """Return whether this is the Anthropic API. Only it names error types and has model entries."""
         return self.provider is Provider.ANTHROPIC
 
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What the inputs and the environment give to log in with, checked before the SDK is loaded.
-
-    `open` gives the service, asked with this login: from the arguments that all of the SDK's clients take, their HTTP
-    client, and what knows the way to any other address. `opens_at_once`: more can be wrong with it than with a key.
-    """
+    """The credentials from the inputs and the environment, checked before the SDK is loaded."""
 
     address: str
+    #: Builds the service from the arguments common to all of the SDK's clients, their HTTP client, and a function that
+    #: returns the connection for any other address.
     open: Callable[[dict[str, Any], httpx2.Client, ConnectionTo], Service] = field(repr=False)
+    #: Open the service at once, because more can be wrong with this login than with a key.
     opens_at_once: bool = True
 
 
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:
-    """Raises `InputError` that names everything that is missing, in the words of the keys, at once."""
+    """Raise one `InputError` that names all missing keys of `missing`."""
     if lacking := [name for name, is_missing in missing.items() if is_missing]:
         raise InputError(f"Provider {provider} needs {_listed(lacking)}.", hint=f"{hint} See {GUIDE}.")
 
 
 def demand_packages(provider: Provider, *modules: str) -> None:
-    """Raises `InputError` when the packages that only this provider needs are not installed."""
+    """Raise `InputError` if packages that only this provider needs are not installed."""
     if lacking := [module.replace(".", "-") for module in modules if not _is_installed(module)]:
         raise InputError(
             f"Provider {provider} needs Python packages that are not installed: {_listed(lacking)}.",
@@ -110,7 +112,7 @@ def demand_packages(provider: Provider, *modules: str) -> None:
 
 
 def check_name(provider: Provider, what: str, value: str, *, project: bool = False) -> str:
-    """A name that becomes part of an address, or an `InputError` that says what of it cannot be one."""
+    """Return a name that becomes part of an address. Raise `InputError` if it is not a valid name."""
     if not (_PROJECT if project else _PART_OF_A_HOST).fullmatch(value):
         raise InputError(
             f"Provider {provider}: {what} is {value[:100]!r}, which is no such name.",
@@ -120,7 +122,7 @@ def check_name(provider: Provider, what: str, value: str, *, project: bool = Fal
 
 
 def check_secret(what: str, value: str, *, hint: str) -> str:
-    """A credential that can stand in a header, without the blanks around it, or an `InputError`."""
+    """Return a credential without surrounding blanks. Raise `InputError` if it cannot be sent in a header."""
     secret = value.strip()
     if not secret:
         raise InputError(f"{what} is empty.", hint=hint)
@@ -144,14 +146,14 @@ def _is_installed(module: str) -> bool:
 
 
 def check_base_url(url: str) -> str:
-    """The address, if it is https, or http on the machine itself."""
+    """Return the address if it is https, or http on the machine itself. Otherwise raise `InputError`."""
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
         raise _refusal(url, problem)
     return url.strip().rstrip("/")
 
 
 def is_private(url: str) -> bool:
-    """Whether what is sent there cannot be read on the way."""
+    """Return whether traffic to the address cannot be read on the way."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -1,4 +1,4 @@
-"""The model behind the Messages API, asked through the `anthropic` SDK with the login of its provider."""
+"""A model behind the Messages API, called through the `anthropic` SDK with the login of its provider."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LONGEST_REASON = 600
 
 
 def open_service(login: Login, *, connection_to: ConnectionTo, timeouts: tuple[float, float]) -> Service:
-    """The client for this login. `timeouts`: to connect, and of silence, in seconds."""
-    from anthropic import Timeout  # noqa: PLC0415 - more than a second that only a real model should cost
+    """Build the client for this login. `timeouts` are in seconds: to connect, and without data."""
+    from anthropic import Timeout  # noqa: PLC0415 - takes over a second; only a real model needs it
 
     from stepflow.model.http_client import http_client  # noqa: PLC0415
 
     connection = connection_to(login.address)
     http = http_client(connection)
     connect, read = timeouts
-    # `max_retries`: there is one policy, the flow's own (flow.md §10).
+    # `max_retries`: the flow has its own retry policy, the only one (flow.md §10).
     shared: dict[str, Any] = {
         "base_url": login.address,
         "max_retries": 0,
@@ -42,24 +42,23 @@ def open_service(login: Login, *, connection_to: ConnectionTo, timeouts: tuple[f
         "http_client": http,
     }
     service = replace(login.open(shared, http, connection_to), where=login.address, connection=connection)
-    # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
+    # The SDK has no option to ignore ANTHROPIC_CUSTOM_HEADERS in the environment.
     service.client._custom_headers = {}
     return service
 
 
 class AnthropicModel:
-    """Implements the port `Model`. Raises `InputError` when it is made with a login or an address that cannot work.
+    """Implements the port `Model`. The constructor raises `InputError` for a login or an address that cannot work.
 
-    `access` says which service it is and what logs in there; without one it is a service that takes an API key.
-    Only the arguments count: base URL, proxies, certificates, extra headers and credentials of
-    the process environment, and redirects by the service, are not followed, because the environment of a job is
-    written by whatever ran before. Use it as a context manager, or call `close`.
+    `access` names the service and its login; without it, the service is one that takes an API key. Only the arguments
+    count. The process environment's base URL, proxies, certificates, extra headers and credentials are ignored, because
+    earlier steps of a job can write to its environment. Redirects by the service are not followed. Use the model as a
+    context manager, or call `close`.
 
-    `max_tokens` caps an answer whose request does not say it; a model that allows less refuses the request and says so.
-    The timeouts are in seconds; `read_timeout` is the longest silence between two pieces of an answer,
-    `longest_call` the most that one call may take, however busy its connection is; a request may allow less. A
-    refused connection is a fault that passes, as when a server starts anew, unless nobody wants to wait for that:
-    `wait_when_refused` is false.
+    `max_tokens` caps an answer if the request does not. A model that allows less refuses the request and says so.
+    Timeouts are in seconds. `read_timeout` is the longest silence between two pieces of an answer. `longest_call`
+    limits a whole call, even if data still arrives; a request may set a lower limit. A refused connection is a
+    transient fault, as when a server restarts, unless `wait_when_refused` is false.
     """
 
     def __init__(
@@ -81,29 +80,30 @@ class AnthropicModel:
         self._max_tokens, self._longest_call = max_tokens, longest_call
         self._wait_when_refused = wait_when_refused
         if self._login.opens_at_once:
-            # What is wrong with it shows before anything is spent.
+            # Report a bad login before any money is spent.
             _ = self._service
         else:
-            # Nothing can be wrong with it yet, and the SDK takes a second: it loads while the sandbox starts.
+            # There is nothing to check yet, and the SDK takes a second to load: load it while the sandbox starts.
             Thread(target=importlib.import_module, args=("stepflow.model.wire",), name="load the SDK").start()
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """One call, one try: no retries and no waiting; a failure is a value without the key in it."""
+        """Make one call, without retries or waiting. A failure is returned as a value that does not contain the key."""
         answer = self._wire.send(request)
         return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
-        """Use what the service has cached of a request, the `number`th time in a row; None where that does not pay."""
+        """Refresh the service's cache of a request for the `number`th time in a row; return None if that does not
+        pay."""
         answer = self._wire.renew(request, number)
         return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
 
     def probe(self, model: str) -> ModelFault | None:
-        """Ask the service whether it knows the model, without spending a token; None when it does (for preflight)."""
+        """Check that the service knows the model, without spending a token (for preflight). Return None if it does."""
         fault = self._wire.look_up(resolve_model(model, self._service.provider))
         return self._without_secrets(fault) if fault else None
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if "_wire" in vars(self):
             self._wire.close()
 

@@ -1,5 +1,5 @@
-"""Credentials that expire and are renewed here: Google's access tokens, and tokens of the model's service in exchange
-for the job's identity. No key is stored anywhere."""
+"""Credentials that expire and are renewed here: Google's access tokens, and tokens that the model's service exchanges
+for the job's identity. No key is stored."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from stepflow.model.statuses import is_transient_status
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _HINT = "Check the login step before this one: its account, its workload identity provider and the job's permissions."
-#: For whom the identity token is; Anthropic's documentation of GitHub Actions as identity provider names it.
+#: The audience of the identity token, from Anthropic's documentation of GitHub Actions as an identity provider.
 AUDIENCE = "https://api.anthropic.com"
 _RUNNER = "The runner gives identity tokens to jobs with the permission `id-token: write`; see the log of the runner."
 _FIRST_REFUSAL = 400
 
 
 class GoogleCredentials:
-    """Credentials as the SDK's client wants them, renewed here and through our own HTTP client: by the SDK's the
-    environment would steer. Raises `InputError` for a file that gives none."""
+    """Credentials in the form that the SDK's client expects. They are renewed here through stepflow's HTTP client,
+    because the environment can influence the SDK's. The constructor raises `InputError` for a file without usable
+    credentials."""
 
-    #: So that the SDK never renews them itself.
+    #: Always false, so that the SDK never renews them itself.
     expired = False
 
     def __init__(self, info: JsonObject, http: httpx2.Client) -> None:
@@ -39,12 +40,12 @@ class GoogleCredentials:
 
     @property
     def token(self) -> str | None:
-        """The access token as it is now."""
+        """Return the current access token."""
         token: str | None = self._credentials.token
         return token
 
     def log_in(self) -> None:
-        """Have a token that does not expire while a call begins. Raises `LoginFailed`."""
+        """Get a token that will not expire while a call begins. Raise `LoginFailed` on failure."""
         from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415
 
         if self._credentials.token and not self._credentials.expired:
@@ -61,7 +62,7 @@ class GoogleCredentials:
         self._seen[self._credentials.token or ""] = None
 
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
+        """Return the secrets to keep out of messages."""
         return tuple(token for token in self._seen if token)
 
     def _send(
@@ -73,7 +74,7 @@ class GoogleCredentials:
         timeout: float | None = None,
         **_more: object,
     ) -> SimpleNamespace:
-        """One request, as google-auth wants it sent."""
+        """Send one request in the way that google-auth expects."""
         from google.auth.exceptions import TransportError  # noqa: PLC0415
 
         try:
@@ -81,19 +82,19 @@ class GoogleCredentials:
                 method, url, content=body, headers=dict(headers or {}), timeout=timeout or LOGIN_TIMEOUT
             )
         except httpx2.HTTPError as error:
-            # google-auth has types, but not for its constructors.
+            # The constructors of google-auth are untyped.
             unreachable: Any = TransportError
             raise unreachable(f"{type(error).__name__}: {error}", retryable=True) from error
         return SimpleNamespace(status=answer.status_code, headers=answer.headers, data=answer.content)
 
 
 def _credentials(info: JsonObject) -> Any:  # noqa: ANN401 - google-auth's classes share no typed constructor
-    # Loaded here: they are there only with the extra `vertex`.
+    # Loaded here: installed only with the extra `vertex`.
     from google.auth import identity_pool  # noqa: PLC0415
     from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415
     from google.oauth2 import credentials, service_account  # noqa: PLC0415
 
-    # One that starts a program to get its credentials is none of them.
+    # Credentials that start a program are not supported.
     kinds: Mapping[str, Any] = {
         "service_account": service_account.Credentials.from_service_account_info,
         "authorized_user": credentials.Credentials.from_authorized_user_info,
@@ -120,11 +121,11 @@ def _source(info: JsonObject) -> JsonObject:
 
 
 class IdentityCredentials:
-    """The SDK's workload identity over the job's identity token, which is fetched anew for each exchange.
+    """The SDK's workload identity, based on the job's identity token. Each exchange fetches a new one.
 
-    The SDK calls it, and calls it again before the token expires. `secrets` are the tokens that it has seen.
-    `http` leads to the model's service at `address`, `runner` to `token_url`, where the job's identity comes from for
-    `token_bearer`; `ids` are the federation's, by the SDK's names.
+    The SDK calls this object, and again before the token expires. `secrets` returns the tokens seen so far. `http`
+    connects to the model's service at `address`. `runner` connects to `token_url`, which issues the job's identity for
+    `token_bearer`. `ids` are the ids of the federation, by the SDK's names.
     """
 
     def __init__(
@@ -145,13 +146,13 @@ class IdentityCredentials:
         self._exchange.bind_base_url(address)
 
     def __call__(self, *, force_refresh: bool = False) -> AccessToken:
-        """A fresh token of the service. Raises `LoginFailed`, or the SDK's `WorkloadIdentityError`."""
+        """Return a new token of the service. Raise `LoginFailed`, or the SDK's `WorkloadIdentityError`, on failure."""
         token = self._exchange(force_refresh=force_refresh)
         self._seen[token.token] = None
         return token
 
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
+        """Return the secrets to keep out of messages."""
         return (self._token_bearer, self._token_url, *self._seen)
 
     def _identity_token(self) -> str:

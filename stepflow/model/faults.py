@@ -16,13 +16,13 @@ from stepflow.domain.conversation import ModelFault
 from stepflow.model.access import Service
 from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
 
-#: What a call can raise. Anything else that leaves the adapter is a bug of ours.
+#: Exceptions that a call can raise. Any other exception from the adapter is a bug in stepflow.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 
 _NETWORK_HINT = "Check the address (`anthropic-base-url`, or the provider's region) and the network of the runner."
 _BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
 _SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
-#: The second row is what Bedrock calls them inside a stream.
+#: The second row has their names in a Bedrock stream.
 _TRANSIENT_TYPES = frozenset(
     {
         *("overloaded_error", "api_error", "rate_limit_error", "timeout_error"),
@@ -38,13 +38,13 @@ _REFUSED = 300
 
 
 class BrokenAnswer(Exception):
-    """Bytes came back that are not a whole answer of the Messages API; the message says what they were."""
+    """The response is not a complete answer of the Messages API; the message describes it."""
 
 
 def fault_of(  # noqa: PLR0911 - one row per kind of failure
     error: Exception, service: Service, *, key_worked: bool
 ) -> ModelFault:
-    """The fault behind an exception of a call to the service; `key_worked`: it has answered before."""
+    """Return the fault for an exception from a call to the service. `key_worked`: the service has answered before."""
     where, connection = service.where, service.connection
     match error:
         case anthropic.APIStatusError():
@@ -82,14 +82,14 @@ def _plain(error: BaseException) -> str:
 
 
 def overdue_fault(seconds: float, *, where: str) -> ModelFault:
-    """The fault of a call that was cut because its time was up."""
+    """Return the fault for a call that was cut off because it took too long."""
     return _passing(f"The model service at {where} had not finished its answer after {seconds:g} s.", _SLOW_HINT)
 
 
 def _status_fault(error: anthropic.APIStatusError, service: Service, *, key_worked: bool) -> ModelFault:
     transient = _is_transient(error)
     kind = f" ({error.type})" if error.type else ""
-    # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
+    # An error inside a stream has the status 200 of the stream itself; only the type identifies it.
     did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
     said = _said(error)
     return ModelFault(
@@ -102,7 +102,7 @@ def _status_fault(error: anthropic.APIStatusError, service: Service, *, key_work
 
 
 def _is_transient(error: anthropic.APIStatusError) -> bool:
-    # No standard header; like the SDK's own retries, it counts for more than the status.
+    # A nonstandard header. It overrides the status, as in the SDK's own retries.
     match error.response.headers.get("x-should-retry"):
         case "true":
             return True
@@ -131,7 +131,7 @@ def _hint(error: anthropic.APIStatusError, service: Service, *, key_worked: bool
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait: the header holds seconds or an HTTP date."""
+    """Return the seconds to wait. The header holds seconds or an HTTP date."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -154,9 +154,9 @@ _FEDERATION_HINT = (
 
 
 class LoginFailed(anthropic.AnthropicError):
-    """No credential for the model's service could be had. `transient`: trying again can help.
+    """No credential for the model's service is available. `transient`: a retry may help.
 
-    It is of the SDK's family, so that the SDK lets it through instead of calling it a broken connection.
+    Derives from the SDK's base error, so that the SDK passes it through instead of reporting a connection error.
     """
 
     def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
@@ -165,7 +165,7 @@ class LoginFailed(anthropic.AnthropicError):
 
 
 def login_fault(error: LoginFailed | WorkloadIdentityError, *, where: str) -> ModelFault:
-    """The fault behind a login that failed; `where` is the service that the credential is for."""
+    """Return the fault for a failed login; `where` is the service that the credential is for."""
     if isinstance(error, LoginFailed):
         return error.fault
     status = error.status_code

@@ -1,4 +1,4 @@
-"""The HTTP client for models and their logins: not steered by the environment, and bounded in total time and size."""
+"""The HTTP client for models and their logins: independent of the environment, and limited in total time and size."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ import httpx2
 from stepflow.domain.connection import Connection
 from stepflow.model.faults import BrokenAnswer
 
-#: 32,000 tokens, each in an event of its own, are some five million bytes.
+#: An answer of 32,000 tokens, each in its own event, takes about five million bytes.
 MOST_BYTES = 32 * 1024 * 1024
-#: Seconds between two cuts of a call whose time is up.
+#: Seconds between two attempts to cut off an overdue call.
 _BEAT = 0.1
 
 
 class Call:
-    """One call in flight. `overdue` is true once its time was up and its connection was cut."""
+    """One call in flight. `overdue` becomes true when its time is up and its connection is cut."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.overdue = False
-        #: What its bytes come from, as the HTTP library has it.
+        #: The network stream of the call, from the HTTP library.
         self.stream: Any = None
         self.is_over = Event()
 
     def watch(self) -> None:
-        """Wait for the end of the call, and cut its connection when that comes too late."""
+        """Wait for the end of the call; cut its connection when the time is up."""
         seconds = self.seconds
         while not self.is_over.wait(seconds):
             self.overdue = True
             raw_socket = self.stream.get_extra_info("socket") if self.stream is not None else None
             if raw_socket is not None:
                 with suppress(OSError):
-                    # Of the plain socket below TLS: whoever reads from it sees the end at once.
+                    # Shut down the plain socket below TLS, so that a reader sees the end at once.
                     socket.socket.shutdown(raw_socket, socket.SHUT_RDWR)
-            # Again and again: a socket that is just being wrapped for TLS cannot be cut at once.
+            # Keep trying: a socket that is being wrapped for TLS cannot be cut yet.
             seconds = _BEAT
 
 
@@ -51,7 +51,7 @@ _IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
 
 @contextmanager
 def bounded_call(seconds: float) -> Iterator[Call]:
-    """Everything that is sent and read inside the block, from the connection's first byte on, is one call."""
+    """Treat everything that is sent and received inside the block, including the connection setup, as one call."""
     call = Call(seconds)
     watcher = Thread(target=call.watch, name="time of a model call", daemon=True)
     before = _IN_FLIGHT.set(call)
@@ -60,17 +60,17 @@ def bounded_call(seconds: float) -> Iterator[Call]:
         yield call
     finally:
         call.is_over.set()
-        # Nothing of the call is cut any more: the next one may use its connection.
+        # From here nothing is cut, so the next call can reuse the connection.
         watcher.join()
         _IN_FLIGHT.reset(before)
 
 
 class BoundedTransport(httpx2.HTTPTransport):
-    """The library's own, which also follows where a call goes and counts what comes back."""
+    """The library's transport, which also tracks the connection of a call and counts the bytes received."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**options)
-        # The newest connection to each host: one request is made at a time, so it is the one that is used again.
+        # The newest connection to each host. Requests are sequential, so it is the one to be reused.
         self._streams: dict[tuple[str, int | None], Any] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -88,7 +88,8 @@ class BoundedTransport(httpx2.HTTPTransport):
         )
 
     def _follow(self, call: Call, request: httpx2.Request) -> Callable[[str, Mapping[str, Any]], None]:
-        """What remembers the call's connection; it receives each name and info of the HTTP library's `trace`."""
+        """Return a callback that records the call's connection. It receives the names and infos of the HTTP library's
+        `trace`."""
         host = (request.url.host, request.url.port)
         call.stream = self._streams.get(host)
 
@@ -100,7 +101,7 @@ class BoundedTransport(httpx2.HTTPTransport):
 
 
 class _Counted(httpx2.SyncByteStream):
-    """A body that ends with `BrokenAnswer` when it does not end by itself."""
+    """A response body that raises `BrokenAnswer` if it exceeds `MOST_BYTES`."""
 
     def __init__(self, stream: httpx2.SyncByteStream) -> None:
         self._stream = stream
@@ -117,38 +118,38 @@ class _Counted(httpx2.SyncByteStream):
         self._stream.close()
 
 
-#: Seconds that one request of a login may be silent.
+#: Longest silence of a login request, in seconds.
 LOGIN_TIMEOUT = 30.0
-#: Seconds after which a connection that nobody uses is not used again.
+#: Seconds after which an idle connection is not reused.
 IDLE_SECONDS = 5.0
 
 
 def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
-    """One client for one service. The SDK's own takes proxies from the environment even when told not to.
+    """Build the client for one service. The SDK's own client takes proxies from the environment even if told not to.
 
-    `timeout` holds where a request brings none of its own, as the SDK's do.
+    `timeout` applies to requests that do not set their own; the SDK's requests do.
     """
     transport = BoundedTransport(
         verify=ssl_context(connection),
         trust_env=False,
-        # A connection is used again by the next turn of a quick step. What a long tool call left of it is not: many a
-        # router forgets it. What a fault left of it the library closes itself.
+        # The next turn of a quick step reuses the connection. After a long tool call it is not reused, because many
+        # routers forget idle connections. After a fault the library closes it.
         limits=httpx2.Limits(max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS),
         proxy=httpx2.Proxy(connection.proxy) if connection.proxy else None,
-        # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
+        # A model may think for minutes. Without keep-alive probes, routers may forget the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
     )
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
 def ssl_context(connection: Connection) -> ssl.SSLContext:
-    """The public authorities and those of the connection."""
+    """Return a context that trusts the public authorities and those of the connection."""
     return _trusting(connection.certificates)
 
 
 @cache
 def _trusting(certificates: str) -> ssl.SSLContext:
-    """One for all clients that trust these authorities: reading hundreds of them takes time."""
+    """Share one context among all clients with these authorities: reading hundreds of certificates takes time."""
     context = httpx2.create_ssl_context(trust_env=False)
     if certificates:
         context.load_verify_locations(cadata=certificates)

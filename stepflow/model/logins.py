@@ -1,4 +1,4 @@
-"""What each provider's model is logged in to with: a key, a token, or the identity of the job."""
+"""How to log in to each provider's model: with a key, a token, or the job's identity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stepflow.model.access import (
 )
 
 if TYPE_CHECKING:
-    # Loaded with the SDK, which only a real model should cost.
+    # Loaded with the SDK, so that only runs with a real model pay for it.
     import httpx2
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -71,7 +71,7 @@ _FOUNDRY_HINTS = MappingProxyType(
 _GOOGLE_HINT = (
     "Log in with a step of google-github-actions/auth before this one, or set the variables in the step's `env:`."
 )
-#: What the environment calls the Google project: the SDK's own name first, then those that login actions set.
+#: Variables that hold the Google project: the SDK's own first, then those that login actions set.
 _PROJECT_NAMES = ("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
 _TOKEN_NAMES = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN")
 _VERTEX_HINTS = MappingProxyType(
@@ -87,7 +87,7 @@ _VERTEX_HINTS = MappingProxyType(
 
 
 def find_login(access: ModelAccess) -> Login:
-    """What the inputs and the environment give for this provider."""
+    """Return the login that the inputs and the environment provide for this provider."""
     if access.identity and access.provider is not Provider.ANTHROPIC:
         raise InputError(
             f"The input anthropic-workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
@@ -109,8 +109,8 @@ def find_login(access: ModelAccess) -> Login:
 
 
 def address_of(access: ModelAccess) -> str:
-    """Where the model is: the base URL that was given, or the service's own. No file is read, so what logs in may be
-    away by now."""
+    """Return the address of the model: the given base URL, or the service's own. Read no file, because the credentials
+    may be gone by now."""
     match access.provider:
         case Provider.BEDROCK:
             own = f"https://bedrock-runtime.{access.given(*_REGION_NAMES)}.amazonaws.com"
@@ -124,11 +124,11 @@ def address_of(access: ModelAccess) -> str:
 
 
 def _read_key(access: ModelAccess) -> Login:
-    """An API key, as every server that speaks the Messages API takes it."""
+    """Read an API key, which any server that speaks the Messages API accepts."""
     key = check_secret("The input `anthropic-api-key`", access.api_key or "", hint=_NO_KEY)
 
     def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
-        from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+        from anthropic import Anthropic  # noqa: PLC0415 - takes over a second; only a real model needs it
 
         return Service(client=Anthropic(api_key=key, **shared), secrets=lambda: (key,))
 
@@ -136,7 +136,7 @@ def _read_key(access: ModelAccess) -> Login:
 
 
 def _read_identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
-    """The identity of the job, for which Anthropic's workload identity federation gives a token."""
+    """Read the job's identity, which Anthropic's workload identity federation exchanges for a token."""
     if access.api_key:
         raise InputError(
             "Both anthropic-api-key and anthropic-workload-identity are given, and only one of them can log in.",
@@ -169,7 +169,7 @@ def _read_identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
 
 
 def _read_aws_login(access: ModelAccess) -> Login:
-    """A Bedrock API key, or the keys of an AWS identity that sign each request."""
+    """Read a Bedrock API key, or the keys of an AWS identity that signs each request."""
     demand_packages(access.provider, "boto3", "botocore")
     region = access.given(*_REGION_NAMES)
     bearer = access.given("AWS_BEARER_TOKEN_BEDROCK")
@@ -194,16 +194,16 @@ def _read_aws_login(access: ModelAccess) -> Login:
             credentials["aws_session_token"] = session_token
 
     def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+        import anthropic  # noqa: PLC0415 - takes over a second; only a real model needs it
 
-        # Loaded here: they are there only with the extra `bedrock`.
+        # Loaded here: installed only with the extra `bedrock`.
         import boto3  # noqa: PLC0415
         from botocore.eventstream import ParserError  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
         from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
         try:
-            # What would spoil every signature, such as a profile that is not there, is known before a call.
+            # Detect before the first call what would break every signature, such as a missing profile.
             boto3.Session(region_name=region)
         except BotoCoreError as error:
             raise InputError(
@@ -223,7 +223,7 @@ def _read_aws_login(access: ModelAccess) -> Login:
 
 
 def _read_foundry_login(access: ModelAccess) -> Login:
-    """A key of the resource, or a token of Entra ID."""
+    """Read a key of the resource, or an Entra ID token."""
     resource = access.given("ANTHROPIC_FOUNDRY_RESOURCE")
     key, token = access.given("ANTHROPIC_FOUNDRY_API_KEY"), access.given("ANTHROPIC_FOUNDRY_AUTH_TOKEN")
     missing = {
@@ -238,9 +238,9 @@ def _read_foundry_login(access: ModelAccess) -> Login:
     secret = check_secret(name, token or key, hint="")
 
     def open_service(shared: dict[str, Any], _http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+        import anthropic  # noqa: PLC0415 - takes over a second; only a real model needs it
 
-        # The SDK would take an ANTHROPIC_FOUNDRY_API_KEY of the environment for a key that was not given.
+        # Without an explicit key, the SDK would use ANTHROPIC_FOUNDRY_API_KEY from the environment.
         given = {"api_key": "", "azure_ad_token_provider": lambda: secret} if token else {"api_key": secret}
         client = anthropic.AnthropicFoundry(**given, **shared)
         return Service(client=client, provider=Provider.FOUNDRY, hints=_FOUNDRY_HINTS, secrets=lambda: (secret,))
@@ -249,7 +249,7 @@ def _read_foundry_login(access: ModelAccess) -> Login:
 
 
 def _read_google_login(access: ModelAccess) -> Login:
-    """An access token, or the content of a credentials file that gives tokens."""
+    """Read an access token, or the content of a credentials file that yields tokens."""
     region, token = access.given("CLOUD_ML_REGION"), access.given(*_TOKEN_NAMES)
     path = access.given("GOOGLE_APPLICATION_CREDENTIALS")
     file = _read_credentials(path) if path and not token else {}
@@ -268,7 +268,7 @@ def _read_google_login(access: ModelAccess) -> Login:
     token = check_secret(_TOKEN_NAMES[0], token, hint="") if token else ""
 
     def open_service(shared: dict[str, Any], http: httpx2.Client, _connection_to: ConnectionTo) -> Service:
-        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+        import anthropic  # noqa: PLC0415 - takes over a second; only a real model needs it
 
         if token:
             given: dict[str, Any] = {"access_token": token}
@@ -285,7 +285,7 @@ def _read_google_login(access: ModelAccess) -> Login:
 
 
 def vertex_url(region: str) -> str:
-    """Where the SDK looks for Vertex AI in this region; a test holds the two together."""
+    """Return the address where the SDK expects Vertex AI in this region. A test compares the two."""
     match region:
         case "global":
             host = "aiplatform.googleapis.com"

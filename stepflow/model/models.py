@@ -1,4 +1,4 @@
-"""Names of models and what a turn of each costs, from the price data of the package `genai-prices`."""
+"""Names of models and the cost of a turn, from the price data of the package `genai-prices`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from stepflow.domain.conversation import ModelFault, Usage
 from stepflow.domain.words import Provider
 
-#: The newest of each family that the pinned `anthropic` package lists (flow.md §13); a test holds the two together.
+#: The newest model of each family that the pinned `anthropic` package lists (flow.md §13). A test compares the two.
 MODEL_IDS = MappingProxyType(
     {
         "sonnet": "claude-sonnet-5-5",
@@ -18,15 +18,15 @@ MODEL_IDS = MappingProxyType(
     }
 )
 
-#: The most tokens of one answer, thinking included, where nobody says it.
+#: The default limit for the tokens of one answer, including thinking.
 DEFAULT_MAX_TOKENS = 32_000
 
 
 def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
-    """The id behind an alias; any other text is passed on as an id (flow.md §13).
+    """Return the id for an alias; any other text is passed on as an id (flow.md §13).
 
-    Vertex and Foundry take the ids of the Anthropic API. On Bedrock the models of the aliases are reached through the
-    inference profile of all regions, whose id the price list names too; any other id is for the caller to write.
+    Vertex and Foundry use the ids of the Anthropic API. On Bedrock, an alias resolves to the inference profile for all
+    regions, whose id also appears in the price list. Any other Bedrock id must be written out by the caller.
     """
     known = MODEL_IDS.get(name, name)
     if provider is Provider.BEDROCK and known in MODEL_IDS.values():
@@ -36,10 +36,10 @@ def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class UnlistedModel(ModelFault):
-    """The service has no entries of models at all: servers that only speak the Messages API need none."""
+    """The service has no model entries at all. Servers that only speak the Messages API need none."""
 
 
-#: Whose list names a provider's prices: one model may cost more in one place than in another.
+#: The price list to use for each provider: the price of a model may differ between providers.
 _LISTS = MappingProxyType(
     {
         Provider.ANTHROPIC: "anthropic",
@@ -51,12 +51,12 @@ _LISTS = MappingProxyType(
 
 
 def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) -> float | None:
-    """The price of a turn in US dollars; None when the model's price is unknown."""
-    # Loaded here: a third of a second that only a run with a real model should pay.
+    """Return the price of a turn in US dollars; None if the model's price is unknown."""
+    # Loaded here: takes a third of a second, and only a run with a real model needs it.
     from genai_prices import Usage as Tokens  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
-    # There `input_tokens` is everything sent, the cached tokens included; the API's own figure leaves them out.
+    # In genai-prices, `input_tokens` includes cached tokens; in the API it does not.
     tokens = Tokens(
         input_tokens=usage.tokens_in,
         output_tokens=usage.output_tokens,
@@ -69,19 +69,19 @@ def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) 
         return None
 
 
-#: So many tokens stand for a conversation; the kinds of them are compared.
+#: Sample size of a conversation in tokens, to compare the prices of the kinds of tokens.
 _SAMPLE = 1_000
 
 
 def pays_to_renew(model: str, renewals: int, provider: Provider = Provider.ANTHROPIC) -> bool:
-    """Whether so many renewals of what is cached, and reading it then, cost less than writing it anew."""
+    """Return whether this many renewals of the cache, followed by a read, cost less than writing the cache again."""
     read = price_of(model, Usage(cache_read_tokens=_SAMPLE), provider)
     written = price_of(model, Usage(cache_write_tokens=_SAMPLE), provider)
     return read is not None and written is not None and (renewals + 1) * read < written
 
 
 def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int | None:
-    """The length of a request, in tokens, from which the service charges more for it; None without one."""
+    """Return the length of a request, in tokens, from which the service charges more for it; None without one."""
     from genai_prices import Usage as Tokens  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
@@ -94,8 +94,9 @@ def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int 
 
 
 def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
-    """Whether a budget in dollars can be kept with this model."""
+    """Return whether a budget in dollars can be enforced with this model."""
     if MODEL_IDS.get(model, model) in MODEL_IDS.values() and provider in _LISTS:
-        # A test holds that each of them has a price with every provider: the price data can wait for the first turn.
+        # A test ensures that each of these has a price with every provider, so the price data can wait for the first
+        # turn.
         return True
     return price_of(model, Usage(input_tokens=1, output_tokens=1), provider) is not None

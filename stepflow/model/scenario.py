@@ -1,5 +1,5 @@
-"""Scenarios: what a model answers, as a file that people and `--record` write, the model that
-plays one, for tests and demos without a key, and the one that records what a real model answered."""
+"""Scenarios: a model's answers in a file that people or `--record` write, the scripted model that plays them in tests
+and demos without a key, and the model that records the answers of a real one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stepflow.domain.words import Outcome
 from stepflow.model.statuses import find_remedy, hint_for, is_transient_status
 from stepflow.ports import Model
 
-#: What a scripted turn names as its model.
+#: The model name of a scripted turn.
 SCRIPTED = "scripted"
-#: Where the checkout is, for a shell in any folder of it.
+#: The root of the checkout, for a shell in any of its folders.
 ROOT_IN_SHELL = "$(git rev-parse --show-toplevel)"
 NOT_WHOLE = "# This run did not come to an end of its own. Add the turns that are missing, and an `expect`.\n"
 _Positive = Annotated[int, Field(ge=1, le=100_000)]
@@ -46,7 +46,7 @@ class _ScenarioShape(BaseModel):
 
 
 class ScriptedError(_ScenarioShape):
-    """A failure of the API: an HTTP status, or a connection that drops. It happens once."""
+    """An API failure: an HTTP status or a dropped connection. It occurs once."""
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None
     reset: Literal[True] | None = None
@@ -63,9 +63,9 @@ class ScriptedError(_ScenarioShape):
 class Turn(_ScenarioShape):
     """One reply of the model: text, tool calls (with or without text), a structured answer, an error, or a repeat.
 
-    `stop_reason` replaces the usual one (`tool_use` with tools, else `end_turn`): `refusal` and `max_tokens`, for
-    example, test how a flow ends; with nothing beside it the reply is empty. `expect_step` is the id of the step that
-    must be asking, `expect_prompt` holds what its newest prompt must contain.
+    `stop_reason` replaces the default (`tool_use` with tools, otherwise `end_turn`). For example, `refusal` and
+    `max_tokens` test how a flow ends. With nothing else, the reply is empty. `expect_step` is the id of the step that
+    must be asking; `expect_prompt` lists texts that its newest prompt must contain.
     """
 
     expect_step: str | None = None
@@ -92,7 +92,7 @@ class Turn(_ScenarioShape):
 
 
 class ScenarioIssue(_ScenarioShape):
-    """The issue as the event would carry it."""
+    """The issue as the event would deliver it."""
 
     number: _Positive
     title: str = ""
@@ -102,12 +102,12 @@ class ScenarioIssue(_ScenarioShape):
     labels: tuple[str, ...] = ()
 
     def to_issue(self) -> Issue:
-        """The same as the run's own type."""
+        """Convert to the run's own type."""
         return Issue(**self.model_dump())
 
 
 class Expect(_ScenarioShape):
-    """What `rehearse` compares; a key that is absent is not compared. A file given as null must not exist."""
+    """The results that `rehearse` compares. An absent key is not compared. A file given as null must not exist."""
 
     outcome: Outcome | None = None
     steps: tuple[str, ...] | None = None
@@ -117,7 +117,8 @@ class Expect(_ScenarioShape):
 
 
 class Scenario(_ScenarioShape):
-    """A whole file: the run's arguments, the replies in order (`turns`) or by step (`steps`), and what to expect."""
+    """A scenario file: the run's arguments, the replies in order (`turns`) or by step (`steps`), and the
+    expectations."""
 
     params: dict[str, JsonValue] = Field(default_factory=dict)
     issue: ScenarioIssue | None = None
@@ -135,12 +136,12 @@ class Scenario(_ScenarioShape):
         return self
 
     def queues(self) -> dict[str, tuple[Turn, ...]]:
-        """The lists of turns: by step id, or the one list under `turns`."""
+        """Return the lists of turns: one per step id, or the single list under `turns`."""
         return dict(self.steps) if self.steps is not None else {"turns": self.turns or ()}
 
 
 def scenario_schema() -> JsonObject:
-    """JSON Schema of a scenario file."""
+    """Return the JSON Schema of a scenario file."""
     schema: JsonObject = Scenario.model_json_schema()
     one_order: JsonValue = [{"required": ["turns"]}, {"required": ["steps"]}]
     head: JsonObject = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A stepflow scenario"}
@@ -148,22 +149,22 @@ def scenario_schema() -> JsonObject:
 
 
 def scenario_text(scenario: Scenario) -> str:
-    """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
+    """Return a scenario as YAML for people to read and edit. Reading it gives the same scenario."""
     return yaml_text(scenario.model_dump(mode="json", exclude_unset=True))
 
 
 def yaml_text(data: JsonObject) -> str:
-    """The YAML text of a part of a scenario."""
+    """Return a part of a scenario as YAML."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML in which texts of several lines stay readable."""
+    """A YAML dumper that keeps multi-line strings readable."""
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
-    # Line breaks to YAML, though not to people: unquoted they would come back as others.
+    # YAML treats these as line breaks. Without quotes they would be read back as other characters.
     if set(text) & {"\x85", "\u2028", "\u2029"}:
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -173,7 +174,8 @@ _Dumper.add_representer(str, _text_node)
 
 
 class ScriptedModel:
-    """Implements the port `Model`. `position`: what `position` was when the run to be resumed stopped."""
+    """Implements the port `Model`. The argument `position` is the value of `position` when the run to resume
+    stopped."""
 
     def __init__(self, scenario: Scenario, *, position: Mapping[str, int] | None = None) -> None:
         self._in_order = scenario.turns is not None
@@ -185,16 +187,16 @@ class ScriptedModel:
 
     @property
     def position(self) -> dict[str, int]:
-        """How many turns were played, by list: the JSON that a run folder keeps for resuming."""
+        """Return the number of turns played, by list. A run folder stores it as JSON for resuming."""
         return dict(self._position)
 
     @property
     def leftover(self) -> int:
-        """How many turns were not played; worth a note at the end of a run."""
+        """Return the number of turns that were not played; reported at the end of a run."""
         return sum(max(0, len(turns) - self._position[queue]) for queue, turns in self._queues.items())
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """The next turn of the scenario, unless another step or another prompt was expected to ask for it."""
+        """Return the next turn of the scenario, or a fault if it expects another step or another prompt."""
         queue = "turns" if self._in_order else request.step_id
         turns, number = self._queues.get(queue, ()), self._position.get(queue, 0)
         if number >= len(turns):
@@ -212,7 +214,7 @@ class ScriptedModel:
 
 
 def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Every turn as often as it is played."""
+    """Return every turn as many times as it is played."""
     played: list[Turn] = []
     for turn in turns:
         played.extend([played[-1]] * turn.repeat if turn.repeat else [turn])
@@ -236,7 +238,7 @@ def _mismatch(turn: Turn, request: ModelRequest) -> str:
 
 
 def _newest_prompt(request: ModelRequest) -> str:
-    """The text of the last message to the model that has any: tool results are not the prompt."""
+    """Return the text of the last user message that has any. Tool results are not part of the prompt."""
     for message in reversed(request.messages):
         texts = [str(block.get("text", "")) for block in message.content if block.get("type") == "text"]
         if message.role == "user" and texts:
@@ -272,12 +274,12 @@ def _fault(error: ScriptedError) -> ModelFault:
 
 
 class RecordingModel:
-    """Implements the port `Model` around another one.
+    """Implements the port `Model` around another model.
 
-    Kept are texts, tool calls and stop reasons. Not kept: thinking, which only the model that signed it takes back;
-    usage, since scripted turns cost nothing; faults, since a run that is recorded is meant to be played through; and
-    answers that a service gave without heeding how it was asked for them, where it was then asked in another way.
-    `root` is where the checkout was: a recording is played elsewhere, so its paths are kept without it.
+    It keeps texts, tool calls and stop reasons. It drops thinking, which only the model that signed it accepts; usage,
+    because scripted turns cost nothing; faults, because a recording is meant to play to the end; and answers from a
+    service that ignored the requested format, if the run then asked in another way. `root` is the location of the
+    checkout. It is removed from recorded paths, because a recording is played elsewhere.
     """
 
     def __init__(
@@ -289,7 +291,7 @@ class RecordingModel:
         root: str = "",
         before: Iterable[tuple[str, ModelTurn]] = (),
     ) -> None:
-        """`before`: the turns of a run that goes on, each with the step that asked."""
+        """Record around `model`. `before` holds the turns of a resumed run, each with the step that asked."""
         self.model = model
         self._params = dict(params or {})
         self._issue = issue
@@ -297,7 +299,7 @@ class RecordingModel:
         self._turns: list[Turn] = [_recorded(step_id, turn, self._root) for step_id, turn in before]
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """Pass the request on, and remember the turn that comes back."""
+        """Pass the request on and record the turn."""
         answer = self.model.ask(request)
         if isinstance(answer, ModelTurn):
             if self._replaces(request):
@@ -306,20 +308,20 @@ class RecordingModel:
         return answer
 
     def _replaces(self, request: ModelRequest) -> bool:
-        """Whether the turn answers what the one before it did not answer in form. A scripted model is never asked
-        again in words, so only the answer that came at last can be played."""
+        """Return whether the turn replaces the one before it, which had the wrong format. A scripted model is never
+        asked again in words, so only the final answer can be played."""
         return request.corrects_in_words and bool(self._turns) and self._turns[-1].tools in (None, ())
 
     def scenario(self, expect: Expect | None = None) -> Scenario:
-        """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""
+        """Return everything recorded so far. `expect` is how the run ended, for `rehearse` to compare."""
         given: dict[str, Any] = {"params": self._params or None, "issue": _issue(self._issue), "expect": expect}
         set_fields = {key: value for key, value in given.items() if value is not None}
         return Scenario(turns=tuple(self._turns), **set_fields)
 
     def to_yaml(self, expect: Expect | None = None) -> str:
-        """The text of a scenario file; without `expect` it says that it is no whole run.
+        """Return the text of a scenario file. Without `expect`, the text says that the run is incomplete.
 
-        It can hold whatever the model said: redact it like every other output.
+        It can contain anything the model said: redact it like any other output.
         """
         return ("" if expect else NOT_WHOLE) + scenario_text(self.scenario(expect))
 
@@ -342,7 +344,7 @@ def _recorded(step_id: str, turn: ModelTurn, root: str) -> Turn:
 def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
     if not root:
         return given
-    # A path ends where a name ends: /work/parser is no part of /work/parser-2.
+    # Match whole names only: /work/parser is not a prefix of /work/parser-2.
     pattern = re.compile(rf"{re.escape(root)}(?![\w.-])")
     return {
         name: value
@@ -355,17 +357,18 @@ def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
 
 
 def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
-    """The shell may stand in another folder by then, so it asks git; between single quotes it asks nobody."""
+    """Replace the root in a shell command. The shell may be in another folder by then, so ask git for the root, except
+    inside single quotes, where nothing is expanded."""
     return pattern.sub(lambda match: "." if command[: match.start()].count("'") % 2 else ROOT_IN_SHELL, command)
 
 
 def _alone(path: str, root: str) -> str:
-    """A path from the root, as the tools for files take it; any other text as it is."""
+    """Return a path relative to the root, as the file tools accept it, and any other text unchanged."""
     return "." if path == root else path.removeprefix(f"{root}/")
 
 
 def _object(text: str) -> JsonObject | None:
-    """The text as a JSON object, if that is all it is."""
+    """Return the text as a JSON object; None if it is anything else."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a refusal of the model service means for a run: its HTTP status, and the words beside it."""
+"""How a run reacts when the model service refuses a request, based on the HTTP status and the message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from stepflow.domain.conversation import Remedy
 
-#: The second is a lock that somebody else holds; the SDK tries each of these again.
+#: 409 is a lock held by another client. The SDK retries all of these.
 _TIMED_OUT, _CONFLICT, _RATE_LIMITED, _SERVER_ERRORS = 408, 409, 429, 500
 _TOO_LARGE = 413
 
@@ -15,7 +15,7 @@ _PAY = "Add credit, or raise the spend limit, of the account that the key belong
 _TOO_LONG = "Let the step read less, split it into two steps, or choose a `model` with a larger context window."
 _DOWN = "Look at the status page of the service; start the run again when it works."
 
-#: What to change, by status; the words name inputs of the action.
+#: What to change, by status; the texts name inputs of the action.
 HINTS = MappingProxyType(
     {
         400: "The service cannot take this request; its message names the part. Check the step's schema and `model`.",
@@ -29,9 +29,9 @@ HINTS = MappingProxyType(
     }
 )
 
-#: Words that say more than the status they come with.
+#: Phrases that are more specific than the status.
 _OVERFLOW_WORDS = ("prompt is too long", "context window", "context limit", "context length", "context size")
-#: What the API says of a thinking block behind which something has changed ("Preserved thinking").
+#: The API's message about a thinking block whose context has changed ("Preserved thinking").
 _BOUND_ELSEWHERE = "bound to a different conversation"
 _HINTS_OF_WORDS = (
     (_OVERFLOW_WORDS, _TOO_LONG),
@@ -41,26 +41,27 @@ _HINTS_OF_WORDS = (
 
 
 def is_transient_status(status: int) -> bool:
-    """Whether the call may be tried again: rate limit, conflict, overload, server error (flow.md §10)."""
+    """Return whether the call may be retried: rate limit, conflict, overload, server error (flow.md §10)."""
     return status in (_TIMED_OUT, _CONFLICT, _RATE_LIMITED) or status >= _SERVER_ERRORS
 
 
 def is_overflow(status: int, said: str) -> bool:
-    """Whether a refusal means that the conversation does not fit the model; a shorter one may."""
+    """Return whether the conversation does not fit the model. A shorter one may."""
     return status == _TOO_LARGE or (
         not is_transient_status(status) and any(words in said.lower() for words in _OVERFLOW_WORDS)
     )
 
 
 def find_remedy(status: int, said: str) -> Remedy | None:
-    """What of the request to change after such a refusal, as far as its words tell."""
+    """Return what to change in the request after a refusal, as far as its message tells."""
     if is_overflow(status, said):
         return Remedy.SHORTEN
     return Remedy.DROP_THINKING if _BOUND_ELSEWHERE in said else None
 
 
 def hint_for(status: int, said: str, own: Mapping[int, str] = MappingProxyType({})) -> str:
-    """What a person should change; the words count for more than the status. `own`: what the service says instead."""
+    """Return what a person should change. The message takes precedence over the status. `own` holds the service's own
+    hints by status."""
     lower = said.lower()
     hint = next((hint for words, hint in _HINTS_OF_WORDS if any(word in lower for word in words)), "")
     return hint or own.get(status) or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])

@@ -1,4 +1,4 @@
-"""One call over the wire: the body of its request, and the turn in the message that comes back."""
+"""One call to the Messages API: building the request body, and reading the turn from the response."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from stepflow.domain.conversation import ClearedResults, Message, ToolSpec, text
 from stepflow.engine.answer_schema import native_schema
 
 _BAD_REQUESTS = frozenset({400, 422})
-#: llama.cpp answers an image that its model cannot see with 500.
+#: llama.cpp returns 500 for an image if its model has no vision.
 _IMAGE_REFUSALS = _BAD_REQUESTS | {500}
-#: Stop reasons with which the last call of a message may be cut off; such a call is never run.
+#: Stop reasons that may cut off the last tool call of a message. Such a call is never run.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
-#: The events in which the service says what an answer has used so far.
+#: The events that report the usage of an answer so far.
 _TELL_USAGE = frozenset({"message_start", "message_delta"})
 _LONGEST_LOOK_UP = 60.0
-#: By which words a service refuses a schema: the API, one that makes too large a grammar; others, any.
+#: Words in the refusal of a schema. The API refuses one whose grammar is too large; other services refuse any schema.
 _SCHEMA_WORDS = ("output_config", "output_format", "structured output", "grammar", "optional parameters", "schema")
-#: How one refuses an effort: by its name, or, where it has no `output_config` at all, by that.
+#: Words in the refusal of an effort. A service without `output_config` names that instead.
 _EFFORT_WORDS = ("effort", "output_config")
 _EFFORT_HINT = (
     "Remove `effort` from the step or from agent.json, or choose another level or `model`: this service or model does "
     "not take it."
 )
-#: The same for images, of which one may be broken behind its head, too.
+#: Words in the refusal of an image. A valid header does not rule out a corrupt image.
 _IMAGE_WORDS = ("image", "multimodal")
-#: The parts of a request that a service may refuse by their names, and that a run can do without.
+#: Optional parts of a request, which a service may refuse by name.
 _OPTIONAL = ("cache_control", "context_management")
-#: How the SDK stumbles over events that are JSON but not the API's.
+#: Exceptions that the SDK raises for events that are valid JSON but not valid in the API.
 _STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
 
 
 class Wire:
-    """One client for one service. Remembers which optional parts the service refused; that only saves calls."""
+    """One client for one service. It remembers which optional parts the service refused, only to save calls."""
 
     def __init__(self, service: Service, *, max_tokens: int, longest_call: float) -> None:
         self._service, self._client, self._where = service, service.client, service.where
@@ -69,18 +69,18 @@ class Wire:
         self._entries: dict[str, JsonObject] = {}
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """Stream one answer and take the finished message."""
+        """Stream one answer and return it as a turn."""
         return self._call(self._body(request), request, self._stream)
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
-        """Use what is cached of a request, the `number`th time in a row, without an answer; None where that does not
-        pay (Messages API, "Pre-warming the cache")."""
+        """Refresh the cache of a request for the `number`th time in a row, without an answer. Return None if that does
+        not pay (Messages API, "Pre-warming the cache")."""
         service, is_refused = self._service, "cache_control" in self._refused
         if is_refused or not service.is_anthropic or not pays_to_renew(request.model, number, service.provider):
             return None
         body = self._body(request)
         output = body.get("output_config")
-        # No answer is refused where its form is given, and without the form it would be another prefix.
+        # With a format, the API rejects 0 tokens; without the format, the prefix would differ.
         body["max_tokens"] = 1 if isinstance(output, dict) and "format" in output else 0
         return self._call(body, request, self._create)
 
@@ -110,8 +110,8 @@ class Wire:
         )
 
     def _ask_for_more(self, model: str, body: JsonObject) -> JsonObject:
-        """What a conversation with tools also asks for, where the service's own list says that this model has it: room
-        when it becomes long, and words about what the model thinks between its calls."""
+        """Return additional parts for a conversation with tools, if the service lists them for this model: making room
+        in a long conversation, and summaries of the thinking between tool calls."""
         entry = self._read_entry(model)
         more: JsonObject = {}
         if clearing := plan_clearing(entry, price_step=find_price_step(model)):
@@ -123,7 +123,7 @@ class Wire:
         return {name: part for name, part in more.items() if name not in self._refused}
 
     def _read_entry(self, model: str) -> JsonObject:
-        """The model's entry, read once; empty where there is none. Whatever else is wrong, the call itself says it."""
+        """Return the model's entry, read once; empty if there is none. The call itself reports any other problem."""
         if model not in self._entries:
             try:
                 with bounded_call(_LONGEST_LOOK_UP):
@@ -135,7 +135,7 @@ class Wire:
         return self._entries[model]
 
     def look_up(self, model: str) -> ModelFault | None:
-        """Ask for the model's entry."""
+        """Request the model's entry. Return None on success."""
         with bounded_call(_LONGEST_LOOK_UP) as call:
             try:
                 self._service.log_in()
@@ -144,7 +144,7 @@ class Wire:
                 entry = self._client.models.retrieve(model)
             except anthropic.NotFoundError as error:
                 fault = self._fault(error)
-                # The API itself names the type of its error (docs, "Errors"); a server without the route cannot.
+                # Only the real API names an error type (docs, "Errors"); a server without this route does not.
                 return fault if error.type else UnlistedModel(reason=fault.reason, hint=fault.hint)
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 return overdue_fault(call.seconds, where=self._where) if call.overdue else self._fault(error)
@@ -156,10 +156,10 @@ class Wire:
         self._client.close()
 
     def _paid(self, answer: JsonObject, body: JsonObject) -> dict[str, Any]:
-        """What an answer has used and cost, as far as the service has said: that much is billed.
+        """Return the usage and cost of an answer as far as the service has reported them; that much is billed.
 
-        The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
-        asked for says by which route it came, and so what it costs.
+        The Anthropic API names the exact model behind an alias. A cloud names only the base model, so the price depends
+        on the requested name, which includes the route.
         """
         usage, provider = _usage(answer.get("usage")), self._service.provider
         names = [str(answer.get("model") or body["model"]), str(body["model"])]
@@ -177,8 +177,8 @@ class Wire:
         return replace(fault, hint=_EFFORT_HINT) if _refuses_effort(error, request) else fault
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
-        """The finished message; `begun` keeps what is known of one that breaks off."""
-        # Streamed, so that a long answer never looks like a dead connection.
+        """Return the finished message; `begun` receives what is known of a message that breaks off."""
+        # Stream, so that a long answer never looks like a dead connection.
         with self._open_stream(body) as stream:
             kind = stream.response.headers.get("content-type", "no content type")
             if not kind.startswith(self._service.stream_type):
@@ -192,7 +192,7 @@ class Wire:
         return answer
 
     def _create(self, body: JsonObject, _begun: JsonObject) -> JsonObject:
-        """The message in one piece: a request without an answer cannot be streamed."""
+        """Return the message in one piece: a request without an answer cannot be streamed."""
         betas = betas_of(body)
         create = partial(self._client.beta.messages.create, betas=betas) if betas else self._client.messages.create
         try:
@@ -201,17 +201,17 @@ class Wire:
             raise BrokenAnswer(f"it could not be read ({type(error).__name__}: {error})") from error
 
     def _open_stream(self, body: JsonObject) -> Any:  # noqa: ANN401 - the SDK's two managers share no type
-        """The stream of the answer; parts of the API that are in beta are asked for by name."""
+        """Open the stream of the answer. Beta parts of the API are requested by name."""
         if betas := betas_of(body):
             return self._client.beta.messages.stream(**cast("Any", body), betas=betas)
         return self._client.messages.stream(**cast("Any", body))
 
     def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
-        """Leave out a part, from the next call on, that a server which only resembles the API does not know."""
+        """Omit a part from later calls if a server that only resembles the API does not know it."""
         if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
             return None
         said = error.api_message or error.message
-        # Of breakpoints, those of tools and system go with the one at the top level.
+        # Omitting the top-level breakpoint also omits those of tools and system.
         part = next((each for each in _OPTIONAL if each in said and each in body), None)
         if part is None:
             return None
@@ -238,7 +238,7 @@ def _read(stream: MessageStream[None], begun: JsonObject) -> JsonObject:
 
 
 def _json(message: BaseModel) -> JsonObject:
-    """The message as JSON whose texts are all sound UTF-8: a model's half of a character becomes U+FFFD."""
+    """Return the message as JSON with valid UTF-8 strings: half a character from a model becomes U+FFFD."""
     return cast("JsonObject", _make_sound(message.to_dict(mode="python", exclude_none=True, warnings=False)))
 
 
@@ -255,7 +255,7 @@ def _make_sound(value: object) -> object:
 
 
 def _check_inputs(inputs: Iterable[str]) -> None:
-    """The SDK reads as much of a tool's input as there is; a call without its end would run as another call."""
+    """Raise `BrokenAnswer` for a truncated tool input. The SDK accepts it, and it would run as a different call."""
     try:
         for text in inputs:
             json.loads(text or "{}")
@@ -264,7 +264,8 @@ def _check_inputs(inputs: Iterable[str]) -> None:
 
 
 def _find_remedy(error: anthropic.APIStatusError, request: ModelRequest) -> Remedy | None:
-    """What the refusal says that this service does not take; one about tools or messages as such names nothing."""
+    """Return the remedy if the refusal names what the service does not accept. Errors about tools or messages name
+    nothing."""
     said = (error.api_message or error.message).lower()
     if error.status_code in _IMAGE_REFUSALS and any(word in said for word in _IMAGE_WORDS):
         return Remedy.LEAVE_OUT_IMAGES if has_images(request.messages[-1]) else None
@@ -283,7 +284,7 @@ def _refuses_effort(error: anthropic.APIStatusError, request: ModelRequest) -> b
 
 
 def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> ModelTurn | ModelFault:
-    """The turn in a finished message."""
+    """Return the turn in a finished message."""
     reason = str(answer.get("stop_reason"))
     if reason not in set(StopReason):
         return ModelFault(
@@ -304,7 +305,7 @@ def _read_refusal(details: JsonValue) -> Refusal:
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:
-    """The blocks as they came, to be sent back as they are, but for empty texts, which the API refuses."""
+    """Return the blocks unchanged, to be sent back later, except for empty texts, which the API refuses."""
     content = blocks if isinstance(blocks, list) else []
     return tuple(block for block in content if isinstance(block, dict) and not _is_empty_text(block))
 
@@ -329,21 +330,21 @@ def _usage(usage: JsonValue) -> Usage:
 
 
 _CLEARING = "clear_tool_uses_20250919"
-#: The newest results, which the model is still working with.
+#: Number of newest results to keep: the model is still working with them.
 KEPT_RESULTS = 5
-#: Results are cleared once a conversation fills this share of the window.
+#: Results are cleared when a conversation fills this share of the window.
 _TRIGGER_SHARE = 0.75
-#: Each clearing is paid for with a part of the cached prefix: less than this share of the window is not worth it.
+#: Clearing invalidates part of the cached prefix; less than this share of the window is not worth it.
 _LEAST_SHARE = 0.25
-#: From here on the next results may lead beyond a price step.
+#: From this share on, the next results may exceed a price step.
 _NEAR_SHARE = 0.9
 
 
 def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[str] = frozenset()) -> JsonObject:
-    """The arguments of one call. The same prefix gives the same bytes, so that only what is new is paid in full.
+    """Return the arguments of one call. The same prefix gives the same bytes, so only new content is billed in full.
 
-    `max_tokens`: the most of one answer, where the request does not say it. `exclude`: the names of the
-    optional parts that the service has refused.
+    `max_tokens` is the limit of one answer if the request sets none. `exclude` names the optional parts that the
+    service refused.
     """
     body: JsonObject = {
         "model": resolve_model(request.model),
@@ -358,13 +359,13 @@ def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[s
 
 
 def _optional(request: ModelRequest) -> JsonObject:
-    # Marks the last block that can be cached: the next turn reads everything up to it from the cache.
+    # Mark the last cacheable block: the next turn reads everything up to it from the cache.
     parts: JsonObject = {"cache_control": {"type": "ephemeral"}}
     if request.drop_thinking:
         parts["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
     output: JsonObject = {} if request.effort is None else {"effort": str(request.effort)}
     if request.schema is not None and request.strategy is Strategy.NATIVE:
-        # Loaded here: more than a second, and only a request that is really sent needs it.
+        # Loaded here: takes over a second, and only a request that is actually sent needs it.
         from anthropic import transform_schema  # noqa: PLC0415
 
         if native := native_schema(request.schema):
@@ -372,13 +373,13 @@ def _optional(request: ModelRequest) -> JsonObject:
     return parts | {"output_config": output} if output else parts
 
 
-#: The parts of the API that are in beta, each with the header that allows it (platform.claude.com, "Beta headers").
+#: Header values that enable beta parts of the API (platform.claude.com, "Beta headers").
 _CONTEXT_MANAGEMENT = "context-management-2025-06-27"
 _BINDING_CONTROLS = "thinking-binding-controls-2026-08-01"
 
 
 def betas_of(body: JsonObject) -> list[str]:
-    """The headers that a body needs."""
+    """Return the beta headers that a body needs."""
     thinking = body.get("thinking")
     controls = isinstance(thinking, dict) and "block_binding" in thinking
     return [_CONTEXT_MANAGEMENT] * ("context_management" in body) + [_BINDING_CONTROLS] * controls
@@ -396,13 +397,13 @@ _MARK: JsonObject = {"cache_control": {"type": "ephemeral"}}
 
 
 def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
-    """The body with its breakpoints; as it is where the service has refused the one at the top level.
+    """Return the body with cache breakpoints, or unchanged if the service refused the top-level one.
 
-    The service keeps everything up to a breakpoint: tools, then system, then messages; four are allowed. The one at the
-    top level of the body moves with the last block, which serves the turns of one conversation. What later steps and
-    repeated steps begin with needs its own: the tools, the part of the system prompt that all steps share, and the
-    step's part. The last one gives way to one inside a longer conversation.
-    `cacheable`: so many characters at the beginning of the system prompt are the same in every step.
+    The service caches everything up to a breakpoint: tools, then system, then messages. It allows four. The top-level
+    breakpoint moves with the last block and serves the turns of one conversation. Later and repeated steps need their
+    own: after the tools, the shared part of the system prompt, and the step's part. In a longer conversation, one
+    inside it replaces the last of these. `cacheable` is the number of characters at the start of the system prompt that
+    are the same in every step.
     """
     if "cache_control" not in body:
         return body
@@ -423,11 +424,10 @@ def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
 
 
 def _find_settled(messages: list[JsonValue]) -> int | None:
-    """The newest message of ours behind which there are as many results as the service keeps when it clears old ones;
-    None in a short conversation.
+    """Return the index of the newest user message followed by as many results as clearing keeps; None if there is none.
 
-    What comes before it is the same in the next request, although one more result may be cleared there. And the service
-    looks for what it knows at most 20 blocks before a breakpoint, which is less than a turn with many calls adds.
+    Everything before it stays the same in the next request, even if one more result is cleared there. The service
+    searches its cache at most 20 blocks before a breakpoint, fewer than a turn with many calls adds.
     """
     results = 0
     for number in range(len(messages) - 1, -1, -1):
@@ -455,9 +455,9 @@ def _content_blocks(message: JsonObject) -> list[JsonValue]:
 
 
 def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | None:
-    """The part of a request that asks for room, by the model's entry in the service's list; None where the service does
-    not say that it can make room in this model's window. A request longer than `price_step` costs more per token, so
-    room is made before."""
+    """Return the part of a request that asks the service to make room, based on the model's entry. Return None if the
+    entry does not list this feature and the window. A request longer than `price_step` costs more per token, so room is
+    made before that."""
     window = entry.get("max_input_tokens")
     strategies = _get(_get(entry, "capabilities"), "context_management")
     supported = _get(_get(strategies, _CLEARING), "supported")
@@ -474,19 +474,19 @@ def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | 
 
 
 def is_near(price_step: int | None, usage: Usage) -> bool:
-    """Whether a conversation whose last turn used so much is close to the length at which a request costs more. Room is
-    made long before; where it comes so far all the same, there was none to make."""
+    """Return whether a conversation, after a turn with this usage, is close to the length at which requests cost more.
+    Clearing happens long before that; a conversation that gets this far had nothing to clear."""
     return price_step is not None and usage.total >= price_step * _NEAR_SHARE
 
 
 def shows_thinking(entry: JsonObject) -> bool:
-    """Whether the model thinks by itself, and can summarize what it thinks between its calls."""
+    """Return whether the model thinks adaptively and can summarize its thinking between calls."""
     types = _get(_get(_get(entry, "capabilities"), "thinking"), "types")
     return _get(_get(types, "adaptive"), "supported") is True
 
 
 def read_cleared(answer: JsonObject) -> ClearedResults | None:
-    """What the service left out of the request that this message answers; None when that was nothing."""
+    """Return what the service dropped from the request that this message answers; None if nothing."""
     applied = _get(answer.get("context_management"), "applied_edits")
     edits = applied if isinstance(applied, list) else []
     results, tokens = (
