@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.definition import McpServer, McpTool
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
-from stepflow.domain.text import OUTPUT_LIMIT, HeadTail
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolsChanged
 from stepflow.ports import Tools
+from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
 
 
 class ToolsWithServers:

@@ -25,7 +25,6 @@ from stepflow.domain.checkout import (
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.definition import Validator
 from stepflow.domain.json import JsonObject
-from stepflow.domain.text import OUTPUT_LIMIT, HeadTail
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
@@ -45,6 +44,7 @@ from stepflow.sandbox.isolation import (
     sandbox_config,
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
+from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
 from stepflow.sandbox.workspace import GIT, give_to, object_folders, remove_folder
 
 if TYPE_CHECKING:

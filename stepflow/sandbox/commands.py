@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.text import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
 from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.launcher import PIECE, CannotStart, Launcher, Sink, read_now
+from stepflow.sandbox.output import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
 
 _DRAIN_SECONDS = 2.0
 

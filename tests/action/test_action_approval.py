@@ -263,7 +263,7 @@ def test_a_plan_is_shown_whole_or_not_approved(world: World, folder: Path, under
         assert f"understanding:\n{understanding}" in comment
         return
     assert done.outputs["outcome"] == "refused", done.log
-    assert 'the plan before step "continuation.issue" is too long to be approved' in done.outputs["reason"]
+    assert 'the plan before step "continuation.issue" is too long to approve' in done.outputs["reason"]
     assert "/stepflow approve" not in comment
     assert len(world.model.bodies) == 1
 

@@ -86,7 +86,7 @@ FAULTS = {
     ),
     "429, retry-after forever": lasting(limited("1000000"), "asks to wait 1000000 s", "timeout-minutes"),
     "429, until the deadline": Fault(
-        always=limited("1200"), outcome="model_failed", slept=(1200, 1200), tries=3, words=("a wait of 1200 s",)
+        always=limited("1200"), outcome="model_failed", slept=(1200, 1200), tries=3, words=("It asks to wait 1200 s",)
     ),
     "429, spend limit": lasting(
         bad("limit", 429, "rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}), "spend limit"

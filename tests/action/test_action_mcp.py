@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def with_server(world: World, entry: dict[str, Any], *, changed: str = "") -> No
     locked = lock_text([McpServer(name="docs", tools=tools)])
     if changed:
         (first, *others) = pinned_tools(locked)["docs"]
-        locked = lock_text([McpServer(name="docs", tools=(replace(first, description=changed), *others))])
+        locked = lock_text([McpServer(name="docs", tools=(first.model_copy(update={"description": changed}), *others))])
     (world.checkout / ".agent/fixer/mcp.lock.json").write_text(locked)
     git("add", ".", cwd=world.checkout)
     world.edit("agent.json", lambda agent: agent.update(mcpServers={"docs": entry}))

@@ -212,7 +212,7 @@ def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) ->
         tool_use_id="t", name=HOSTILE, input={HOSTILE: HOSTILE}, output=HOSTILE, is_error=False, exit_code=0, seconds=1
     )
     noted = Noted(level="error", message=HOSTILE, data={"x": "javascript:alert(1)"})
-    text = page_of(events_of(call, noted), hostile_agent(HOSTILE, HOSTILE), report={"reason": HOSTILE})
+    text = page_of(events_of(call, noted), hostile_agent(HOSTILE, HOSTILE), report={"explanation": HOSTILE})
     opened = open_page(text, "#e2")
     opened.page.wait_for_timeout(200)
     assert (opened.said, opened.foreign) == ([], [])

@@ -130,7 +130,7 @@ def test_a_picture_that_mermaid_refuses_is_noticed(open_page: Open, npm: Path) -
 def test_hostile_text_in_a_summary_stays_text(open_page: Open, npm: Path) -> None:
     text = '</code></td><script>alert(1)</script><img src="https://evil.test/i.png" onerror=alert(1)>'
     history = tuple(replace(line, reason=text, step_id=text) for line in REPORT.history)
-    report = replace(REPORT, reason=text, agent=text, verdict=text, history=history)
+    report = replace(REPORT, reason=text, explanation=text, agent=text, verdict=text, history=history)
     opened = drawn(open_page(github_page(job_summary(report, hostile_agent(text, text)), npm, MERMAIDS[-1])))
     assert (opened.said, opened.foreign) == ([], [])
     assert opened.page.evaluate("document.querySelectorAll('main img, main script').length") == 0

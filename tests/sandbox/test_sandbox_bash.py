@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toolbox_world import stays_root
 
-from stepflow.domain.text import Interleaved
+from stepflow.sandbox.output import Interleaved
 
 
 @pytest.fixture
