@@ -40,8 +40,6 @@ _LINK_OR_URL = re.compile(
 )
 _PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?P<path>[/?#][^\\\s()<>`]*)?", re.IGNORECASE)
 _TRAILING = ".,;:!?)>]*_'\""
-
-
 #: Replaces inline code while the text around it is made harmless. A model's text cannot contain it, because invisible
 #: characters are removed.
 CODE_MARK = "\ue000"
@@ -226,8 +224,6 @@ _MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
 _UNSEEN = (
     r"(?:\]\([ \t\n]*+[^ \t\n()]*+[ \t\n]*+\)|\]\[(?>(?:\\.|[^\[\]\\])*)\](?!\()|</?(?:details|summary)>|[\\*_~`\[\]!])"
 )
-
-
 _KEYWORDS = ("closes", "closed", "close", "fixes", "fixed", "fix", "resolves", "resolved", "resolve")
 _REFERENCES = (("#", r"\d"), ("g", "h", "-", r"\d"), ("h", "t", "t", "p", "s?", ":"), ("w", "w", "w", r"\."))
 

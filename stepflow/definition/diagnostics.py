@@ -60,7 +60,7 @@ def escape_control(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def locate(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
+def add_position(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
     """Add the line and the columns to a problem, as far as they are known.
 
     In a file that is not JSON and has no `positions`, `word` is what the problem is about on its line.
@@ -118,7 +118,7 @@ class Diagnostics:
         named = {one.file for one in self.collected} & known.keys()
         positions = {file: find_positions(self.json_texts[file]) for file in named & self.json_texts.keys()}
         placed = [
-            _escape_control(locate(one, word, known.get(one.file), positions.get(one.file)), prefix)
+            _escape_control(add_position(one, word, known.get(one.file), positions.get(one.file)), prefix)
             for one, word in self.collected.items()
         ]
         return Inspection(

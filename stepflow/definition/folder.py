@@ -217,7 +217,7 @@ class NoAgent(Exception):
         )
 
 
-def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located:
+def locate_agent(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located:
     """The folder of an agent. With a `root`, it must lie inside the real root. Raises `NoAgent`."""
     text = str(path).encode(errors="replace").decode()
     if "\0" in text:

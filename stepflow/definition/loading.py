@@ -26,7 +26,7 @@ from stepflow.definition.check_dialect import (
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
-from stepflow.definition.folder import AgentFolder, NoAgent, locate, read_object, unsafe_reason
+from stepflow.definition.folder import AgentFolder, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
     add_edges,
     check_approvals,
@@ -161,7 +161,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
     """
     diagnostics = Diagnostics()
     try:
-        located = locate(path, root=root, bare_registry=False)
+        located = locate_agent(path, root=root, bare_registry=False)
     except NoAgent as exc:
         raise DefinitionError("There is no such agent.", problems=(exc.problem,)) from exc
     folder = AgentFolder(located.folder, root=located.root)
@@ -179,7 +179,7 @@ def _load(
     if isinstance(path, str) and path.startswith(PREFIX):
         return _load_builtin(path, root, options)
     try:
-        located = locate(path, root=root, bare_registry=options.bare_registry)
+        located = locate_agent(path, root=root, bare_registry=options.bare_registry)
     except NoAgent as exc:
         return None, Inspection(problems=(exc.problem,))
     folder = AgentFolder(located.folder, root=located.root)

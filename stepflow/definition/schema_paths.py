@@ -9,8 +9,6 @@ from stepflow.domain.json import JsonObject, JsonValue
 
 #: Schemas that must all hold.
 _All = tuple[JsonObject, ...]
-
-
 #: A schema with more alternatives is not followed.
 _MOST = 200
 

@@ -144,8 +144,6 @@ _KIND_OF_C2 = {
     "verification": StepKind.VERIFICATION,
     "closure": StepKind.CLOSURE,
 }
-
-
 #: The keys that every flow step of a gated registry must have.
 _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 

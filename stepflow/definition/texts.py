@@ -39,7 +39,7 @@ TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
-def fill_template(template: str, parts: dict[str, str]) -> str:
+def fill_path(template: str, parts: dict[str, str]) -> str:
     """The path that a sound template gives; a part that is not given is empty."""
     return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
 
@@ -120,7 +120,7 @@ class PromptFiles:
         """The file of an address, relative to the agent folder."""
         parts = {"c1": address.c1 or self.c1, "c2": address.c2, "c3": address.c3, "edition": address.edition}
         template = self.template if adaptation else self.plain_template
-        path = fill_template(template, {**parts, "adaptation": adaptation or ""})
+        path = fill_path(template, {**parts, "adaptation": adaptation or ""})
         return self.below_base(path)
 
     def below_base(self, path: str) -> str:
@@ -207,7 +207,7 @@ def _check_template(key: str, template: str, problems: FileProblems) -> bool:
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
         problems.add("SF514", f"/{key}", message, fix)
         return False
-    reason = unsafe_reason(fill_template(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
+    reason = unsafe_reason(fill_path(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
     if reason:
         problems.add("SF109", f"/{key}", f'"{key}" is "{template}", which {reason}', _INSIDE)
     return reason is None

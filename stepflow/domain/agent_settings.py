@@ -107,16 +107,10 @@ class Parameter(FileModel):
 
 #: Default limits on what the commits of a run may change.
 DEFAULT_MOST_FILES = 300
-
-
 DEFAULT_MOST_BYTES = 8 * 1024 * 1024
-
-
 #: The largest limits that agent.json may set. GitHub lists at most this many files of a pull request, and the bundle
 #: that carries commits out of the sandbox holds little more.
 LARGEST_MOST_FILES = 3000
-
-
 LARGEST_MOST_BYTES = 24 * 1024 * 1024
 
 
@@ -154,8 +148,6 @@ class CommentSettings(FileModel):
 
 #: boundary.md: any other effect is refused unless the definition lists it.
 DEFAULT_EFFECTS = (AllowedEffect.COMMENT, AllowedEffect.LABELS, AllowedEffect.CLOSE, AllowedEffect.PULL_REQUEST)
-
-
 DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNERS")
 
 

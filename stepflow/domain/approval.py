@@ -12,13 +12,9 @@ from stepflow.domain.words import Permission
 
 #: The start of a comment that approves a plan; the digest follows.
 APPROVE = "/stepflow approve"
-
-
 #: People must see the whole plan before they approve it. A comment holds 65,536 characters, including the text around
 #: the plan.
 LONGEST_PLAN = 20_000
-
-
 MOST_PLAN_LINES = 2_000
 
 

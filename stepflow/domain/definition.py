@@ -312,8 +312,6 @@ class AgentVerdict:
 
 #: The highest token limit that agent.json may set for one answer. No model of the Messages API gives more.
 LARGEST_OUTPUT = 128_000
-
-
 #: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
 #: validators.
 BOUNDARY_RULES = Validator(
@@ -326,8 +324,6 @@ BOUNDARY_RULES = Validator(
         edition="failed",
     ),
 )
-
-
 DEFAULT_MODEL = "opus"
 
 

@@ -32,8 +32,6 @@ INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
     StepKind.VERIFICATION: frozenset({Intent.NEXT, Intent.REPEAT, Intent.JUMP, Intent.ESCALATE}),
     StepKind.CLOSURE: frozenset({Intent.CLOSING, Intent.REPEAT}),
 }
-
-
 #: flow.md §5: synonyms that models use for intents, the same for every step kind.
 INTENT_ALIASES = {
     "continue": Intent.NEXT,

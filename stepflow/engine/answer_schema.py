@@ -19,8 +19,6 @@ LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
 MAP_OF_SCHEMAS = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 )
-
-
 #: Keywords whose schemas apply to the same value as the schema that contains them.
 _SAME_VALUE = (*_CHOICES, "not", "if", "then", "else", "dependentSchemas", "dependencies")
 

@@ -28,8 +28,6 @@ FENCE = re.compile(
 
 #: How many `{` of a text are tried: each failed try costs a scan of the text.
 MAX_OPENINGS = 1000
-
-
 NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
 CLOSING_MISFIT = "the closing answer does not fit its schema"
 

@@ -28,8 +28,6 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_MESSAGES = 1000
 #: The problem of a server whose end of the connection is closed.
 ENDED = "has ended"
-
-
 #: Seconds until a connection stands, and without a byte of an answer.
 _CONNECT_SECONDS, _SILENT_SECONDS = 20.0, 600.0
 _UNREACHABLE = 503

@@ -13,6 +13,7 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
@@ -263,18 +264,21 @@ def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) 
     return next((p.code for p in problems if is_invalid and p.severity is Severity.ERROR), None)
 
 
+def _verdict_of(answer: JsonObject | None) -> str | None:
+    verdict = answer.get("verdict") if answer else None
+    return verdict if isinstance(verdict, str) and verdict else None
+
+
 def collect_report(
     entries: Iterable[events.Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
 ) -> RunReport:
-    """Build the report from these entries. Works for the journal of a crashed or cancelled run, and without any
-    entries."""
+    """Build the report from these entries. A crashed or canceled run has some of them, and an unbegun one has none."""
     known = facts or ReportFacts()
     read = Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(events.TextRemoved), read.last(ImagesRead)
     answer = read.flow.answer if read.flow else None
-    verdict = answer.get("verdict") if answer else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
     return RunReport(
@@ -294,7 +298,7 @@ def collect_report(
         final_step_id=begun.step_id if begun else entry_step,
         history=read.history(),
         structured_output=answer,
-        verdict=verdict if isinstance(verdict, str) and verdict else None,
+        verdict=_verdict_of(answer),
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
         base_checks=tuple(_copied(event, BaseCheck) for event in run.base_checks.values()),

@@ -38,8 +38,6 @@ CHANGES: Mapping[Remedy, str] = {
     Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
     Remedy.SHORTEN: "the conversation begins again",
 }
-
-
 StepEvent = (
     events.IterationStarted
     | events.SchemaFailed

@@ -21,23 +21,13 @@ from stepflow.sandbox.launcher import PIECE, CannotStart, Launcher, Sink, read_n
 from stepflow.sandbox.output import OUTPUT_LIMIT, STREAM_LIMIT, HeadTail, Interleaved
 
 _DRAIN_SECONDS = 2.0
-
-
 _WANTED_PIPE = 1024 * 1024
-
-
 _CODE = re.compile(rb"[0-9]{1,3}")
-
-
 #: The descriptor on which the shell reports.
 _REPORT = 3
-
-
 #: Bytes of a server's standard error that are kept: far more than a message shows, since what is cut in two cannot be
 #: masked.
 _LAST_BYTES = 64 * 1024
-
-
 _MOST_PIECES = 64
 
 

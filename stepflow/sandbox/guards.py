@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from stepflow.domain.checkout import (
     Closing,
@@ -16,14 +16,8 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.text import name_some
 from stepflow.errors import InputError
 
-if TYPE_CHECKING:
-    pass
-
-
 #: About ten calls of git, each with its own two minutes.
 _LOOK_SECONDS = 1200.0
-
-
 _DIGEST_SECONDS = 120.0
 
 #: What became of each file: its digest by its path.

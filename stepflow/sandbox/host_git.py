@@ -13,22 +13,12 @@ from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
 
 HEADS = "refs/heads/"
-
-
 #: Nothing of the user's configuration may run or rewrite anything.
 _QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
-
-
 #: Looking at a repository that somebody else owns is harmless, and configuration of this machine is not the checkout's.
 _ONLY_LOOKING = ("safe.directory=*",)
-
-
 _OWN_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0"}
-
-
 _SECONDS = 300
-
-
 #: What git and its usual companions need to work in a checkout as before, by names as `git help config` has them.
 _NEEDED_SECTIONS = frozenset(
     {
@@ -39,11 +29,7 @@ _NEEDED_SECTIONS = frozenset(
         *("user", "versionsort"),
     }
 )
-
-
 _NEEDED_KEYS = frozenset({"http.proxy", "http.sslverify", "http.sslcainfo"})
-
-
 #: Programs that log in, and what is said of the original's folders and files alone.
 _LEFT_OUT = frozenset(
     {
@@ -51,27 +37,15 @@ _LEFT_OUT = frozenset(
         *("core.splitindex", "core.untrackedcache", "extensions.worktreeconfig", "extensions.refstorage"),
     }
 )
-
-
 #: `sendemail.smtpPass`, `github.token`, `hub.apiKey` and whatever other programs keep beside git's own settings.
 _SECRET_NAME = re.compile(r".*(?:pass|passwd|password|passphrase|token|secret|api-?key|authorization)")
-
-
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<userinfo>[^/?#\n]*)@")
-
-
 _QUERY = re.compile(r"(?i)([?&](?:access_token|private_token|token|password|api_?key)=)[^&#\s]+")
-
-
 #: https://github.blog/changelog/2021-03-31-authentication-token-format-updates-are-generally-available/, and the key
 #: of the model's API.
 _TOKEN = re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|sk-ant-)[A-Za-z0-9_.-]{10,}")
-
-
 #: What stands in the place of a secret, also in the name of a ref.
 _HIDDEN = "hidden"
-
-
 #: The copies of files have other numbers and times of change; size and modification time tell that they are as git
 #: knows them. A collection in the background would outlive its command and be killed halfway.
 _OWN = (
@@ -81,11 +55,7 @@ _OWN = (
     ("gc", "auto", "0"),
     ("maintenance", "auto", "false"),
 )
-
-
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-
-
 _CHECKED = ("fetch.fsckObjects=true",)
 
 

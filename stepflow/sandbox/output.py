@@ -6,32 +6,16 @@ import re
 
 #: Bytes reserved for the marker, so that text and marker together stay within the limit.
 _MARKER_BYTES = 128
-
-
 #: Lines up to this many bytes are kept or dropped as a whole.
 _LONG_LINE = 4096
-
-
 #: Breaks between lines, between words, and between names or values. Characters of keys and tokens are not breaks.
 _BREAKS = (re.compile(rb"\n"), re.compile(rb"\s"), re.compile(rb"[^\w.~+/=%\x80-\xff-]"))
-
-
 STREAM_LIMIT = 1024 * 1024
-
-
 OUTPUT_LIMIT = 100 * 1024
-
-
 #: Words in lines that may name a failure, and the number of bytes to keep: in total, and on each side of the word.
 _FAILURE_WORD = re.compile(rb"fail|error|panic|exception|not ok", re.IGNORECASE)
-
-
 _FAILURES_LIMIT = 64 * 1024
-
-
 _FAILURE_LINE = 500
-
-
 _PIECE = 65536
 
 

@@ -14,7 +14,7 @@ from stepflow.definition.builtin import agent_files
 from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract
-from stepflow.engine.prompt.template import parse_template, render_template
+from stepflow.engine.prompt.template import fill_template, parse_template
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.workflows import check_workflow, with_lines
 
@@ -84,7 +84,7 @@ def test_the_retry_prompt_names_what_the_real_tool_found(language: str, name: st
     names = entries(language)["validators"][name]["extractParams"]
     extracted = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
     (prompt,) = noted("retry prompt")
-    text = render_template(parse_template(prompt.text), {"validator": name, "attemptsLeft": 2, **extracted})
+    text = fill_template(parse_template(prompt.text), {"validator": name, "attemptsLeft": 2, **extracted}).text
     ((variable, values),) = extracted.items()
     assert values, f"{variable} is empty"
     for value in values:

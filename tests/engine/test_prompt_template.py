@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import LITERALS, VALUES
 
-from stepflow.engine.prompt.template import Use, parse_template, render_template
+from stepflow.engine.prompt.template import Use, fill_template, parse_template
 from tests.tried import tried
 
 
 def render(text, **values):
-    return render_template(parse_template(text), values)
+    return fill_template(parse_template(text), values).text
 
 
 def faults(text):
@@ -188,7 +188,7 @@ def test_every_text_is_a_template_whatever_stands_in_it(text):
 
 @given(text=st.text(alphabet="{}#/! aeifchlsun@.\n`\\$-", max_size=60))
 def test_a_closed_template_without_names_changes_only_notes_and_backslashes(text):
-    done = render_template(parse_template(text, is_open=False, is_closed=True), {})
+    done = fill_template(parse_template(text, is_open=False, is_closed=True), {}).text
     if "\\" not in text and "{{!" not in text and not parse_template(text, is_open=False, is_closed=True).tags:
         assert done == text
 
@@ -207,7 +207,7 @@ def test_a_retry_prompt_is_its_own_text_with_each_value_in_its_place(
     text = "".join(f"{literal}{form % name}" for literal, name, form in parts)
     expected = "".join(f"{literal}{values[name]}" for literal, name, _ in parts)
     template = parse_template(f"<{text}{{{{#each listed}}}}[{{{{this}}}}]{{{{/each}}}}>")
-    assert render_template(template, {**values, "listed": list(listed)}) == (
+    assert fill_template(template, {**values, "listed": list(listed)}).text == (
         f"<{expected}{''.join(f'[{one}]' for one in listed)}>"
     )
 

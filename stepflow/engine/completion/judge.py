@@ -40,24 +40,14 @@ NOT_RUNNABLE = {
     126: "A file that it starts is not executable: make it so with `chmod +x`, and commit that",
     127: "A program that it starts is missing: install it with the input setup or apt-packages, or fix the command",
 }
-
-
 NO_PERMISSION = ("EACCES", "Permission denied")
-
-
 REWRITES = "This check changes files that git tracks"
-
-
 LEAVE_AS_IT_IS = (
     "A run cannot complete with it, since the checks must see what is pushed: commit what it writes, or keep it from "
     "writing (for example by `npm ci`, or by an option such as `--locked` or `--check`)."
 )
-
-
 #: How many characters of a validator's output the journal keeps.
 TAIL = 4000
-
-
 #: How many characters of its most telling line a reason shows.
 LINE = 300
 
@@ -279,8 +269,6 @@ def output_tail(result: CommandResult) -> str:
 
 
 PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"
-
-
 HIDDEN = (
     "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
     "configuration, flags in the index, or a .gitignore or .gitattributes that is not committed. Commit "

@@ -31,8 +31,6 @@ TEMPLATE_KEYS: tuple[str, ...] = (
     *("iteration_closure_default", "facilitation_closure_default", "project_continuation_closure_default"),
     "statuscheck_continuation_default",
 )
-
-
 #: The name of the run's input text in prompts of steps with `usesStdin`.
 INPUT_TEXT = "input_text"
 
@@ -235,8 +233,6 @@ MEANING: dict[Intent, str] = {
     Intent.ESCALATE: "a problem was found that this step cannot settle; send it to the support step",
     Intent.ABORT: "the work cannot be done at all; stop the run as failed",
 }
-
-
 GUIDANCE = (
     "## Repository guidance\n\n"
     "What this repository says to whoever works on it. Where it differs from the instructions above or from the answer "
@@ -247,8 +243,6 @@ STEP_GUIDANCE = (
     "What this repository says about the folders of this step. The instructions and the answer contract above come "
     "before it; of these files, the last one counts most."
 )
-
-
 SKILLS = (
     "## Skills\n\n"
     "Instructions for certain tasks. Before you do what a description fits, read its text with `read`, by the address "

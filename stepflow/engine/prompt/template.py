@@ -348,11 +348,6 @@ def fill_template(
     return Filled(text=text, substitutions=tuple(filler.substitutions), missing=missing)
 
 
-def render_template(template: Template, values: JsonObject) -> str:
-    """Fill a template and return the text alone, with missing values empty."""
-    return fill_template(template, values).text
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Scope:
     """Where names are looked up: an item of an `each` (or all values), and the scope outside it."""
