@@ -1,7 +1,7 @@
 """An agent run from a program: `python examples/run_agent.py`.
 
 No key and no network: the answers come from greeter.yaml, the tools and the validator are real. With a key, put
-`AnthropicModel(os.environ["ANTHROPIC_API_KEY"])` in the place of the scripted model.
+`AnthropicModel(os.environ["ANTHROPIC_API_KEY"])` in place of the scripted model.
 """
 
 from __future__ import annotations

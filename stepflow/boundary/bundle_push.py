@@ -142,7 +142,7 @@ class BundlePush:
         """Return the commits of the bundle, parents first. Raises `Refused` if they may not leave."""
         checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=self._rules)
         for violation in checked.violations:
-            raise Refused(f"{violation.message}", hint=violation.hint)
+            raise Refused(violation.message, hint=violation.hint)
         return checked.commits
 
     @property

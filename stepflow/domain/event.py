@@ -190,7 +190,7 @@ class WorkCollected:
 
 @dataclass(frozen=True, kw_only=True)
 class EffectPlanned:
-    """The boundary plans this effect. `text` is exactly what a dry run would have written."""
+    """The boundary plans this effect. In a dry run, `text` is exactly what it would have written; else it is empty."""
 
     kind: EffectKind
     detail: str
@@ -277,8 +277,9 @@ class SchemaFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRendered:
-    """The start of a conversation: the system prompt and the text blocks of the first message. `source` is its file or
-    template; `retry` marks a retry prompt. `substitutions` locate values in the first block, before masking."""
+    """The start of a conversation: the system prompt and the text blocks of the first message. `source` is the file
+    or template of its prompt; `retry` marks a retry prompt. `substitutions` locate values in the first block, before
+    masking."""
 
     system: str
     blocks: list[str]

@@ -163,7 +163,7 @@ class RunReport:
 class AgentResult:
     """The result of a run. Only the first three fields are compared and printed; `report` holds everything else.
 
-    `reason` begins with the phase in which the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
+    `reason` begins with the stage in which the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
     """
 
     success: bool

@@ -19,19 +19,12 @@ from stepflow.domain.state import RunState
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
+from stepflow.engine.answer import NO_OBJECT, ParsedAnswer, check_format, describe_misfit, parse_answer
 from stepflow.engine.answer_schema import native_schema
 from stepflow.engine.check_dialect import decide_by_check, find_check_errors
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
-from stepflow.engine.gate import (
-    NO_OBJECT,
-    ParsedAnswer,
-    check_format,
-    decide_by_gate,
-    describe_misfit,
-    find_gate_errors,
-    parse_answer,
-)
+from stepflow.engine.gate import decide_by_gate, find_gate_errors
 from stepflow.engine.prompt.render import (
     PromptFailure,
     RenderedPrompt,

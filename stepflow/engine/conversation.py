@@ -32,9 +32,9 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
+from stepflow.engine.answer import describe_misfit, has_shape
 from stepflow.engine.cache_renewal import keep_conversation, remember_cached
 from stepflow.engine.context import FlowContext, FlowStopped
-from stepflow.engine.gate import describe_misfit, has_shape
 from stepflow.engine.prompt.render import answer_form, correction_message
 
 CUT_OFF = (

@@ -210,8 +210,8 @@ class ReportFacts:
 
     run_id: str = ""
     agent: str = ""
-    #: `outcome` and `reason` count only if the journal has no end: the run never began, or it was killed. A caller that
-    #: writes the comment of a completed flow before its effects are applied passes `completed`.
+    #: `outcome`, `stage` and `reason` count only if the journal has no end: the run never began, or it was killed. A
+    #: caller that writes the comment of a completed flow before its effects are applied passes `completed`.
     outcome: Outcome = Outcome.CANCELLED
     stage: Stage = Stage.BEFORE
     reason: str = ""

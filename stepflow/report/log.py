@@ -1,5 +1,4 @@
-"""The logs of a run: for its folder and for programs (flow.md §15), for the job's page with each step folded, and for a
-terminal with live last lines."""
+"""The log of a run: for the job's page with each step folded, and for a terminal with live last lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds `report.html`, the page of a run: one file that needs no network and no script. It shows everything in the
 journal: iterations with their cards, each text limited in length, and repeated text only once.
 
-No text of the run can become markup, because Jinja2 escapes it. The text that a dry run would have written is rendered
+No text of the run can become markup, because Jinja2 escapes it. The text that a dry run did not write is rendered
 as Markdown without HTML. The page's own policy blocks scripts and requests.
 """
 
@@ -310,7 +310,7 @@ def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
 
 
 def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
-    """Yield what a dry run would have written: the kind of effect, the title if there is one, and the rendered text."""
+    """Yield what a dry run did not write: the kind of effect, the title if there is one, and the rendered text."""
     for kind, text in report.texts.items():
         title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
         yield kind, one_line(title), markdown_html(body)

@@ -241,7 +241,7 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
 WIDTH = 400
 #: Leaves space for the mark at the left edge.
 FULL_WIDTH = WIDTH - 2
-#: Characters shown of a reason, for watchers and in the log file.
+#: Characters of a reason that watchers are shown.
 REASON_SHOWN = 300
 
 

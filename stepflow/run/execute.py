@@ -343,15 +343,15 @@ def drive_run(
     with prepared.resources, JournalFile(request.folder / JOURNAL, clock, redact=request.redactor) as file:
         _demand_unchanged(prepared, file)
         remove_reports(request.folder)
-        phase = PhaseTracker()
-        journal = Fanout(file, phase, *listeners)
+        tracker = StageTracker()
+        journal = Fanout(file, tracker, *listeners)
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
-        ending = guarded(lambda: run_stages(run), journal, phase)
+        ending = guarded(lambda: run_stages(run), journal, tracker)
         if ending.unreported:
             # It happened before anything could be planned or collected.
-            guarded(lambda: report_run_failure(run, ending), journal, phase)
+            guarded(lambda: report_run_failure(run, ending), journal, tracker)
         finished = RunFinished(
             outcome=ending.outcome,
             stage=ending.stage,
@@ -370,7 +370,7 @@ def drive_run(
     return write_reports(prepared, ending, say=say)
 
 
-class PhaseTracker:
+class StageTracker:
     """Tracks the stage of a run, and where its commits are."""
 
     stage = Stage.BEFORE
@@ -392,30 +392,30 @@ class PhaseTracker:
 
     def explain(self, problem: str) -> str:
         """Return the reason, and say where the commits are if they were not pushed."""
-        if self.in_bundle:
-            problem = f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}."
-        return problem
+        return f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}." if self.in_bundle else problem
 
 
-def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -> Ending:
+def guarded(work: Callable[[], Ending], journal: Journal, tracker: StageTracker) -> Ending:
     """Do the work, and turn any exception into an outcome with a reason."""
     try:
         return work()
     except RunCancelled as cancelled:
-        return Ending(outcome=Outcome.CANCELLED, stage=phase.stage, reason=phase.explain(str(cancelled)))
+        return Ending(outcome=Outcome.CANCELLED, stage=tracker.stage, reason=tracker.explain(str(cancelled)))
     except StepflowError as error:
-        reason = phase.explain(str(error))
-        return Ending(outcome=outcome_of(error), stage=phase.stage, reason=reason, code=code_of(error), unreported=True)
+        reason = tracker.explain(str(error))
+        return Ending(
+            outcome=outcome_of(error), stage=tracker.stage, reason=reason, code=code_of(error), unreported=True
+        )
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             where = f" ({bug.filename})" if bug.filename else ""
             problem = f"this machine cannot write{where}: {bug.strerror}."
-            reason = phase.explain(f"{problem} Free space on its disks, then start the run again.")
-            return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
+            reason = tracker.explain(f"{problem} Free space on its disks, then start the run again.")
+            return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
         noted = Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
         _try_to_record(journal, noted)
-        reason = phase.explain(f"{BUG}: {type(bug).__name__}: {bug}")
-        return Ending(outcome=Outcome.INTERNAL_ERROR, stage=phase.stage, reason=reason, unreported=True)
+        reason = tracker.explain(f"{BUG}: {type(bug).__name__}: {bug}")
+        return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
 
 
 def _make_room(prepared: Prepared) -> str:

@@ -74,7 +74,8 @@ class Prepared:
     spent: Spent | None = None
     #: The run that is in the run folder; it is resumed unless it has a `problem`.
     previous: PreviousRun | None = None
-    #: A program that runs an agent itself may supply these three; the sandbox supplies the others.
+    #: A program that runs an agent itself may supply these three. By default, schemas come from the definition, and
+    #: tools and commands from the sandbox.
     schemas: Schemas = field(default_factory=LoadedSchemas)
     tools: Tools | None = None
     commands: Commands | None = None

@@ -29,7 +29,7 @@ from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
-from stepflow.run.execute import PhaseTracker, facts_of, guarded, run_stages
+from stepflow.run.execute import StageTracker, facts_of, guarded, run_stages
 from stepflow.run.finish import Run
 from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
@@ -108,8 +108,8 @@ class StepFlowRunner:
         """
         agent, values = self.definition, dict(args or {})
         clock = self.clock or (RehearsalClock() if isinstance(self.model, ScriptedModel) else SystemClock())
-        memory, phase = MemoryJournal(clock), PhaseTracker()
-        journal = Fanout(memory, phase, *((self.log,) if self.log else ()))
+        memory, tracker = MemoryJournal(clock), StageTracker()
+        journal = Fanout(memory, tracker, *((self.log,) if self.log else ()))
         issue, root = _number(values.get("issue")), Path(cwd or ".").resolve()
         request = _request(agent.name, issue, root)
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
@@ -138,7 +138,7 @@ class StepFlowRunner:
         # Python delivers signals to the main thread only; they do not end a run in another one.
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
-            ending = guarded(play, journal, phase)
+            ending = guarded(play, journal, tracker)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, success=success))
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))

@@ -86,8 +86,9 @@ class Workspace:
 
 
 def bring_back(request: RunRequest, report: RunReport, before: CheckedOut | None) -> tuple[str, bool]:
-    """Bring the commits of a complete run into the user's repository: onto the checked-out branch if it is still as
-    `before`, otherwise as a new branch. Returns the branch (empty without commits) and whether it was moved."""
+    """Bring the commits of a run into the user's repository: onto the checked-out branch if `before` is given and the
+    branch is still as it was then, otherwise as a new branch. Returns the branch (empty without commits) and whether
+    the checked-out one was moved."""
     bundle = bundle_of(request)
     if bundle is None:
         return "", False
@@ -123,8 +124,8 @@ DEPTH = 100
 
 
 def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
-    """Fetch the newest history of the repository on GitHub into `target`, a bare repository with HEAD at the commit and
-    the branch `base` as `origin/<base>`. The token is not stored there."""
+    """Fetch the newest history of the repository on GitHub into `target`, which becomes a `.git` folder with HEAD at
+    the commit and the branch `base` as `origin/<base>`. The token is not stored there."""
     server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
     url = f"{server}/{request.repository}.git"
     git = Git(

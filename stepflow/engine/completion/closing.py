@@ -1,10 +1,8 @@
 """One pass of the completion loop: check a closing against the boundary's rules, run its validators in order, then end
-the
-run or send the flow back with a retry prompt.
+the run or send the flow back with a retry prompt.
 
 The rules come first: they take a moment where validators may take minutes, and correcting a violation takes new
-commits,
-which must be checked again anyway. Their attempts are counted separately.
+commits, which must be checked again anyway. Their attempts are counted separately.
 """
 
 from __future__ import annotations
@@ -25,11 +23,7 @@ from stepflow.domain.decision import (
     Verdict,
     Violation,
 )
-from stepflow.domain.definition import (
-    BOUNDARY_RULES,
-    Step,
-    ValidationEntry,
-)
+from stepflow.domain.definition import BOUNDARY_RULES, Step, ValidationEntry
 from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import ClimbCause

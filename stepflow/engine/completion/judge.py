@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import (
-    Done,
-    Failed,
-    NotDone,
-    Unproven,
-    ValidatorFailure,
-    Verdict,
-)
+from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import (
     AgentDefinition,
     Condition,

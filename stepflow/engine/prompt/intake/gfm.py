@@ -1,8 +1,8 @@
 """The parts of GitHub's Markdown that can hide text: blocks by their lines, and what a paragraph hides.
 
 markdown-it finds the blocks, by CommonMark. Inside a paragraph, Markdown's precedence counts: escapes, code, addresses
-in
-angle brackets, and tags are read before any bracket."""
+in angle brackets, and tags are read before any bracket.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Removals:
     images: list[str] = field(default_factory=list)
 
     def note(self, kind: RemovalKind, text: str) -> None:
-        """Note a removed piece, unless it is blank."""
+        """Note a removed piece, unless it is blank and spells nothing in tag characters."""
         spelled = spell_out(text).strip()
         if hidden := read_tags(text):
             spelled = f"{spelled}, which spells: {hidden}"

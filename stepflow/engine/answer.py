@@ -1,0 +1,198 @@
+"""Find the JSON object in a model's answer, and check it against the author's schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend, validator_for
+
+from stepflow.domain.decision import FormatError
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.text import cut
+from stepflow.engine.answer_schema import CONDITIONS, change_schemas
+from stepflow.engine.patterns import PatternTooSlow, Search
+
+FENCE = re.compile(
+    r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+#: How many `{` of a text are tried: each failed try costs a scan of the text.
+MAX_OPENINGS = 1000
+NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
+CLOSING_MISFIT = "the closing answer does not fit its schema"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedAnswer:
+    """The JSON object found in a text, None if there is none, and what is wrong with it."""
+
+    answer: JsonObject | None
+    errors: tuple[FormatError, ...] = ()
+
+
+def parse_answer(text: str, *, is_only: bool) -> ParsedAnswer:
+    """Return the first object in a text. With `is_only`, several objects are an error, so that nothing is guessed."""
+    first = None if is_only else find_object(text)
+    objects = find_objects(text) if is_only else () if first is None else (first,)
+    if len(objects) > 1:
+        several = f"{len(objects)} JSON objects, where there must be exactly one"
+        return ParsedAnswer(answer=None, errors=(FormatError(path="(answer)", message=several),))
+    return ParsedAnswer(answer=objects[0]) if objects else ParsedAnswer(answer=None, errors=NO_OBJECT)
+
+
+def describe_misfit(errors: tuple[FormatError, ...], summary: str = "the answer does not fit") -> str:
+    """Return a sentence with the summary and the first five errors."""
+    return f"{summary}: {'; '.join(map(str, errors[:5]))}"
+
+
+def find_object(text: str) -> JsonObject | None:
+    """Return the first JSON object: the whole text, the first fenced block, or the first balanced `{…}` that parses."""
+    fence = FENCE.search(text)
+    for candidate in (text.strip(), fence["body"] if fence else ""):
+        if (parsed := parse_object(candidate)) is not None:
+            return parsed
+    return next(_balanced_objects(text), None)
+
+
+def find_objects(text: str) -> tuple[JsonObject, ...]:
+    """Return every top-level JSON object in a text: fenced, bare, or in a list."""
+    return tuple(_balanced_objects(text, inner=False))
+
+
+def parse_object(text: str) -> JsonObject | None:
+    """Parse a text that is one JSON object; None for anything else."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    at = text.find("{")
+    for _ in range(MAX_OPENINGS):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            value, end = None, at + 1
+        if isinstance(value, dict):
+            yield value
+        at = text.find("{", at + 1 if inner else end)
+
+
+def _refuse_constant(word: str) -> None:
+    # Python's parser accepts NaN and Infinity, which are not JSON.
+    raise ValueError(word)
+
+
+#: Characters of one error message: it goes into a prompt, and may quote a long value.
+MAX_MESSAGE = 400
+_SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
+_CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
+
+
+def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
+    """Return every error of the answer against the schemas, sorted by path. The keyword `format` is not checked."""
+    search = Search()
+    try:
+        errors = {
+            FormatError(path=_format_path(error.absolute_path), message=_describe_error(error))
+            for schema in schemas
+            if schema is not None
+            for error in _errors(answer, schema, search)
+        }
+    except PatternTooSlow as exc:
+        return (FormatError(path=_format_path(()), message=f"it cannot be compared with its schema: {exc}"),)
+    return tuple(sorted(errors, key=lambda error: (error.path, error.message)))
+
+
+def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
+    """Whether the answer has the keys, types and listed values of the schema. A service that follows the schema
+    guarantees these, but not lengths, patterns and conditions."""
+    try:
+        return not any(
+            error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
+            for error in _errors(answer, schema, Search())
+        )
+    except PatternTooSlow:
+        return False
+
+
+def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
+    """Yield jsonschema's errors. `search` matches every pattern, because jsonschema itself has no time limit."""
+
+    def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not search(wanted, value):
+            yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+    names = tuple(dict.fromkeys(_property_names(answer)))
+    written = change_schemas(schema, lambda part: _expand_patterns(part, names, search))
+    plain = validator_for(schema, default=Draft202012Validator)
+    extended: Callable[..., type[Validator]] = extend
+    errors: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    return errors
+
+
+def _expand_patterns(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
+    """Replace `patternProperties` with the equivalent `properties` for these names."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    written = dict(properties)
+    for name in names:
+        matching = [part for wanted, part in patterns.items() if search(wanted, name)]
+        schemas = [written[name], *matching] if name in written else matching
+        if matching:
+            written[name] = schemas[0] if len(schemas) == 1 else {"allOf": schemas}
+    rest = {key: value for key, value in schema.items() if key != "patternProperties"}
+    return {**rest, "properties": written}
+
+
+def _property_names(value: JsonValue) -> Iterator[str]:
+    """Yield the names of all properties, at every depth."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                yield from inner
+                waiting += inner.values()
+            case list() as items:
+                waiting += items
+
+
+def _format_path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path or "(answer)"
+
+
+def _describe_error(error: ValidationError) -> str:
+    # jsonschema's types allow these two to be unset; on the error of a schema they never are.
+    keyword, wanted, instance = (
+        str(error.validator),
+        cast("JsonValue", error.validator_value),
+        cast("JsonValue", error.instance),
+    )
+    match keyword:
+        case "enum":
+            text = f"{cut(compact(instance), MAX_MESSAGE // 4)} is not one of {compact(wanted)}"
+        case "type":
+            types = " or ".join(map(str, wanted)) if isinstance(wanted, list) else wanted
+            text = f"{cut(compact(instance), MAX_MESSAGE // 4)} is not of type {types}"
+        case "anyOf" | "oneOf" if error.context:
+            nearest = best_match(error.context)
+            text = f"fits none of the allowed forms; the nearest: {nearest.message if nearest else error.message}"
+        case _:
+            text = error.message
+    return cut(text, MAX_MESSAGE)
