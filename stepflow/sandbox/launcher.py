@@ -1,5 +1,4 @@
-"""The parent's side of the launcher: starts programs in the sandbox, bounds what they print, ends them, and keeps the
-model's shell and the servers of a step."""
+"""The parent's side of the launcher: starts programs in the sandbox, passes on what they print, and ends them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from stepflow.errors import StepflowError
 from stepflow.sandbox.box import OutputTooLarge, Toolbox
 from stepflow.sandbox.child.git import COMMIT, MOST_CHANGED
-from stepflow.sandbox.workspace_git import ENVIRONMENT, ProgramRunner, WorkspaceGit, WorkspaceGitFailed
+from stepflow.sandbox.workspace_git import ENVIRONMENT, REFUSE_TO_WAIT, ProgramRunner, WorkspaceGit, WorkspaceGitFailed
 
 _MIB = 1024 * 1024
 #: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
@@ -49,15 +49,14 @@ _RENEW = """
 rm -rf "$1" && git init --quiet --bare --template= --object-format="$2" "$1" &&
 mkdir "$1/info" && cat > "$1/info/attributes"
 """
-#: Ends where git would wait at a pipe, a socket or a device as if it were a file of its own.
-_REFUSE_TO_WAIT = """
-found=$(find -L .git -maxdepth 3 '(' -type p -o -type s -o -type c ')' -print -quit) || :
-[ -z "$found" ] || { printf %s "$found"; exit 3; }
-"""
 #: HEAD's commit and branch, or without a commit its branch alone.
 _ASK_HEAD = """
-if head=$(git rev-parse HEAD --symbolic-full-name HEAD); then commit=${head%%[!0-9a-f]*}
-else head=$(git symbolic-ref HEAD) commit=$empty_tree; fi
+code=0; head=$(git rev-parse HEAD --symbolic-full-name HEAD) || code=$?
+case $code in
+  0) commit=${head%%[!0-9a-f]*} ;;
+  128) head=$(git symbolic-ref HEAD) commit=$empty_tree ;;
+  *) exit 1 ;;
+esac
 printf %s "$head"
 """
 #: What is staged; of a damaged index nothing is kept.
@@ -165,20 +164,16 @@ class SnapshotRepository:
         """How the files went from each snapshot to the last one, as git shows it, and whether that is all of it. Raises
         `StepflowError`."""
         excluded = [f":(top,exclude,literal){os.fsdecode(path)}" for path in sorted(without)[:_MOST_EXCLUDED]]
-        words, paths = ("git", "diff-tree", "-r", "--raw", "--patch", "--no-renames"), excluded and [":/", *excluded]
-        commands = (shlex.join((*words, start, name, "--", *paths)) for start in starts)
-        mark, output, is_whole = secrets.token_hex(), bytearray(), True
+        words, paths = ("diff-tree", "-r", "--raw", "--patch", "--no-renames"), excluded and [":/", *excluded]
+        return [self._diff(*words, start, name, "--", *paths) for start in starts]
+
+    def _diff(self, *words: str) -> tuple[bytes, bool]:
+        output = bytearray()
         try:
-            self._own.run_script(
-                "export GIT_LITERAL_PATHSPECS=0\n" + f"\nprintf {mark}\n".join(commands),
-                output=output,
-                limit=_DIFF_LIMIT,
-            )
+            self._own(*words, feed=output.extend, limit=_DIFF_LIMIT, env={"GIT_LITERAL_PATHSPECS": "0"})
         except OutputTooLarge:
-            is_whole = False
-        texts = bytes(output).split(mark.encode())
-        missing = [(b"", False)] * (len(starts) - len(texts))
-        return [*((text, True) for text in texts[:-1]), (texts[-1], is_whole), *missing]
+            return bytes(output), False
+        return bytes(output), True
 
     def restore(self, name: str) -> Mapping[bytes, str]:
         """Bring files, HEAD and index to what they were, with nothing of the tools alive; gives why which paths were
@@ -214,9 +209,9 @@ class SnapshotRepository:
         branch = commit = staged = ""
         forced = list[bytes]()
         if self._has_repository:
-            repository = (_REFUSE_TO_WAIT, f"empty_tree={_EMPTY_TREES[self._format]}{_ASK_HEAD}", _ASK_STAGED)
+            repository = (REFUSE_TO_WAIT, f"empty_tree={_EMPTY_TREES[self._format]}{_ASK_HEAD}", _ASK_STAGED)
             (_, head, changes), paths, left_out = self._ask_changed(*repository)
-            branch, commit = _read_head(os.fsdecode(head).split())
+            branch, commit = _read_head(os.fsdecode(head).split("\n"))
             staged, forced = self._look_at_staged(commit, changes)
         else:
             _, paths, left_out = self._ask_changed()
@@ -254,12 +249,12 @@ class SnapshotRepository:
                 self._own("index-pack", "--stdin", stdin=pack)
         # From now on git knows files that did not change by their times.
         self._own.run_script(
-            f"git read-tree {shlex.quote(last or self._base or '--empty')}\ngit update-index -q --refresh || :"
+            f"git read-tree {shlex.quote(last or self._base or '--empty')}\ngit update-index -q --refresh || [ $? = 1 ]"
         )
 
     def _refuse_to_wait(self) -> None:
         """Raises `StepflowError` where git's own folder holds pipes, sockets or devices."""
-        self._theirs.run_script(_REFUSE_TO_WAIT)
+        self._theirs.run_script(REFUSE_TO_WAIT)
 
     def _look_at_staged(self, commit: str, changes: bytes) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
@@ -306,7 +301,10 @@ class SnapshotRepository:
         modified = self._own.as_shell("ls-files", "-z", "--modified", "--deleted")
         git, mark = self._theirs if self._has_repository else self._own, secrets.token_hex()
         answer, complaints = git.run_script(f"\nprintf {mark}\n".join((*before, lists, modified)))
-        *said, others, changed = answer.split(mark.encode())
+        pieces = answer.split(mark.encode())
+        if len(pieces) != len(before) + 2:
+            raise WorkspaceGitFailed("git in the workspace printed the mark that separates its answers.")
+        *said, others, changed = pieces
         left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall(complaints)}
         paths = {*others.split(b"\0"), *changed.split(b"\0")} - {b""}
         if len(paths) > MOST_CHANGED:

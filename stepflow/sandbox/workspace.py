@@ -1,5 +1,5 @@
 """A run's own workspace: the files of a checkout and a `.git` that is written anew, so that no tool ever touches the
-checkout; and git as this process runs it in the user's own repository, up to the run's commits that come into it."""
+checkout; and how its work is committed, or put on a branch, before the run."""
 
 from __future__ import annotations
 

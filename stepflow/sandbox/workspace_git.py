@@ -16,8 +16,14 @@ from stepflow.sandbox.child.enter_sandbox import config_variables
 from stepflow.sandbox.child.git import PLAIN_ENVIRONMENT
 
 #: Bytes of a program's output that are read by default.
-OUTPUT_LIMIT = 64 * 1024 * 1024
-WOULD_WAIT = 3
+_PROGRAM_OUTPUT_LIMIT = 64 * 1024 * 1024
+#: The exit code of a script that found what git would wait for.
+_WOULD_WAIT = 3
+#: Ends where git would wait for a pipe, a socket or a device as if it were a file of its own.
+REFUSE_TO_WAIT = f"""
+found=$(find -L .git -maxdepth 3 '(' -type p -o -type s -o -type c ')' -print -quit) || :
+[ -z "$found" ] || {{ printf %s "$found"; exit {_WOULD_WAIT}; }}
+"""
 ENVIRONMENT = {
     **PLAIN_ENVIRONMENT,
     "LC_ALL": "C",
@@ -84,7 +90,7 @@ class ProgramRunner:
         stdin: bytes | IO[bytes],
         *,
         feed: Callable[[bytes], object],
-        limit: int = OUTPUT_LIMIT,
+        limit: int = _PROGRAM_OUTPUT_LIMIT,
     ) -> CommandResult:
         """How it ended. Raises `StepflowError` when there is no time left."""
         result = self._toolbox.run_program(
@@ -113,7 +119,7 @@ class WorkspaceGit:
         env: Mapping[str, str] | None = None,
         fine: tuple[int, ...] = (0,),
         feed: Callable[[bytes], object] | None = None,
-        limit: int = OUTPUT_LIMIT,
+        limit: int = _PROGRAM_OUTPUT_LIMIT,
         complaints: list[str] | None = None,
     ) -> bytes:
         """What git prints, unless `feed` takes it; `complaints` gets what it says beside that. Raises
@@ -126,15 +132,13 @@ class WorkspaceGit:
             complaints.append(result.stderr)
         return bytes(output)
 
-    def run_script(
-        self, script: str, *, stdin: bytes = b"", output: bytearray | None = None, limit: int = OUTPUT_LIMIT
-    ) -> tuple[bytes, str]:
+    def run_script(self, script: str, *, stdin: bytes = b"") -> tuple[bytes, str]:
         """What a shell script prints that ends at the first program that fails, and what it complains of. Raises
-        `WorkspaceGitFailed`, and `StepflowError` for what `_REFUSE_TO_WAIT` finds."""
-        output = bytearray() if output is None else output
+        `WorkspaceGitFailed`, and `StepflowError` for what `REFUSE_TO_WAIT` finds."""
+        output = bytearray()
         argv = ("sh", "-e", "-c", script)
-        result = self._programs.run(argv, self._environment, stdin, feed=output.extend, limit=limit)
-        if result.exit_code == WOULD_WAIT:
+        result = self._programs.run(argv, self._environment, stdin, feed=output.extend)
+        if result.exit_code == _WOULD_WAIT:
             raise StepflowError(
                 f"{os.fsdecode(bytes(output)).strip()!r} is not a regular file, so git would wait there."
             )

@@ -256,6 +256,37 @@ class TestWhatChanged:
         assert {file.path for file in diffs.step.files} == {"a", "b"}
         assert {file.path for file in diffs.run.files} == {"b"}
 
+    def test_a_step_that_is_too_large_to_show_leaves_the_run_to_be_shown(self, known, open_folder, monkeypatch):
+        monkeypatch.setattr("stepflow.sandbox.snapshots._DIFF_LIMIT", 200_000)
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh("for n in 1 2 3 4; do seq 20000 > a$n; done")
+            second = one.snapshots.take(step=first, run=first).name
+            one.sh("rm a?; echo one > b")
+            third = one.snapshots.take(step=second, run=first).name
+            diffs = SnapshotStore(open_folder / "run/snapshots").diffs(third)
+        assert diffs.step.notes
+        assert {file.path for file in diffs.run.files} == {"b"}
+
+    def test_many_paths_that_were_left_out_may_be_long_and_full_of_quotes(self, known, open_folder, monkeypatch):
+        monkeypatch.setattr("stepflow.sandbox.snapshots.FILE_LIMIT", 10)
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh("""for n in $(seq 50); do python3 -c "
+import os, sys
+folder = chr(39) * 200 + '/' + chr(39) * 200 + '/' + chr(39) * 200
+os.makedirs(folder, exist_ok=True)
+open(f'{folder}/{sys.argv[1]}', 'w').write('x' * 20)
+" $n; done; printf changed > hello.txt""")
+            second = one.snapshots.take(step=first, run=first)
+            diff = SnapshotStore(open_folder / "run/snapshots").diffs(second.name).step
+        assert "hello.txt" in {file.path for file in diff.files}, diff.notes
+
+    def test_a_branch_may_have_a_space_of_unicode_in_its_name(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            one.sh("git checkout -qb 'a\u3000b'; echo one > a")
+            assert one.snapshots.take().problem == ""
+
     def test_a_sandbox_that_was_started_anew_tells_it_too(self, known, open_folder):
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
@@ -274,7 +305,7 @@ class TestWhatChanged:
             second = one.snapshots.take(step=first, run=first)
             assert second.problem == ""
             diff = SnapshotStore(open_folder / "run/snapshots").diffs(second.name).step
-        assert "what changed cannot be shown: git failed: fatal: unable to read" in diff.notes[0]
+        assert "what changed cannot be shown: git diff-tree failed: fatal: unable to read" in diff.notes[0]
 
     def test_a_secret_that_was_there_is_masked_and_a_new_one_is_not_kept(self, known, open_folder):
         secret = "ghs_0123456789"

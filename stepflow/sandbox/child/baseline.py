@@ -96,7 +96,8 @@ class Baseline:
                     ("/bin/chmod", "-R", "u+rwx", folder),
                     ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
                 ):
-                    run_program(program, {}, _WIPE_SECONDS)
+                    if problem := run_program(program, {}, _WIPE_SECONDS).error:
+                        raise OSError(f"{program[0]} {problem}")
             for name in copy.members:
                 copy.put(name)
             self._facts = dict(self._scan())

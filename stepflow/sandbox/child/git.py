@@ -103,8 +103,10 @@ def run_program(
     """Run a program, by default without input. What the sink raises ends it. Not by `subprocess`: that imports
     `threading`, and then every fork of the launcher costs half as much again."""
     output, errors = _Head(_OUTPUT_BYTES), _Head(_OUTPUT_BYTES)
-    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    null = os.open(os.devnull, os.O_RDONLY)
+    try:
+        (out, out_end), (err, err_end), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_RDONLY)
+    except OSError as exc:
+        return Ended(error=f"`{words[0]}` could not be started: {exc.strerror}")
     ends = (null if stdin is None else stdin, out_end, err_end)
     try:
         try:
