@@ -251,6 +251,7 @@ def test_what_nobody_sees_in_a_plan_reaches_no_step(world: World, folder: Path) 
     [
         ("x" * 19_000, True),
         ("x" * 21_000, False),
+        ("x\n" * 1_900, True),
         ("x\n" * 2_100, False),
         ("first\n\n\n\n   last\n", True),
     ],

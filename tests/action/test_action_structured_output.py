@@ -112,9 +112,12 @@ def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(world
     assert world.wrote_nothing(but_comments=1)
 
 
-def test_a_recording_plays_again_without_a_server_and_without_the_detours(world: World) -> None:
+@pytest.mark.parametrize("server", [refuses_output_config, heeds_words])
+def test_a_recording_plays_again_without_a_server_and_without_the_detours(
+    world: World, server: Callable[[Body, Answer], Reply]
+) -> None:
     world.record()
-    done = world.run(Server(heeds_words))
+    done = world.run(Server(server))
     recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert again.outputs["outcome"] == "completed", again.log
@@ -143,3 +146,22 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
         label_event(), provider="scripted", scenario=str(folder / "recorded.yaml"), boundary="dry-run"
     )
     assert again.outputs["outcome"] == "completed", again.log
+
+
+def test_within_a_conversation_the_prefix_stays_whatever_the_server_heeds(world: World) -> None:
+    world.run(Server(heeds_words))
+    bodies = world.model.bodies
+    prefixes = [json.dumps([body.get("tools"), body.get("system")]) for body in bodies]
+    assert len(set(prefixes[:2])) == len(set(prefixes[2:4])) == 1
+
+
+def test_an_agent_whose_schema_has_a_map_survives_an_answer_in_prose(world: World) -> None:
+    """The server binds each answer to all that came before it, as models of late 2026 do."""
+    world.edit(
+        "schemas/steps.json",
+        lambda schema: schema["definitions"]["initial"]["properties"].update(notes={"type": "object"}),
+    )
+    replies = [PROSE, STEPS[0], calls(EDIT), *STEPS[1:]]
+    done = world.run(replies)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "fits the JSON Schema below" in json.dumps(world.model.bodies[0]["messages"])

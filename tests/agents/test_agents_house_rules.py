@@ -30,6 +30,11 @@ def test_this_repository_keeps_its_own_rules() -> None:
     assert (done.stdout, done.returncode) == ("Every file keeps the house rules.\n", 0)
 
 
+def test_a_good_module_passes(tmp_path: Path) -> None:
+    done = check(repository(tmp_path, engine=OPENING, __init__=OPENING))
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -46,9 +51,32 @@ def test_each_broken_rule_is_named_with_its_location(tmp_path: Path, text: str, 
     assert done.stdout.startswith(f"stepflow/engine.py:{said}")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [OPENING + "a = 1\n" * 499, OPENING + "def long():\n" + '    """Says it."""\n' + "    a = 1\n" * 60],
+    ids=["module", "function, whose docstring does not count"],
+)
+def test_what_is_just_short_enough_passes(tmp_path: Path, text: str) -> None:
+    assert check(repository(tmp_path, engine=text)).returncode == 0
+
+
 def test_a_file_that_was_never_added_is_checked_and_an_ignored_one_is_not(tmp_path: Path) -> None:
     folder = repository(tmp_path, ignored="", known=OPENING)
     (folder / ".gitignore").write_text("ignored.py\n", encoding="utf-8")
     assert check(folder).returncode == 0
     (folder / "stepflow/fresh.py").write_text("", encoding="utf-8")
     assert "stepflow/fresh.py:1:1: H002" in check(folder).stdout
+
+
+def test_a_deleted_file_is_passed_over(tmp_path: Path) -> None:
+    folder = repository(tmp_path, engine=OPENING, gone=OPENING)
+    subprocess.run(["git", "-C", folder, "add", "."], check=True)
+    (folder / "stepflow/gone.py").unlink()
+    assert check(folder).returncode == 0
+
+
+def test_nothing_is_written_into_the_checkout(tmp_path: Path) -> None:
+    folder = repository(tmp_path, engine=OPENING)
+    before = sorted(path for path in folder.rglob("*") if ".git" not in path.parts)
+    check(folder)
+    assert sorted(path for path in folder.rglob("*") if ".git" not in path.parts) == before

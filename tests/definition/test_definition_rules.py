@@ -12,6 +12,7 @@ from load_cases import DEFINITIONS, edit_json
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import validate_agent
 from stepflow.domain.problem import Example, LintRule
+from tests.golden import assert_golden
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"SF329": {"allow_spec_violations": True}}
@@ -82,3 +83,8 @@ def test_examples_fit_a_terminal_of_the_usual_width() -> None:
     for rule in rules().values():
         for example in (*rule.wrong, *rule.right):
             assert max(map(len, example.text.split("\n"))) <= 76, rule.code
+
+
+def test_no_rule_changes_its_severity_unseen() -> None:
+    lines = (f"{rule.code} {rule.severity}\n" for rule in rules().values())
+    assert_golden("definition/severities.txt", "".join(lines))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import anthropic
 import pytest
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
@@ -14,10 +15,11 @@ from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel
+from stepflow.model.logins import vertex_url
 from stepflow.model.models import UnlistedModel, resolve_model
 from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
-from tests.servers.messages_api import Answer, Failure, MessagesApi, Reply, calls, says
+from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
 from tests.servers.providers import AWS_KEYS, IDS, PROVIDERS, ProviderAccess, open_access
 
 pytestmark = pytest.mark.whole
@@ -106,14 +108,16 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
 @pytest.mark.parametrize(
     ("name", "spoilt"),
     [
-        # Bedrock's frames; tests/model/test_model_faults.py has the events of a page.
-        ("bedrock", {"cut_after": 2}),
-        ("bedrock", {"garble_at": 1}),
+        (name, spoilt)
+        # The two forms of a stream: events of a page, and frames of Bedrock's.
+        for name in ("key", "bedrock")
+        for spoilt in ({"cut_after": 2}, {"reset_after": 2}, {"garble_at": 1}, {"drop": True})
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_an_answer_that_breaks_off_is_tried_again(name: str, spoilt: dict, open_model) -> None:
-    model, _, _ = open_model(name, says("half an answer", **spoilt), says("whole"))
+    reply = Drop() if "drop" in spoilt else says("half an answer", **spoilt)
+    model, _, _ = open_model(name, reply, says("whole"))
     fault = fault_of(model)
     assert fault.transient, fault
     assert isinstance(model.ask(ask()), ModelTurn)
@@ -123,6 +127,9 @@ def test_an_answer_that_breaks_off_is_tried_again(name: str, spoilt: dict, open_
     ("kind", "transient"),
     [
         ("throttlingException", True),
+        ("internalServerException", True),
+        ("serviceUnavailableException", True),
+        ("modelTimeoutException", True),
         ("modelStreamErrorException", True),
         ("validationException", False),
     ],
@@ -141,6 +148,15 @@ def test_a_wrong_signature_is_refused_with_the_hint_to_the_credentials(open_mode
     assert "signature we calculated does not match" in fault.reason
     assert "role-duration-seconds" in fault.hint
     assert not fault.transient
+
+
+def test_each_request_is_signed_anew_whatever_the_model_is_called(open_model) -> None:
+    model, api, _ = open_model("bedrock", says("a"), says("b"))
+    arn = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
+    for name in ("eu.anthropic.claude-sonnet-5-5", arn):
+        turn = model.ask(ask(model=name))
+        assert isinstance(turn, ModelTurn), turn
+    assert [body["model"] for body in api.bodies] == ["eu.anthropic.claude-sonnet-5-5", arn]
 
 
 # Login without a key
@@ -293,6 +309,23 @@ def test_an_aws_profile_that_is_not_there_is_named_at_once(monkeypatch) -> None:
     login = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     with pytest.raises(InputError, match="nobody"):
         AnthropicModel(access=ModelAccess(provider=Provider.BEDROCK, login=login))
+
+
+@pytest.mark.parametrize("region", ["global", "us", "eu", "us-east5"])
+def test_the_addresses_are_those_of_the_sdk(region: str, monkeypatch) -> None:
+    for name in ("ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_FOUNDRY_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with anthropic.AnthropicVertex(region=region, project_id="p", access_token="t") as client:
+        assert str(client.base_url).rstrip("/") == vertex_url(region)
+    login = {"AWS_REGION": region, "AWS_BEARER_TOKEN_BEDROCK": "b", "ANTHROPIC_FOUNDRY_RESOURCE": region}
+    with anthropic.AnthropicBedrock(aws_region=region, api_key="b") as bedrock:
+        made = AnthropicModel(access=ModelAccess(provider=Provider.BEDROCK, login=login))
+        assert str(bedrock.base_url).rstrip("/") == made.base_url
+    with anthropic.AnthropicFoundry(resource=region, api_key="k") as foundry:
+        made = AnthropicModel(
+            access=ModelAccess(provider=Provider.FOUNDRY, login={**login, "ANTHROPIC_FOUNDRY_API_KEY": "k"})
+        )
+        assert str(foundry.base_url).rstrip("/") == made.base_url
 
 
 def test_tokens_that_were_given_are_in_no_message(open_model) -> None:

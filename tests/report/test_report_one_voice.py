@@ -1,8 +1,10 @@
-"""What people read of a run is worded in one room: the others write events, and the doors print its lines."""
+"""What people read of a run is worded in one room: the others write events, and the doors print its lines. The messages
+of errors, which say what happened where, are sentences everywhere."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,53 @@ def test_no_room_below_the_doors_speaks_to_people_but_by_events() -> None:
     below = [path for path in modules if path.parts[0] not in DOORS and path.as_posix() not in NOT_FOR_PEOPLE]
     assert len(below) > 100
     assert {str(path): said for path in below if (said := spoken((PACKAGE / path).read_text(encoding="utf-8")))} == {}
+
+
+#: Errors that a person reads.
+ERRORS = ("StepflowError", "InputError", "DefinitionError", "ModelError", "BoundaryError", "IsolationError")
+#: What begins with a small letter in a sentence's first place, too: programs, and inputs before a colon.
+PROGRAMS = ("git", "apt-get")
+INPUT = re.compile(r"[a-z]+(-[a-z]+)*:$")
+
+
+def written(message: ast.expr) -> list[list[ast.expr]]:
+    """The parts of each text that a message may be; nothing for one that was made elsewhere."""
+    match message:
+        case ast.Constant(value=str()):
+            return [[message]]
+        case ast.JoinedStr(values=values):
+            return [values]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [*written(body), *written(orelse)]
+        case _:
+            return []
+
+
+def faults(source: str) -> list[str]:
+    """The messages of a module that do not begin as a sentence does, or do not end with a full stop."""
+    problems = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[message, *_]) if name in ERRORS:
+                for parts in written(message):
+                    first, last = parts[0], parts[-1]
+                    begin = first.value if isinstance(first, ast.Constant) else ""
+                    word = str(begin).partition(" ")[0]
+                    if word[:1].islower() and word not in PROGRAMS and not INPUT.match(word):
+                        problems.append(f"{node.lineno}: begins with a small letter: {begin}")
+                    if isinstance(last, ast.Constant) and last.value and not str(last.value).endswith("."):
+                        problems.append(f"{node.lineno}: has no full stop: {last.value}")
+            case _:
+                pass
+    return problems
+
+
+def test_a_message_that_is_no_sentence_is_seen() -> None:
+    assert len(faults("InputError('the label is empty')")) == 2
+    assert len(faults("BoundaryError(f'{name} is empty' if name else 'nothing.')")) == 2
+    assert faults("InputError(f'pass-env: `{name}` is a secret.'); InputError(said); InputError('git failed.')") == []
+
+
+def test_the_message_of_every_error_is_a_sentence() -> None:
+    modules = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
+    assert {str(path): bad for path in modules if (bad := faults((PACKAGE / path).read_text(encoding="utf-8")))} == {}
