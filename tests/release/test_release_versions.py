@@ -1,5 +1,10 @@
 """Which versions there are, and to which release a major tag belongs."""
 
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from release.refusal import Refused
@@ -34,3 +39,13 @@ def test_the_major_tag_goes_to_the_latest_release_of_its_major_version(
 def test_a_version_names_its_two_tags() -> None:
     version = read_version("12.0.7")
     assert (str(version), version.tag, version.major_tag) == ("12.0.7", "v12.0.7", "v12")
+
+
+def test_everything_that_uses_the_action_names_the_major_version_of_the_next_release() -> None:
+    project = Path(__file__).parents[2]
+    version = read_version(
+        tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    )
+    found = ["git", "grep", "-hoE", r"org/stepflow-action(/\S+)?@v[0-9.]+", "--", ":!RELEASING.md", ":!tests"]
+    uses = subprocess.run(found, cwd=project, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {re.sub(r".*@", "", use) for use in uses} == {version.major_tag}

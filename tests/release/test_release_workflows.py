@@ -75,6 +75,17 @@ def test_a_release_gets_its_tags_only_from_an_image_that_was_tried_as_it_was_pus
     assert writers == ["publish"]
 
 
+def test_what_is_attested_is_the_image_that_is_tried_and_that_the_released_action_names() -> None:
+    release = jobs(PROJECT / ".github/workflows/release.yml")
+    assert release["build"]["outputs"] == {"digest": "${{ steps.push.outputs.digest }}"}
+    attested = [step["with"] for step in release["build"]["steps"] if "/attest" in step.get("uses", "")]
+    names = [(each["subject-name"], each["subject-digest"], each["push-to-registry"]) for each in attested]
+    assert names == [("${{ env.IMAGE }}", "${{ steps.push.outputs.digest }}", True)] * 2
+    (publish,) = (step for step in release["publish"]["steps"] if step.get("id") == "tags")
+    assert '--image "$IMAGE" --digest "$DIGEST"' in publish["run"]
+    assert publish["env"]["DIGEST"] == "${{ needs.build.outputs.digest }}"
+
+
 def test_every_file_that_the_owners_list_names_exists() -> None:
     lines = (PROJECT / ".github/CODEOWNERS").read_text(encoding="utf-8").splitlines()
     patterns = [line.split()[0] for line in lines if line and not line.startswith("#")]
