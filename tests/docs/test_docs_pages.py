@@ -77,7 +77,7 @@ def test_what_people_change_has_its_file() -> None:
     assert [path for path in FILES_TO_CHANGE if not (ROOT / path).is_file()] == []
 
 
-@pytest.mark.parametrize(("heading", "model"), [("The file", Scenario), ("A turn", Turn), ("What is expected", Expect)])
+@pytest.mark.parametrize(("heading", "model"), [("The file", Scenario), ("A turn", Turn), ("Expectations", Expect)])
 def test_the_page_about_scenarios_has_every_key_and_no_other(heading: str, model: type[BaseModel]) -> None:
     part = SCENARIOS_PAGE.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", part, re.M)) == set(model.model_fields)
