@@ -22,11 +22,15 @@ $(VENV)/.run: requirements.txt pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+# A folder for PATH with `stepflow` alone: the rest of $(BIN) would hide the user's own python and pytest.
+$(VENV)/path/stepflow: | $(VENV)/.run
+	@mkdir -p $(@D) && ln -sf ../bin/stepflow $@
+
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
 
-demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
+demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted model: no key, no network
 	@rm -rf build/demo
 	@$(BIN)/stepflow demo --keep build/demo
 
@@ -91,10 +95,10 @@ docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's
 	$(BIN)/python -m tests.docs.picture
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again
-	$(BIN)/uv pip compile pyproject.toml --extra demo --extra mcp --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra demo --extra mcp --extra dev --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
-	$(BIN)/uv pip compile pyproject.toml --extra demo --extra mcp --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
-	$(BIN)/uv pip compile pyproject.toml --extra demo --extra mcp --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra dev --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
 	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
 	$(BIN)/uv pip compile --group bench --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bench.txt
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-image.txt

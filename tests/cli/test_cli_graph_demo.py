@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +12,7 @@ import pytest
 
 from stepflow.cli import main
 from tests.checkout import git
+from tests.docs.page import ROOT
 
 
 def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:
@@ -73,6 +76,15 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
     assert places == sorted(places)
     assert git("status", "--porcelain", cwd=folder / "repository") == ""
     assert json.loads((folder / "run/report.json").read_text())["validated"] is True
+
+
+def test_every_check_of_the_demo_comes_with_a_plain_installation() -> None:
+    """`pipx install` brings no extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = {re.split(r"[^\w-]", dependency)[0] for dependency in project["dependencies"]}
+    registry = ROOT / "stepflow/cli/demo/repository/.agent/fixer/steps_registry.json"
+    checks = json.loads(registry.read_text(encoding="utf-8"))["validators"].values()
+    assert {check["command"].split()[0] for check in checks} - installed == {"git"}
 
 
 def test_the_demo_overwrites_nothing(tmp_path: Path, capsys) -> None:

@@ -52,6 +52,8 @@ def test_a_reader_who_does_what_the_tutorial_says_sees_what_it_shows(reader: Rea
     for step, got in reader.follow(steps):
         if step.shown:
             assert is_shown(step.shown, got), f"{step.commands}\nshown:\n{step.shown}\ncame:\n{got}"
+    on_the_path = Path(reader.environment["PATH"].split(":")[0])
+    assert [program.name for program in on_the_path.iterdir()] == ["stepflow"]
     hello = tmp_path / "work" / "hello"
     assert (tmp_path / "work" / "fixer.svg").read_text(encoding="utf-8").startswith("<svg")
     assert (tmp_path / "work" / "rehearsal/fixer/forgets-to-commit/report.html").is_file()

@@ -1,4 +1,5 @@
-"""A newcomer on a machine that has nothing but what the README asks for: from the clone to an agent of their own.
+"""A newcomer on a machine that has nothing but what the README asks for: from the clone to an agent of their own, and
+the demo of a stepflow that pipx installed.
 
 It prints every command with its seconds.
 """
@@ -33,11 +34,17 @@ printf 'test:\n\ttrue\n' > ../your-repository/Makefile
 git -C ../your-repository add Makefile
 git -C ../your-repository commit --quiet --message Begin
 python3 -m tests.docs.page README.md "Your own agent" "How it compares"
-export PATH="$PWD/.venv/bin:$PATH"
+export PATH="$PWD/.venv/path:$PATH"
 cd ../your-repository
 echo "Answer in Welsh." >> .agent/fixer/prompts/steps/closure/default/f_default.md
 stepflow validate
 stepflow rehearse
+cd ../stepflow-action
+echo "== without the clone: pipx"
+python3 -m venv ~/pipx
+~/pipx/bin/python -m pip install --quiet --disable-pip-version-check pipx
+~/pipx/bin/pipx install --quiet .
+~/.local/bin/stepflow demo
 """
 
 
@@ -84,4 +91,6 @@ def test_a_newcomer_has_an_agent_of_their_own_within_ten_minutes(machine: str, b
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     print(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert done.stdout.endswith("1 scenario, as expected\n")
+    _, own, installed = done.stdout.split("== ")[1:]
+    assert own.endswith("1 scenario, as expected\n")
+    assert "✓ completed" in installed
