@@ -18,7 +18,8 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
 ) -> None:
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     run = Run.of(tmp_path)
-    assert run.play(stop_after=30, max_iterations="12") is None
+    assert run.play(stop_after=("model_turn", 4), max_iterations="12") is None
+    stopped = len(run.kinds())
     # An option of the version that the run began with.
     before = run.journal.read_text()
     run.journal.write_text(before.replace('"options":{', '"options":{"max-turns-per-step":50,', 1))
@@ -27,7 +28,7 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
     said = capsys.readouterr()
     report = json.loads(said.out)
     assert (report["run_id"], report["outcome"], report["iterations"]) == ("run-1", "completed", 5)
-    assert "The run is resumed after 30 events" in said.err
+    assert f"The run is resumed after {stopped} events" in said.err
     before = run.journal.read_bytes()
     left = run.folder / "report.json"
     left.unlink()
@@ -43,7 +44,7 @@ def test_a_folder_without_a_run_and_a_repository_that_is_gone_exit_with_2(
     assert main(["resume", str(tmp_path)]) == 2
     assert "holds no journal.jsonl" in capsys.readouterr().err
     run = Run.of(tmp_path / "place")
-    assert run.play(stop_after=12) is None
+    assert run.play(stop_after=("routed", 1)) is None
     run.root.rename(tmp_path / "moved")
     assert main(["resume", str(run.folder)]) == 2
     assert "--resume" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,12 +64,20 @@ class Run:
         return prepare_run(self.request(**options), now=RehearsalClock().now())
 
     def play(
-        self, *listeners: Listener, stop_after: int | None = None, clock: Clock | None = None, **options: Any
+        self,
+        *listeners: Listener,
+        stop_after: int | tuple[str, int] | None = None,
+        clock: Clock | None = None,
+        **options: Any,
     ) -> AgentResult | None:
-        """One part of the run; None when it was stopped after so many lines of its journal."""
+        """One part of the run; None when it was stopped after so many lines of its journal, or after the so-manyth
+        event of a kind in this part. How many lines come before it is not the same for every user of a machine."""
+        seen: Counter[str] = Counter()
 
         def stop(entry: Entry) -> None:
-            if entry.seq == stop_after:
+            kind = entry.event.event
+            seen[kind] += 1
+            if stop_after in (entry.seq, (kind, seen[kind])):
                 raise Stopped
 
         now = RehearsalClock().now()
