@@ -45,7 +45,7 @@ from stepflow.sandbox.isolation import (
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
 from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
-from stepflow.sandbox.workspace import GIT, give_to, object_folders, remove_folder
+from stepflow.sandbox.workspace import GIT, give_to, object_folders, objects_beside, remove_folder
 
 if TYPE_CHECKING:
     from stepflow.sandbox.egress.proxy import EgressProxy
@@ -117,8 +117,8 @@ class Toolbox:
             config = sandbox_config(
                 checkout=root,
                 private=private,
-                # The history of the checkout is read where it is.
-                read=(*programs.read, *object_folders(root / GIT / "objects")[1:]),
+                # The history of the checkout is read where it is, or from a copy.
+                read=(*programs.read, *object_folders(root / GIT / "objects")[1:], objects_beside(root)),
                 identity=identity,
                 options=chosen,
                 broker=egress.child_end.fileno() if egress else None,

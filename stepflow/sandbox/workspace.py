@@ -125,11 +125,11 @@ def make_workspace(
             (workspace / path).unlink(missing_ok=True)
         for path in _found_in(workspace):
             if path.name == GIT:
-                _rewrite_repository(source / path.relative_to(workspace), path)
+                _rewrite_repository(source, workspace, path)
             else:
                 _keep_inside(path, source, workspace)
         if with_history and os.path.lexists(source / GIT):
-            _write_repository(_find_repository(source, source / GIT), workspace / GIT, borrow=True)
+            _write_repository(_find_repository(source, source / GIT), workspace)
     except BoundaryError as exc:
         raise InputError(
             f"The repository {checkout} cannot be copied: {exc.message}",
@@ -216,9 +216,10 @@ def _find_repository(top: Path, entry: Path) -> _SourceRepository:
     return _SourceRepository(top=top, folder=folder, common=(top / said[1]).resolve())
 
 
-def _rewrite_repository(original: Path, copy: Path) -> None:
+def _rewrite_repository(source: Path, workspace: Path, copy: Path) -> None:
     """A repository in the repository, such as a submodule, gets a `.git` folder of its own; what only looks like one is
     left out."""
+    original = source / copy.relative_to(workspace)
     try:
         repository = _find_repository(original.parent, original)
     except BoundaryError:
@@ -228,16 +229,25 @@ def _rewrite_repository(original: Path, copy: Path) -> None:
     else:
         copy.unlink()
     if repository:
-        _write_repository(repository, copy, borrow=False)
+        _write_repository(repository, workspace, copy, copies_objects=True)
 
 
 def write_repository(history: Path, target: Path) -> None:
     """A `.git` for a workspace, with this history."""
-    _write_repository(_find_repository(history, history), target, borrow=True)
+    _write_repository(_find_repository(history, history), target.parent)
 
 
-def _write_repository(repository: _SourceRepository, target: Path, *, borrow: bool) -> None:
-    """Write a repository's state and nothing else of what its folder holds: no login, no program."""
+def objects_beside(workspace: Path) -> Path:
+    """Where copies of objects are that tools read and do not write: the history is what checks compare with."""
+    return workspace.with_name(f"{workspace.name}-objects")
+
+
+def _write_repository(
+    repository: _SourceRepository, workspace: Path, dot_git: Path | None = None, *, copies_objects: bool = False
+) -> None:
+    """Write a repository's state and nothing else of what its folder holds: no login, no program. Its objects are read
+    where they are, or from a copy beside the workspace."""
+    target = dot_git or workspace / GIT
     for name in ("info", "objects/info", "objects/pack", "refs"):
         (target / name).mkdir(parents=True)
     (target / "config").write_text(
@@ -253,16 +263,13 @@ def _write_repository(repository: _SourceRepository, target: Path, *, borrow: bo
         _run(*_COPY, "--", str(shared), str(target / shared.name))
     _copy_hooks(repository.common / _HOOKS, target / _HOOKS)
     folders = object_folders(repository.common / "objects")
-    if not borrow:
-        _copy_objects(folders, target / "objects")
-        return
-    if not all(map(_is_open_to_others, folders)):
-        # Beside the workspace, where tools read and do not write: the history is what checks compare with.
-        beside = target.parent.with_name(f"{target.parent.name}-objects")
-        beside.mkdir()
-        _copy_objects(folders, beside)
+    if copies_objects or not all(map(_is_open_to_others, folders)):
+        beside = objects_beside(workspace)
+        copy = beside / target.relative_to(workspace)
+        copy.mkdir(parents=True)
+        _copy_objects(folders, copy)
         _run("chmod", "-R", "a+rX", "--", str(beside))
-        folders = (beside,)
+        folders = (copy,)
     (target / ALTERNATES).write_text("".join(f"{folder}\n" for folder in folders), "utf-8", "surrogateescape")
 
 

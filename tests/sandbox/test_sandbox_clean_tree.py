@@ -367,6 +367,18 @@ class TestSubmodules:
         look = looked.look()
         assert (look.problem, look.hidden, looked.closing.changed) == ("", (), ())
 
+    def test_an_untracked_file_in_it_is_one(self, with_submodule):
+        looked = with_submodule()
+        looked.box.sh("echo '*.log' > lib/.git/info/exclude; touch lib/new.py lib/a.log")
+        assert looked.guards.closing().untracked == ("lib/a.log", "lib/new.py")
+
+    def test_an_untracked_file_that_stood_in_it_at_the_start_is_none(self, with_submodule, checkout):
+        (checkout / "lib/notes.txt").write_text("mine")
+        looked = with_submodule()
+        assert looked.closing.untracked == ()
+        looked.box.sh("echo more >> lib/notes.txt")
+        assert looked.guards.closing().untracked == ("lib/notes.txt",)
+
     @pytest.mark.parametrize(
         ("cheat", "hidden"),
         [

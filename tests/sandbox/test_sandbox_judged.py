@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -291,3 +292,67 @@ def test_shared_memory_is_as_it_was(work) -> None:
     assert begun.says("ls /dev/shm") == kept.splitlines()
     begun.tools("rm -f /dev/shm/kept-*")
     assert not os.path.lexists("/dev/shm/planted")
+
+
+FORGED = (
+    "cd lib/sub; name=$(git rev-parse HEAD:a.txt); file=$(git rev-parse --git-path objects)/${name%${name#??}}\n"
+    "mkdir -p $file\n"
+    'python3 -c \'import sys, zlib; open(sys.argv[1], "wb").write(zlib.compress(b"blob 6\\0fixed\\n"))\' '
+    "$file/${name#??}; cd ../.."
+)
+#: The same of a submodule.
+LED_ASTRAY_IN_A_SUBMODULE = {
+    "git -C lib/sub update-index --assume-unchanged a.txt; echo x > lib/sub/a.txt": (
+        "git -C lib/sub status --porcelain; git status --porcelain",
+        [" M a.txt", " M lib/sub"],
+    ),
+    "git -C lib/sub config alias.st 'status --short'; touch lib/sub/a.log": (
+        "git -C lib/sub config alias.st; git -C lib/sub status --porcelain",
+        ["?? a.log"],
+    ),
+    "git -C lib/sub config core.fsmonitor 'touch ~/ran #'": ("git -C lib/sub status > ~/status; ls ~/ran", []),
+    FORGED: ("git -C lib/sub show HEAD:a.txt", ["one"]),
+    "mv lib/sub/.git ~/sub": ("git -C lib/sub log --format=%s", ["one"]),
+    "rm -rf lib/sub; ln -s .. lib/sub": ("git log -1 --format=%s; git diff --name-status", ["work", "T\tlib/sub"]),
+}
+
+
+@pytest.fixture(params=["checked out with the repository", "by setup"])
+def with_submodule(request, checkout: Path, open_folder: Path) -> str:
+    """A checkout with the submodule `lib/sub`; gives what sets it up."""
+    source = open_folder / "sub"
+    source.mkdir()
+    git(source, "init", "--quiet")
+    (source / "a.txt").write_text("one\n")
+    git(source, "add", "--all")
+    git(source, "commit", "--quiet", "--message", "one")
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(source), "lib/sub")
+    git(checkout, "commit", "--quiet", "--message", "sub")
+    if request.param == "by setup":
+        git(checkout, "submodule", "deinit", "--quiet", "--force", "--all")
+        shutil.rmtree(checkout / ".git/modules")
+        (checkout / ".git/info/exclude").write_text("/source\n")
+        source.rename(checkout / "source")
+        return (
+            "git config submodule.lib/sub.url $PWD/source; "
+            "git -c protocol.file.allow=always submodule --quiet update --init"
+        )
+    return "true"
+
+
+@pytest.mark.parametrize("planted", LED_ASTRAY_IN_A_SUBMODULE)
+def test_a_check_meets_a_submodule_as_it_was_after_set_up(work, with_submodule: str, planted: str) -> None:
+    check, expected = LED_ASTRAY_IN_A_SUBMODULE[planted]
+    begun = work(with_submodule)
+    begun.tools(COMMIT.replace("-A", "new.py") + planted)
+    begun.close()
+    assert begun.says(check) == expected
+
+
+def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule: str) -> None:
+    begun = work(with_submodule)
+    begun.tools(COMMIT + "git -C lib/sub branch mine")
+    begun.close()
+    assert begun.says("git -C lib/sub branch --list mine; rm -rf lib/sub/.git") == []
+    assert begun.says("git -C lib/sub log --format=%s; git status --porcelain") == ["one"]
+    assert begun.tools("git -C lib/sub branch --list mine; git status --porcelain").splitlines() == ["  mine"]

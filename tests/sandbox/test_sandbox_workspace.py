@@ -277,7 +277,7 @@ def test_a_history_that_others_cannot_read_is_copied_to_where_tools_cannot_write
     for folder in checkout.glob(closed) if "*" in closed else [checkout / closed]:
         folder.chmod(0o700)
     workspace = made_from(checkout)
-    assert object_folders(workspace / ".git/objects")[1:] == (workspace.with_name("workspace-objects"),)
+    assert object_folders(workspace / ".git/objects")[1:] == (workspace.with_name("workspace-objects") / ".git",)
     workspace.chmod(0o755)
     assert work_in(workspace, f"touch ../workspace-objects/new; {COMMIT}").splitlines() == ["two", "one"]
     assert not (workspace.with_name("workspace-objects") / "new").exists()

@@ -200,38 +200,47 @@ def _fact(info: os.stat_result, now_ns: int) -> Fact:
 
 
 class JudgedRepository:
-    """`place` is a folder of the same file system. Where the history lies within reach of the tools, nothing can be
-    read anew, and checks run in the repository that tools have. What is `kept` is a file that no tool can open."""
+    """The `.git` that checks meet, and those of submodules: git's own files as they were after `setup`, and the commits
+    of the work read anew. `place` is a folder of the same file system. Where the history lies within reach of the
+    tools, nothing can be read anew, and checks run in the repository that tools have. What is `kept` is a file that no
+    tool can open."""
 
     def __init__(self, repository: Repository, place: str) -> None:
-        self._repository = repository
-        self._dot_git = os.path.join(repository.top, _GIT)
-        self._folder, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
+        self._repository, self._top = repository, repository.top
+        self._judged, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
+        self._folder = os.path.join(self._judged, _GIT)
+        self._submodules: tuple[str, ...] = ()
         self._start = self._commit = self._branch = ""
         with contextlib.suppress(OperationRefused):
             self._start = repository.head()
         self._is_kept = self._is_fresh = False
 
-    def begin(self, kept: IO[bytes]) -> None:
-        """Keep git's own files as they are."""
-        if not self._repository.alternates or not os.path.isdir(self._dot_git) or os.path.islink(self._dot_git):
+    def begin(self, submodules: Iterable[str], kept: IO[bytes]) -> None:
+        """Keep git's own files as they are, and those of submodules at these paths."""
+        dot_git = os.path.join(self._top, _GIT)
+        if not self._repository.alternates or not os.path.isdir(dot_git) or os.path.islink(dot_git):
             return
+        self._submodules = tuple(path for path in submodules if os.path.lexists(os.path.join(self._top, path, _GIT)))
         try:
-            self._pack(self._dot_git, kept)
+            self._pack(self._top, kept)
             self._unpack(kept)
-            self._leave_out_settings()
-            self._pack(self._folder, kept)
+            for path in self._paths:
+                self._leave_out_settings(path)
+            self._pack(self._judged, kept)
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise OperationRefused(f"git's own files cannot be kept as they are: {exc}") from exc
         self._is_kept = True
 
-    def _pack(self, folder: str, kept: IO[bytes]) -> None:
-        _pack(folder, sorted(set(os.listdir(folder)) - _LEFT_OUT), kept, but=_LOCKS)
+    def _pack(self, root: str, kept: IO[bytes]) -> None:
+        own = sorted(set(os.listdir(os.path.join(root, _GIT))) - _LEFT_OUT)
+        # A submodule's objects are few: those that `setup` brought, or none, where it borrows them.
+        names = (*(f"{_GIT}/{name}" for name in own), *(f"{path}/{_GIT}" for path in self._submodules))
+        _pack(root, names, kept, but=_LOCKS)
 
     def _unpack(self, kept: IO[bytes]) -> None:
-        remove(self._folder)
+        remove(self._judged)
         with _open_packed(kept) as archive:
-            archive.extractall(self._folder)  # noqa: S202 - written by the engine
+            archive.extractall(self._judged)  # noqa: S202 - written by the engine
         for name in ("objects/info", "objects/pack", "refs"):
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
@@ -253,17 +262,30 @@ class JudgedRepository:
         self._is_fresh = False
         for path in differing:
             with contextlib.suppress(OSError):
-                os.utime(os.path.join(self._repository.top, path), follow_symlinks=False)
-        # It fails where a file differs, which is no fault.
-        git("update-index", "-q", "--refresh", extra_env=self._environment)
-        os.rename(self._dot_git, self._aside)
-        os.rename(self._folder, self._dot_git)
+                os.utime(os.path.join(self._top, path), follow_symlinks=False)
+        for path in self._paths:
+            # It fails where a file differs, which is no fault.
+            git("update-index", "-q", "--refresh", extra_env=self._environment(path))
+        remove(self._aside)
+        for path in filter(self._is_folder, self._paths):
+            _move(path, self._top, self._aside)
+            _move(path, self._judged, self._top)
 
     def put_back(self) -> None:
         """Put that of the work in place again, after `put_in_place`."""
         if self._is_kept and self._commit:
-            remove(self._dot_git)
-            os.rename(self._aside, self._dot_git)
+            for path in filter(self._is_folder, self._paths):
+                remove(os.path.join(self._top, path, _GIT))
+                _move(path, self._aside, self._top)
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return "", *self._submodules
+
+    def _is_folder(self, path: str) -> bool:
+        """Whether a submodule is still a folder of the work tree: a link may lead to the work tree itself."""
+        place = os.path.join(os.path.realpath(self._top), path)
+        return os.path.isdir(place) and os.path.realpath(place) == place.rstrip("/")
 
     def _make(self, kept: IO[bytes]) -> None:
         try:
@@ -272,16 +294,19 @@ class JudgedRepository:
             self._take_commits()
             self._set_head()
             self._ask("read-tree", "--reset", self._commit)
+            for path in self._submodules:
+                # An index that knows no file's times lets no file be skipped. It fails without a commit.
+                git("read-tree", "--reset", "HEAD", extra_env=self._environment(path))
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise OperationRefused(f"the repository for the checks cannot be made: {exc}") from exc
         self._is_fresh = True
 
-    def _leave_out_settings(self) -> None:
+    def _leave_out_settings(self, path: str) -> None:
         """Take out what leads to programs and settings in files that tools can write."""
-        listed = git("config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment).stdout
+        listed = git("config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment(path)).stdout
         for key in (*_PROGRAMS, *listed.splitlines()):
             # It fails where it is not set.
-            git("config", "--unset-all", key, extra_env=self._environment)
+            git("config", "--unset-all", key, extra_env=self._environment(path))
 
     def _take_commits(self) -> None:
         """Bring the objects of the work over; git computes each name from the content."""
@@ -312,22 +337,29 @@ class JudgedRepository:
                 self._write(self._branch, f"{self._commit}\n".encode())
                 self._write("HEAD", f"ref: {self._branch}\n".encode())
 
-    @property
-    def _environment(self) -> Mapping[str, str]:
+    def _environment(self, path: str = "") -> Mapping[str, str]:
         return {
-            "GIT_DIR": self._folder,
-            "GIT_WORK_TREE": self._repository.top,
+            "GIT_DIR": os.path.join(self._judged, path, _GIT),
+            "GIT_WORK_TREE": os.path.join(self._top, path),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
             **config_variables(_OWN_SETTINGS),
         }
 
     def _ask(self, *words: str, stdin: int | None = None) -> None:
-        output_of(git(*words, stdin=stdin, extra_env=self._environment))
+        output_of(git(*words, stdin=stdin, extra_env=self._environment()))
 
     def _write(self, name: str, data: bytes) -> None:
         with open(os.path.join(self._folder, name), "wb") as file:
             file.write(data)
+
+
+def _move(path: str, source: str, target: str) -> None:
+    """Move the `.git` of a path from one folder to another, where there is one."""
+    dot_git = os.path.join(source, path, _GIT)
+    if os.path.lexists(dot_git):
+        os.makedirs(os.path.join(target, path), exist_ok=True)
+        os.rename(dot_git, os.path.join(target, path, _GIT))
 
 
 def _pack(root: str, names: Iterable[str], into: IO[bytes], *, but: tuple[str, ...] = ()) -> None:

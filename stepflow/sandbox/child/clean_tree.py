@@ -170,6 +170,11 @@ class TreeWatch:
             excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
 
+    def submodules(self) -> tuple[str, ...]:
+        """The paths of the submodules that were checked out at the start."""
+        top = self._repository.top
+        return tuple(os.path.relpath(other, top) for other in self._first if other != top)
+
     def head(self) -> str:
         """HEAD's commit. Raises `OperationRefused`."""
         check_repository_fingerprint(self._repository.top, self._fingerprint)
@@ -185,13 +190,14 @@ class TreeWatch:
         against = commit or head
         with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
             new_ignores, others = _untracked(own, start, known)
-            tracked = tuple(self._changed(own, start, known, writes_anew=writes_anew))
+            found = tuple(self._changed(own, start, known, writes_anew=writes_anew))
+        untracked = self._not_excused((self._difference(_UNTRACKED, path) for path in others), start)
         return Look(
             head=head,
             commit=against,
             tree=known.tree,
-            tracked=tracked,
-            untracked=tuple(self._not_excused((self._difference(_UNTRACKED, path) for path in others), start)),
+            tracked=tuple(one for one in found if one.state != _UNTRACKED),
+            untracked=(*untracked, *(one for one in found if one.state == _UNTRACKED)),
             new_ignores=tuple(new_ignores),
         )
 
@@ -222,7 +228,7 @@ class TreeWatch:
     def _changed(
         self, own: EngineGit, start: Start, known: Known, within: str = "", *, writes_anew: bool = False
     ) -> Iterator[Difference]:
-        """What of the files that git tracks is not as the commit says, in submodules too."""
+        """What of the files that git tracks is not as the commit says; in submodules what is untracked as well."""
         raw = [self._difference(state, f"{within}{path}") for state, path in _differing(own)]
         differing = list(self._not_excused(raw, start))
         fine: Mapping[str, bool] = {}
@@ -247,7 +253,9 @@ class TreeWatch:
             return ()
         try:
             with self._git_of(repository, commit, start) as (own, known):
-                return tuple(self._changed(own, start, known, f"{submodule}/"))
+                others = _Ignores(own, start.excludes, known).untracked()
+                untracked = (self._difference(_UNTRACKED, f"{submodule}/{path}") for path in others)
+                return (*self._changed(own, start, known, f"{submodule}/"), *untracked)
         except OperationRefused:
             # It does not even have the commit.
             return (self._difference(_CHANGED, submodule),)

@@ -174,7 +174,7 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
         state.watch.begin()
         if state.judged:
             with _kept(KEPT_GIT) as kept:
-                state.judged.begin(kept)
+                state.judged.begin(state.watch.submodules(), kept)
     finally:
         state.store()
     return {}
