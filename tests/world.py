@@ -134,7 +134,8 @@ class World:
 
 @contextmanager
 def open_world(root: Path, *, git_port: int = 0) -> Iterator[World]:
-    """The servers are up until the block ends; then every exchange must have been one that GitHub describes."""
+    """The servers are up until the block ends; then every exchange must have been one that GitHub describes. The inputs
+    about GitHub are the quick start's."""
     with ExitStack() as stack:
         clock, folder = FastClock(), root / "runner"
         folder.mkdir()
@@ -150,6 +151,8 @@ def open_world(root: Path, *, git_port: int = 0) -> Iterator[World]:
             "anthropic-api-key": MODEL_KEY,
             "anthropic-base-url": model.url,
             "github-token": TOKEN,
+            "read-token": TOKEN,
+            "on-failure": "comment",
             "github-api-url": github.plain_url,
             "github-server-url": git_server.url,
             "isolation": "best-effort",

@@ -35,7 +35,7 @@ class BoundarySettings:
     started_by_label: str | None = None
     min_permission: Permission = Permission.WRITE
     allow_bots: tuple[str, ...] = ()
-    on_failure: OnFailure = OnFailure.COMMENT
+    on_failure: OnFailure = OnFailure.NOTHING
     #: False if the text came from an input, so that it cannot be compared with the issue.
     issue_text_from_event: bool = True
 

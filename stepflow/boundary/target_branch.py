@@ -163,10 +163,11 @@ _IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER")
 @dataclass(frozen=True, kw_only=True)
 class ServerCheck:
     """One repository on a server, reached on this `connection`. `present_url` asks where it is when it is no longer at
-    `url`."""
+    `url`; only a token that `pushes` is asked whether it may."""
 
     url: str
     token: str = field(repr=False)
+    pushes: bool
     redactor: Redactor
     connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
@@ -178,7 +179,7 @@ class ServerCheck:
         try:
             url = follow_move(self.url, self.present_url, lambda url: self._check(url, commit, branch, base, is_there))
         except GitFailed as exc:
-            if exc.denied or exc.status == NOT_FOUND:
+            if self.pushes and (exc.denied or exc.status == NOT_FOUND):
                 message = f"The run's commits could not be pushed to {self.url} at its end: {exc.message}"
                 raise InputError(message, hint=exc.hint) from exc
             return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
@@ -201,6 +202,8 @@ class ServerCheck:
             )
             if not is_there:
                 self._demand_place(git, url, commit, branch, base)
+            if not self.pushes:
+                return url
             own = git.run("commit-tree", _empty_tree(git), "-m", "probe", env=_IDENTITY).decode().strip()
             probe = ("push", "--dry-run", "--quiet", "--porcelain", "--no-verify", url, f"+{own}:{HEADS}{branch}")
             git.run_remote(*probe, settings={"push.negotiate": "false"})

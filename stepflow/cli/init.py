@@ -30,6 +30,8 @@ NAME_HINT = (
     "A name has lower-case letters, digits and dashes, and begins with a letter; the label is then agent:<name>."
 )
 WORKFLOW = ".github/workflows/stepflow.yml"
+#: How the step after the action's begins.
+AFTER_ACTION = "      - if: always()"
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
 #: Built-in agents that change nothing that the repository's checks could test.
@@ -168,7 +170,10 @@ def write_agent(
 def workflow_text(setup: Setup | None = None) -> str:
     """Return the workflow that starts agents, with the setup that a job needs first."""
     text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
-    return text + "".join(f"          {line}\n" for line in _setup_lines(setup)) if setup else text
+    if setup is None:
+        return text
+    before, next_step, after = text.partition(AFTER_ACTION)
+    return before + "".join(f"          {line}\n" for line in _setup_lines(setup)) + next_step + after
 
 
 def _setup_lines(setup: Setup) -> Iterator[str]:

@@ -369,8 +369,8 @@ def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[Pref
     if token is not None:
         yield from guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
     elif writes:
-        when = "in the boundary, or before with `read-token`"
-        yield unknown("actor", f"whether whoever starts a run may write is asked {when}")
+        yield unknown("actor", "without `read-token`, the event that starts a run must show that its actor may write")
+        yield unknown("git server", "whether the commits can be pushed is asked with `read-token`")
         yield unknown("labels", f"see {_address(request)}/labels, or give `read-token`")
     if writes:
         where = f"{_address(request)}/settings/actions"

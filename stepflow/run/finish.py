@@ -31,7 +31,7 @@ from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
 from stepflow.domain.text import Spent, count, name_some, usd
-from stepflow.domain.words import Commits, Outcome
+from stepflow.domain.words import Commits, OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
 from stepflow.ports import Clock, Journal
@@ -292,7 +292,8 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     An agent that cannot be loaded cannot opt out of the comment. Raises `InputError` if the token would be sent to the
     wrong server."""
     number = request.trigger.issue_number
-    if request.inputs.boundary is not BoundaryMode.GITHUB or number is None or not _token(request):
+    silent = request.inputs.boundary is not BoundaryMode.GITHUB or request.inputs.on_failure is OnFailure.NOTHING
+    if silent or number is None or not _token(request):
         return None
     check_addresses(request.inputs)
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)

@@ -66,7 +66,7 @@ def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest |
 
     Raises `InputError` without `read-token`, or if the checkout is not of the default branch."""
     with _reader(request) as reader:
-        pull, viewer = _find_pull_request(reader, event), _own_account(request, reader)
+        pull, viewer = _find_pull_request(reader, event), reader.viewer()
         if pull is None:
             return Skip(reason=f"the branch {event.branch} has no open pull request of this repository")
         if reason := _reason_to_skip(request, event, pull, viewer):
@@ -127,15 +127,6 @@ def _reader(request: RunRequest) -> Iterator[GitHubReader]:
         )
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         yield reader
-
-
-def _own_account(request: RunRequest, reader: GitHubReader) -> Account:
-    """Return the account of the token that writes, which may differ from the one that reads."""
-    token = request.inputs.github_token
-    if token is None:
-        return reader.viewer()
-    with closing(github_reader(request, token.get_secret_value())) as writing_account:
-        return writing_account.viewer()
 
 
 def _find_pull_request(reader: GitHubReader, event: PullRequestEvent) -> PullRequest | None:
@@ -201,7 +192,7 @@ def _demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
 def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
     """Return the unresolved threads and the remark that started the run, as far as they were written by people with
     write access or by bots that may start a run."""
-    writers, viewer, mark = Writers(reader), _own_account(request, reader), new_mark()
+    writers, viewer, mark = Writers(reader), reader.viewer(), new_mark()
     parts: list[tuple[str, SanitizedText]] = []
     actor, allowed = request.trigger.actor, request.inputs.allow_bots
     if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):

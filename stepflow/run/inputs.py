@@ -278,11 +278,12 @@ class Inputs(BaseModel):
     report."""
     # GitHub
     github_token: Secret = None
-    """Token for the writes after a completed run; no step, tool or validator can reach it, and before the
-    boundary it only asks who may write and whether the commits can be pushed."""
+    """Token for the boundary, which writes after a completed run; no step, tool or validator can reach it. It is used
+    for nothing else, unless you ask for that with `on-failure`, or the agent with an `approval`."""
     read_token: Secret = None
     """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
-    comments join the context, and the model sees images that are attached to them or to the issue."""
+    comments join the context, and the model sees images that are attached to them or to the issue. Without it, the
+    event itself must show the write access."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
     commits: Commits = Commits.GIT
@@ -293,9 +294,9 @@ class Inputs(BaseModel):
     `maintain` or `admin`."""
     allow_bots: Words = ()
     """Comma-separated logins of bots that may trigger a run."""
-    on_failure: OnFailure = OnFailure.COMMENT
-    """What a run that did not complete leaves behind: `comment` says on the issue why and how to continue,
-    `push-branch` also keeps the work on its own branch, without a pull request, `nothing` leaves no trace."""
+    on_failure: OnFailure = OnFailure.NOTHING
+    """What a run that did not complete leaves behind: `nothing`; `comment` says on the issue why and how to continue;
+    `push-branch` also keeps the work on its own branch, without a pull request."""
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""

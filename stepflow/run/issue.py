@@ -21,7 +21,6 @@ from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError
 from stepflow.model.scenario import Scenario
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.trigger import Skip
 
@@ -101,7 +100,7 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
 
 def skip_stranger(request: RunRequest) -> Skip | None:
     """Ask GitHub about an actor whom the event does not show as a member. Returns None if they may start a run."""
-    unproven, token = request.trigger.unproven, request.inputs.read_token or request.inputs.github_token
+    unproven, token = request.trigger.unproven, request.inputs.read_token
     if not unproven:
         return None
     if token is None:
@@ -155,24 +154,20 @@ def refused_if_silent() -> Iterator[None]:
 
 
 def _demand_write_access_without_read_token(request: RunRequest, approver: Permission = Permission.NONE) -> None:
-    """Check the actor without `read-token`, before the model costs anything: the event must prove write access, or
-    GitHub is asked with the token that writes."""
+    """Check the actor without `read-token`, before the model costs anything: the event must prove write access, since
+    the token that writes asks nothing before the boundary."""
     inputs = request.inputs
     demanded = max(inputs.min_permission, approver, key=lambda permission: permission.rank)
     is_proven = request.trigger.by_writer and demanded.rank <= Permission.WRITE.rank
     if is_proven or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
-    if inputs.github_token is not None:
-        with closing(github_reader(request, inputs.github_token.get_secret_value())) as reader, refused_if_silent():
-            _demand_write_access(reader, request, approver)
-    else:
-        actor = request.trigger.actor
-        who = f"{actor}, who triggered the run," if actor else "whoever triggered the run"
-        raise Refused(
-            f"Nothing was begun: there is no token to ask whether {who} has the permission '{demanded}', and the event "
-            "does not show it.",
-            hint="Give `read-token: ${{ github.token }}`; at a terminal, set STEPFLOW_READ_TOKEN and GITHUB_ACTOR.",
-        )
+    actor = request.trigger.actor
+    who = f"{actor}, who triggered the run," if actor else "whoever triggered the run"
+    raise Refused(
+        f"Nothing was begun: there is no read-token to ask whether {who} has the permission '{demanded}', and the "
+        "event does not show it.",
+        hint="Give `read-token: ${{ github.token }}`; at a terminal, set STEPFLOW_READ_TOKEN and GITHUB_ACTOR.",
+    )
 
 
 def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Permission = Permission.NONE) -> None:
@@ -184,9 +179,7 @@ def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Pe
 
 def demand_scopes(reader: GitHubReader, request: RunRequest) -> None:
     """Raises `InputError` if GitHub's last response shows that the token that writes lacks the scope to do so."""
-    read_token, token = request.inputs.read_token, request.inputs.github_token
-    writes = request.inputs.boundary is BoundaryMode.GITHUB and read_token in (None, token)
-    if writes and (problem := reader.scope_problem(private=request.trigger.private)):
+    if request.reads_with_writing_token and (problem := reader.scope_problem(private=request.trigger.private)):
         raise InputError(problem, hint="Set `github-token` to a token with the scope `repo`, or to the job's own.")
 
 

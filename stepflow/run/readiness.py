@@ -168,8 +168,8 @@ def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] 
 
 def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """The server must have the commit from which the run starts, no branch in the way of the run's own, and accept
-    pushes with the token. A follow-up has read its commit and branch from the server."""
-    token, follow_up = request.inputs.github_token, request.follow_up
+    pushes if `read-token` is the token that pushes. A follow-up has read its commit and branch from the server."""
+    token, follow_up = request.inputs.read_token, request.follow_up
     commit, branch = (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, _branch(request, agent))
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
@@ -178,6 +178,7 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     check = ServerCheck(
         url=f"{server}/{request.repository}.git",
         token=token.get_secret_value(),
+        pushes=request.reads_with_writing_token,
         redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
         present_url=lambda: present_url(request, token.get_secret_value()),

@@ -23,7 +23,7 @@ from stepflow.domain.secrets import Redactor, login_files
 from stepflow.domain.words import Commits
 from stepflow.errors import InputError
 from stepflow.ports import Clock
-from stepflow.run.inputs import Inputs
+from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
@@ -107,6 +107,12 @@ class RunRequest:
         if self.follow_up:
             return self.follow_up.base
         return agent.github.pull_request.base or self.branch or self.trigger.default_branch
+
+    @property
+    def reads_with_writing_token(self) -> bool:
+        """Whether `read-token` is the token that the boundary writes with, so that what it may do can be asked."""
+        token = self.inputs.github_token
+        return self.inputs.boundary is BoundaryMode.GITHUB and token is not None and token == self.inputs.read_token
 
     @property
     def at_terminal(self) -> bool:

@@ -201,9 +201,8 @@ def find_trigger(
     """Return the run that this event asks for, or why it asks for none. `actor` stands in for the sender when the
     event names none; `agents` are the names that count when a label is just an agent's name."""
     trigger = _trigger_of_event(event_name, event, inputs, actor, agents)
-    can_ask = inputs.read_token is not None or inputs.github_token is not None
     # GitHub can vouch for people only: a bot may repeat what strangers told it.
-    if isinstance(trigger, Trigger) and trigger.unproven and (trigger.actor_is_bot or not can_ask):
+    if isinstance(trigger, Trigger) and trigger.unproven and (trigger.actor_is_bot or inputs.read_token is None):
         return Skip(reason=trigger.unproven)
     return trigger
 

@@ -165,13 +165,13 @@ def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     assert f"approves {right}" in comment, "the plan is still there to be approved"
 
 
-def test_without_a_token_nobody_is_believed_to_be_more_than_a_writer(
+def test_without_a_read_token_nobody_is_believed_to_be_more_than_a_writer(
     world: World, planned: Invocation, folder: Path
 ) -> None:
-    no_token = {"github-token": "", "boundary": "dry-run"}
+    no_token = {"read-token": ""}
     done = say(world, folder, f"/stepflow approve {digest_in(world)}", role="OWNER", inputs=no_token)
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
-    assert "no token to ask whether carol, who triggered the run, has the permission 'maintain'" in done.log
+    assert "no read-token to ask whether carol, who triggered the run, has the permission 'maintain'" in done.log
     assert len(world.model.bodies) == 1
 
 

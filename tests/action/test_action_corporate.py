@@ -116,7 +116,7 @@ def test_a_certificate_file_of_the_image_counts(corporate: Corporate, tmp_path_f
 def test_a_certificate_file_of_the_checkout_does_not_count(corporate: Corporate) -> None:
     file = corporate.world.checkout / "corp.pem"
     file.write_text(pem_of(corporate.authority))
-    inputs = {"ca_certificates": "", "event": by_owner(), "github_token": "", "boundary": "dry-run"}
+    inputs = {"ca_certificates": "", "event": by_owner(), "github_token": "", "read_token": "", "boundary": "dry-run"}
     done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, **inputs)  # type: ignore[arg-type]
     assert (done.exit_code, done.outputs["outcome"]) == (1, "model_failed")
     assert "where earlier steps of the job can write, so it does not count" in done.log

@@ -48,12 +48,6 @@ def test_a_run_asks_again(world: World) -> None:
     assert max(world.clock.slept) <= 5
 
 
-def test_a_run_without_read_token_asks_again_who_may_write(world: World) -> None:
-    world.github.fail("GET", "/permission$", 502)
-    done = world.run(solve())
-    assert done.outputs["outcome"] == "completed", done.log
-
-
 def test_an_anonymous_reader_asks_again(world: World) -> None:
     world.github.state.public = True
     world.github.fail("GET", "/issues/7$", 502)

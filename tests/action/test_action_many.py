@@ -164,7 +164,9 @@ def test_text_of_an_issue_stays_text(world: World) -> None:
 def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_says(world: World) -> None:
     event = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}
     world.play(solve())
-    done = world.runner.run(event, name="workflow_dispatch", agent="fixer", issue="7", issue_text="Greet the world")
+    done = world.runner.run(
+        event, name="workflow_dispatch", agent="fixer", issue="7", issue_text="Greet the world", read_token=""
+    )
     assert done.outputs["outcome"] == "completed", done.log
     page = (Path(__file__).parents[2] / "docs/how-to/recipes.md").read_text(encoding="utf-8")
     writes = [line for line in world.github.writes() if "graphql" not in line]

@@ -13,7 +13,7 @@ from tests.action.follow_up_world import commented as commented_there
 from tests.action.follow_up_world import follow_up, improve, reviewed
 from tests.action.test_action_read_token import asked_by_bob
 from tests.checkout import Invocation
-from tests.world import BRANCH, TOKEN, World, label_event, solve, understood
+from tests.world import BRANCH, World, label_event, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
@@ -33,11 +33,12 @@ def test_a_private_member_with_write_access_starts_a_run(world: World, trigger: 
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize(("trigger", "token"), [("own label", "github-token"), ("comment", "read-token")])
-def test_a_stranger_is_skipped_and_costs_one_question(world: World, trigger: str, token: str) -> None:
+@pytest.mark.parametrize(
+    ("trigger", "given"), [("own label", {}), ("comment", {"github-token": "", "boundary": "dry-run"})]
+)
+def test_a_stranger_is_skipped_and_costs_one_question(world: World, trigger: str, given: dict[str, str]) -> None:
     world.github.state.permissions["bob"] = "read"
     name, event = asked_by_bob(trigger, "NONE")
-    given = {"github-token": "", "boundary": "dry-run", token: TOKEN} if token == "read-token" else {}
     done = world.runner.run(event, name=name, **given)
     assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped"), done.log
     assert "bob (NONE) may not" in done.outputs["reason"]
@@ -49,9 +50,9 @@ def test_a_stranger_is_skipped_and_costs_one_question(world: World, trigger: str
 
 
 @pytest.mark.parametrize(("trigger", "association"), UNKNOWN)
-def test_without_a_token_the_event_decides(world: World, trigger: str, association: str) -> None:
+def test_without_a_token_to_ask_with_the_event_decides(world: World, trigger: str, association: str) -> None:
     name, event = asked_by_bob(trigger, association)
-    done = world.runner.run(event, name=name, boundary="dry-run", **{"github-token": ""})
+    done = world.runner.run(event, name=name, **{"read-token": ""})
     assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped"), done.log
     assert world.github.requests == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import yaml
 
 from stepflow.boundary.own_texts import Marker, marked
 from tests.checkout import git
-from tests.docs.page import USE_PAGE, named_block
-from tests.world import TOKEN, World, label_event, solve
+from tests.docs.page import USE_PAGE, around_action, named_block
+from tests.servers.messages_api import Reply
+from tests.world import TOKEN, World, by_owner, label_event, solve
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
@@ -22,7 +24,7 @@ DISPATCH = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_nam
 @pytest.fixture
 def reading(world: World) -> World:
     """A world whose runner has a token that can only read."""
-    world.github.read_token = READ_TOKEN
+    world.github.read_token = world.git_server.read_token = READ_TOKEN
     world.runner.inputs["read-token"] = READ_TOKEN
     return world
 
@@ -85,7 +87,7 @@ ASKED = [
 def test_with_the_quick_starts_workflow_only_write_access_can_spend_money(
     world: World, trigger: str, permission: str
 ) -> None:
-    step = yaml.safe_load(named_block("workflow", USE_PAGE))["jobs"]["stepflow"]["steps"][-1]
+    (step,) = yaml.safe_load(around_action(named_block("workflow", USE_PAGE))[1])
     given = {name: TOKEN for name, value in step["with"].items() if value == "${{ github.token }}"}
     world.github.state.permissions["bob"] = permission
     name, event = asked_by_bob(trigger)
@@ -100,17 +102,15 @@ def test_with_the_quick_starts_workflow_only_write_access_can_spend_money(
         assert world.wrote_nothing()
 
 
-@pytest.mark.parametrize("permission", ["triage", "write"])
-def test_without_read_token_the_token_that_may_write_is_asked_with_before_the_model_is(
-    world: World, permission: str
-) -> None:
-    world.github.state.permissions["bob"] = permission
-    done = world.run(solve())
-    if PERMISSIONS[permission]:
-        assert done.outputs["outcome"] == "completed", done.log
-    else:
-        assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
-        assert world.model.bodies == []
+def test_without_read_token_the_token_that_writes_asks_nothing_before_the_boundary(world: World) -> None:
+    world.runner.inputs["read-token"] = ""
+    refused = world.run(solve(), on_failure="nothing")
+    assert (refused.exit_code, refused.outputs["outcome"]) == (1, "refused"), refused.log
+    assert "there is no read-token to ask whether bob" in refused.outputs["reason"]
+    assert (world.model.bodies, world.requests_made()) == ([], 0)
+    done = world.run(fetching(world, counted := []), by_owner())
+    assert done.outputs["outcome"] == "completed", done.log
+    assert (set(world.requests_before_turn), set(map(len, counted))) == ({0}, {0})
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_without_any_token_the_event_must_show_that_the_actor_may_write(
     name, event = asked_by_bob(trigger, association)
     world.play(solve())
     inputs = {"agent": "fixer", "issue-text": "Greet."} if trigger == "workflow_dispatch" else {}
-    done = world.runner.run(event, name=name, boundary="dry-run", **{"github-token": "", **inputs})
+    done = world.runner.run(event, name=name, boundary="dry-run", **{"github-token": "", "read-token": "", **inputs})
     if begins:
         assert done.outputs["outcome"] == "completed", done.log
     else:
         assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
-        assert "there is no token to ask whether bob" in done.outputs["reason"]
+        assert "there is no read-token to ask whether bob" in done.outputs["reason"]
         assert "read-token: ${{ github.token }}" in done.log
         assert world.model.bodies == []
 
@@ -188,14 +188,24 @@ def test_of_a_long_discussion_the_newest_part_is_told(reading: World) -> None:
     assert len(prompt) < 30_000
 
 
+def fetching(world: World, counted: list[Any]) -> Iterator[Reply]:
+    """The shortest way to a pull request; `counted` gets the requests to the git server until each turn."""
+    for reply in solve():
+        counted.append([*world.git_server.requests])
+        yield reply
+
+
 def test_before_the_closing_only_the_read_token_is_used(reading: World) -> None:
     reading.github.state.add_comment(7, "Go on.", "bob")
-    reading.run(solve())
+    reading.run(fetching(reading, counted := []))
     before = reading.github.requests[: reading.requests_before_turn[0]]
     assert before
     assert {(request.method, request.credential) for request in before} == {("GET", "read")}
     assert set(reading.requests_before_turn) == {len(before)}
     assert all(request.credential == "write" for request in reading.github.requests[len(before) :])
+    asked = counted[-1]
+    assert asked
+    assert not any(each.credential for each in asked)
 
 
 @pytest.mark.parametrize(("status", "outcome", "code"), [(401, "misconfigured", 2), (500, "refused", 1)])

@@ -15,7 +15,7 @@ from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.words import CloseBy, Dialect, Outcome, Stage, StepKind, VerdictType
+from stepflow.domain.words import CloseBy, Dialect, OnFailure, Outcome, Stage, StepKind, VerdictType
 
 BOT = Account(id=41898282, login="github-actions[bot]")
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))
@@ -80,6 +80,7 @@ def settings(**changes: object) -> BoundarySettings:
         "actor": "ann",
         "started_by_label": "agent:fixer",
         "server_url": "https://github.com",
+        "on_failure": OnFailure.COMMENT,
         **changes,
     }
     return BoundarySettings(**given)  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from stepflow.engine.prompt.template import parse_template
 from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
+from tests.docs.page import around_action
 from tests.tried import tried
 
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
@@ -322,8 +323,11 @@ def test_the_workflow_installs_what_the_checks_need(
     tmp_path: Path, files: dict[str, str], commands: list[str], lines: str
 ) -> None:
     text = workflow_text(find_setup(repository(tmp_path, files), commands))
-    assert text.removeprefix(workflow_text()).lstrip() == lines
-    assert yaml.safe_load(text)["jobs"]["stepflow"]["steps"][1]["with"]["agent"] == "${{ inputs.agent }}"
+    before, step, after = around_action(text)
+    bare = around_action(workflow_text())
+    assert (before, after) == (bare[0], bare[2])
+    assert step.removeprefix(bare[1]).lstrip() == lines
+    assert yaml.safe_load(step)[0]["with"]["agent"] == "${{ inputs.agent }}"
 
 
 def test_no_two_checks_get_one_name() -> None:

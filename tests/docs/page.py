@@ -67,6 +67,14 @@ class PageBlock:
         return self.note or self.file
 
 
+def around_action(workflow: str) -> tuple[str, str, str]:
+    """A workflow with one job: the text before the step of the action, that step, and the text after it."""
+    parts = re.split(r"(?m)^(?=      - )", workflow)
+    uses = re.compile(r"uses: (org/stepflow-action@|\./ |docker://)")
+    (at,) = (number for number, part in enumerate(parts) if uses.search(part))
+    return "".join(parts[:at]), parts[at], "".join(parts[at + 1 :])
+
+
 def page_part(page: Path, begin: str = "", end: str = "") -> str:
     """The page from the heading `begin` to the heading `end`; empty means from its start, to its end."""
     text = page.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import yaml
 from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import check_pass_env
-from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, named_block, page_blocks
+from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, around_action, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages whose blocks test_docs_validators.py and test_docs_readme.py try.
@@ -39,10 +39,10 @@ def workflow(block: PageBlock) -> str:
         case "with":
             return with_lines(yaml.safe_load(block.text))
         case "steps":
-            return whole.partition("      - uses: org/")[0] + indented(block.text, 6)
+            return around_action(whole)[0] + indented(block.text, 6)
         case "login":
             allowed = whole.replace("pull-requests: write }", "pull-requests: write, id-token: write }")
-            return allowed.partition("      - uses: org/")[0] + indented(block.text, 6)
+            return around_action(allowed)[0] + indented(block.text, 6)
         case "job":
             return whole.replace("    runs-on: ubuntu-latest\n", indented(block.text, 4))
         case _:

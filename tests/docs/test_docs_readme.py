@@ -34,6 +34,7 @@ from tests.docs.page import (
     SCENARIOS_PAGE,
     USE_PAGE,
     agent_files,
+    around_action,
     named_block,
     page_blocks,
 )
@@ -92,22 +93,17 @@ def test_the_workflow_to_paste_is_the_one_that_the_end_to_end_tests_run() -> Non
     assert named_block("workflow", USE_PAGE) == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
 
 
-def _with_first_step(step: str) -> str:
-    return named_block("workflow", USE_PAGE).replace("    steps:\n", f"    steps:\n{step}")
-
-
 def _with_resume() -> str:
-    begun = named_block("workflow", USE_PAGE).partition("      - uses: org/")[0]
+    begun, _, ended = around_action(named_block("workflow", USE_PAGE))
     before, permission, after = begun.partition("      pull-requests: write")
     comment, steps = after.split("\n", 1)
     more = (named_block(name, RESUME_PAGE) for name in ("cache mode", "resume"))
-    return f"{before}{permission}{comment}\n{next(more)}{steps}{next(more)}"
+    return f"{before}{permission}{comment}\n{next(more)}{steps}{next(more)}{ended}"
 
 
 WORKFLOWS = {
     "quick start": lambda: named_block("quick start"),
     "workflow": lambda: named_block("workflow", USE_PAGE),
-    "workflow with reaction": lambda: _with_first_step(named_block("reaction", USE_PAGE)),
     "workflow with resume": _with_resume,
     **{
         name: partial(named_block, name, RECIPES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.docs.page import ROOT, USE_PAGE, named_block
+from tests.docs.page import ROOT, USE_PAGE, around_action, named_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +21,14 @@ ACTION = "org/stepflow-action@v1"
 
 def with_lines(given: Mapping[str, object]) -> str:
     """The workflow of docs/use.md with these inputs beside its own; one of the same name is replaced."""
-    whole = named_block("workflow", USE_PAGE)
+    before, step, after = around_action(named_block("workflow", USE_PAGE))
     lines = yaml.safe_dump(dict(given), sort_keys=False)
     unchanged = "".join(
         line
-        for line in whole.splitlines(keepends=True)
+        for line in step.splitlines(keepends=True)
         if not line.startswith(tuple(f"{' ' * 10}{name}:" for name in given))
     )
-    return unchanged + "".join(f"{' ' * 10}{line}\n" for line in lines.splitlines())
+    return before + unchanged + "".join(f"{' ' * 10}{line}\n" for line in lines.splitlines()) + after
 
 
 def lint_workflow(text: str, folder: Path, *, pedantic: bool = True) -> None:

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.docs.page import around_action
+
 HERE = Path(__file__).parent
 NAME = "acme/widgets"
 BRANCH = "stepflow/fixer/issue-7"
@@ -43,8 +45,9 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
 
 
 def lead_to(workflow: str, urls: dict[str, str]) -> str:
-    """The workflow, whose last lines are inputs of the action, with these inputs more."""
-    return workflow + "".join(f"          {name}: {url}\n" for name, url in urls.items())
+    """The workflow, in which inputs are the last lines of the action's step, with these inputs more."""
+    before, step, after = around_action(workflow)
+    return before + step + "".join(f"          {name}: {url}\n" for name, url in urls.items()) + after
 
 
 def labeled(label: str, *, secret: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from release.image_size import layers
 from tests.docs.images import block, made_layers, promised_megabytes, told_layers, told_variants
+from tests.docs.page import around_action
 from tests.e2e.languages import SHELL
 from tests.e2e.repository import labeled, lead_to
 from tests.e2e.script import EVENT_CANARY
@@ -53,8 +54,8 @@ def test_a_repository_of_shell_scripts_is_checked_in_an_image_of_its_peoples_own
 
 def own_workflow(world: World, own_image: str) -> str:
     """The repository's workflow with the page's step instead of the action's, led to the loopback servers."""
-    whole = (world.checkout / ".github/workflows/stepflow.yml").read_text()
-    return lead_to(whole.partition("      - uses: org/")[0] + block("steps").text.replace(OWN, own_image), world.urls())
+    before, _, after = around_action((world.checkout / ".github/workflows/stepflow.yml").read_text())
+    return lead_to(before + block("steps").text.replace(OWN, own_image) + after, world.urls())
 
 
 def test_the_commands_of_the_page_work_in_an_image_of_ones_own(own_image: str, tmp_path: Path) -> None:
