@@ -11,7 +11,7 @@ from stepflow.boundary.own_texts import Marker, marked, read_marker
 from stepflow.domain.text import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
-from tests.world import World, answer, solve, understood
+from tests.world import World, answer, by_owner, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 

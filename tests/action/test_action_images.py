@@ -192,7 +192,9 @@ def test_an_attachment_that_is_not_signed_is_read_where_everybody_may(reading: W
 
 def test_without_read_token_no_image_is_read_and_that_is_said(world: World) -> None:
     world.runner.inputs["read-token"] = ""
-    done = run(world, shown(attach(world, 1, png()), attach(world, 2, png())))
+    event = shown(attach(world, 1, png()), attach(world, 2, png()))
+    event["issue"] |= {"user": {"login": "bob", "type": "User"}, "author_association": "OWNER"}
+    done = run(world, event)
     assert images(world) == []
     said_everywhere(world, done, "2 images of the issue were not seen: there is no `read-token` ×2.")
     assert world.git_server.asked == []

@@ -205,7 +205,7 @@ def test_before_the_closing_only_the_read_token_is_used(reading: World) -> None:
     assert all(request.credential == "write" for request in reading.github.requests[len(before) :])
     asked = counted[-1]
     assert asked
-    assert not any(each.credential for each in asked)
+    assert all(each.read_only for each in asked)
 
 
 @pytest.mark.parametrize(("status", "outcome", "code"), [(401, "misconfigured", 2), (500, "refused", 1)])
@@ -227,7 +227,7 @@ def test_a_dispatched_run_reads_the_issue_with_the_read_token(reading: World) ->
 
 def test_a_dispatched_run_reads_the_issue_of_a_public_repository_without_any_token(world: World) -> None:
     world.github.state.public = True
-    done = dispatched(world, solve())
+    done = dispatched(world, solve(), read_token="")
     assert done.outputs["outcome"] == "completed", done.log
     assert "says only `hello`" in first_prompt(world)
     before = world.github.requests[: world.requests_before_turn[0]]
@@ -236,7 +236,7 @@ def test_a_dispatched_run_reads_the_issue_of_a_public_repository_without_any_tok
 
 def test_the_input_issue_text_wins_and_nothing_is_read(world: World) -> None:
     world.github.state.public = True
-    done = dispatched(world, solve(), issue_text="Say hello to everybody.")
+    done = dispatched(world, solve(), issue_text="Say hello to everybody.", read_token="")
     assert done.outputs["outcome"] == "completed", done.log
     assert world.requests_before_turn[0] == 0
     assert "Say hello to everybody." in first_prompt(world)
@@ -248,7 +248,7 @@ def test_an_issue_whose_text_cannot_be_had_is_one_clear_error_with_three_ways(
     world: World, private: bool | None
 ) -> None:
     event = {**DISPATCH, "inputs": {"issue": "7"}, "repository": {"full_name": "o/r", "private": private}}
-    done = world.runner.run(event, name="workflow_dispatch", agent="fixer", on_failure="nothing")
+    done = world.runner.run(event, name="workflow_dispatch", agent="fixer", on_failure="nothing", read_token="")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert all(source in done.outputs["reason"] for source in ("issue-text", "read-token", "label")), done.log
     assert world.model.bodies == []

@@ -53,7 +53,7 @@ WAYS: list[tuple[str, Callable[[World], None], list[Reply], dict[str, str], dict
     ("invalid_definition", broken, [], {}, None),
     ("refused", forbidden, solve(), {}, None),
     ("misconfigured", locked, solve(), {}, label_event(locked=True)),
-    ("misconfigured", nothing, [], {}, ANSWERED),
+    ("refused", nothing, [], {}, ANSWERED),
 ]
 
 
@@ -72,7 +72,7 @@ def test_a_failed_run_with_the_defaults_sends_no_request_with_the_token_that_wri
     done = default.runner.run(event or label_event(), name=name, **inputs)
     assert (done.outputs["outcome"], done.outputs["success"]) == (outcome, "false"), done.log
     assert {each.credential for each in default.github.requests} <= {"read"}
-    assert not any(each.credential for each in default.git_server.requests)
+    assert all(each.read_only or not each.credential for each in default.git_server.requests)
     assert default.wrote_nothing()
 
 
@@ -85,7 +85,7 @@ def test_with_the_quick_start_a_run_leaves_exactly_one_comment(world: World, fai
     done = world.run(FAILED if fails else solve(), **inputs)
     assert done.outputs["outcome"] == ("model_failed" if fails else "completed"), done.log
     (comment,) = world.comments()
-    assert ("the model could not" in comment) is fails
+    assert ("the model gave no answer" in comment) is fails
 
 
 def test_work_that_is_kept_on_request_needs_the_token_that_writes(default: World) -> None:

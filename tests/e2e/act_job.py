@@ -67,12 +67,15 @@ def run_job(
     step: str = ACTION,
     options: Sequence[str] = (),
 ) -> Job:
-    """Run the checkout's only workflow, or what `options` choose. Secrets are not masked: one which leaks is seen.
+    """Run the checkout's only workflow, or what `options` choose. Secrets are not masked: one which leaks is seen. What
+    uploads an artifact finds its file only where `options` let the action and the steps beside it share /tmp.
 
     `environment` is what the workflow's own `env` would add; `step` begins what the action's step is called.
     """
     around = (word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}"))
-    lines, stderr = _run_act(checkout, (*around, *options), event_name, event, release, secrets, scratch)
+    workflows = "".join(path.read_text() for path in (checkout / ".github" / "workflows").glob("*.yml"))
+    options = (*around, *stand_ins(workflows, "upload-artifact"), *options)
+    lines, stderr = _run_act(checkout, options, event_name, event, release, secrets, scratch)
     return _read_job(lines, stderr, step)
 
 
@@ -112,7 +115,7 @@ def run_jobs(
 def stand_ins(workflow: str, *names: str) -> list[str]:
     """Options that let a stand-in be used for each of these actions of GitHub's, as the workflow pins them."""
     pins = re.findall(rf"uses: (actions/(?:{'|'.join(names)})@\w+)", workflow)
-    return [f"--local-repository={pin}={STAND_INS / pin.partition('@')[0]}" for pin in pins]
+    return [f"--local-repository={pin}={STAND_INS / pin.partition('@')[0]}" for pin in dict.fromkeys(pins)]
 
 
 def _run_act(

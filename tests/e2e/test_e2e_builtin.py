@@ -1,19 +1,27 @@
-"""The README's quick start: one workflow and one label in a repository that has no agent."""
+"""The README's quick start: one workflow and one label in a repository that has no agent; and what people see of it."""
 
 from __future__ import annotations
 
 import shutil
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.docs.page import named_block
+from tests.e2e.act_job import RUNNER_IMAGE
 from tests.e2e.repository import labeled, lead_to
 from tests.e2e.script import COMMIT, EVENT_CANARY, REPAIR
 from tests.servers.messages_api import answers, calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.e2e.world import World
 
@@ -24,6 +32,82 @@ MAKEFILE = "test:\n\tpython3 -c 'import sizes; assert sizes.parse_size(\"12k\") 
 def answer(step: str, action: str, **more: object):
     """A step's structured answer."""
     return answers({"stepId": step, "next_action": {"action": action, "reason": "it is so"}, **more})
+
+
+#: A runner's image with GitHub's own `gh`, which reaches GitHub's API by a socket of the test's.
+GH_IMAGE = "stepflow-runner-gh:e2e"
+GH_DOCKERFILE = f"""
+FROM {RUNNER_IMAGE}
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gh ca-certificates >/dev/null
+RUN mkdir -p /root/.config/gh && echo "http_unix_socket: /gh/api.sock" > /root/.config/gh/config.yml
+"""
+
+
+@pytest.fixture
+def runner_image(engine: None) -> Iterator[str]:
+    """The runner's image with `gh`."""
+    build = ["docker", "build", "--network=host", "--tag", GH_IMAGE, "-"]
+    built = subprocess.run(build, input=GH_DOCKERFILE, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
+    yield GH_IMAGE
+    subprocess.run(["docker", "image", "rm", GH_IMAGE], capture_output=True, check=True)
+
+
+@contextmanager
+def reached_by_socket(path: Path, url: str) -> Iterator[None]:
+    """Until the block ends, whoever connects to the socket reaches the server at this address."""
+    to = urlsplit(url)
+
+    class Forward(StreamRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((to.hostname, to.port)) as server:
+                answers = threading.Thread(target=self._copy, args=(server, self.connection))
+                answers.start()
+                self._copy(self.connection, server)
+                answers.join()
+
+        @staticmethod
+        def _copy(source: socket.socket, target: socket.socket) -> None:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    path.parent.mkdir(mode=0o700)
+    with ThreadingUnixStreamServer(str(path), Forward) as forwarder:
+        threading.Thread(target=forwarder.serve_forever, daemon=True).start()
+        yield
+        forwarder.shutdown()
+
+
+def test_the_quick_start_reacts_at_once_and_keeps_the_page_that_its_comment_leads_to(
+    new_world: Callable[[], World], runner_image: str, tmp_path: Path
+) -> None:
+    world = new_world()
+    shutil.rmtree(world.checkout / ".agent")
+    (world.checkout / "Makefile").write_text(MAKEFILE)
+    world.use_workflow(lead_to(named_block("quick start"), world.urls()))
+    (temporary := tmp_path / "temp").mkdir(mode=0o777)
+    temporary.chmod(0o777)
+    gh = tmp_path / "gh" / "api.sock"
+    with reached_by_socket(gh, world.github.plain_url):
+        job = world.run(
+            [answer("initial.default", "abort", cause="none", plan="none")],
+            labeled("agent:fix", secret=EVENT_CANARY),
+            options=(
+                f"--platform=ubuntu-latest={runner_image}",
+                f"--container-options=--volume={temporary}:/tmp --volume={gh.parent}:/gh",
+            ),
+        )
+    assert (job.exit_code, job.outputs["outcome"]) == (1, "aborted"), job.everything
+    assert world.github.state.reactions == [(7, "eyes")], job.everything
+    first = world.github.requests[0]
+    assert (first.method, first.path) == ("POST", "/repos/acme/widgets/issues/7/reactions")
+    assert world.requests_before_each_turn[0] > 1, "the reaction came first"
+    (page,) = (temporary / "artifacts" / "report.html").iterdir()
+    assert "aborted" in page.read_text()
+    (comment,) = world.comments()
+    assert f"{world.git_server.url}/acme/widgets/actions/runs/" in comment["body"]
+    assert world.github.violations == []
 
 
 def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_world: Callable[[], World]) -> None:

@@ -94,6 +94,8 @@ class State:
     threads: list[Json] = field(default_factory=list)
     jobs: list[Json] = field(default_factory=list)
     releases: list[Json] = field(default_factory=list)
+    #: Each issue's number with what somebody reacted to it with.
+    reactions: list[tuple[int, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
     custom_roles: dict[str, str] = field(default_factory=dict)
@@ -414,6 +416,12 @@ class _Api:
                 return 200, self._comment_json(comment)
         raise Answer(404, "Not Found")
 
+    def react(self, number: str) -> tuple[int, Any]:
+        self._issue(int(number))
+        self._state.reactions.append((int(number), self._body["content"]))
+        shown = {"id": len(self._state.reactions), "node_id": "RE_1", "created_at": github_json.NOW}
+        return 201, {**shown, "user": self._user(self._state.viewer[0]), "content": self._body["content"]}
+
     def labels(self, number: str) -> tuple[int, Any]:
         return 200, self._issue_json(int(number))["labels"]
 
@@ -717,6 +725,7 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", r"/issues/(\d+)/comments", _Api.comments),
     ("POST", r"/issues/(\d+)/comments", _Api.post_comment),
     ("PATCH", r"/issues/comments/(\d+)", _Api.edit_comment),
+    ("POST", r"/issues/(\d+)/reactions", _Api.react),
     ("GET", r"/issues/(\d+)/labels", _Api.labels),
     ("POST", r"/issues/(\d+)/labels", _Api.add_labels),
     ("DELETE", r"/issues/(\d+)/labels/([^/]+)", _Api.remove_label),

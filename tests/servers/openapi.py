@@ -38,6 +38,7 @@ OPERATIONS = {
     f"{REPO}/issues/comments/{{comment_id}}": ["get", "patch"],
     f"{REPO}/issues/{{issue_number}}/labels": ["get", "post"],
     f"{REPO}/issues/{{issue_number}}/labels/{{name}}": ["delete"],
+    f"{REPO}/issues/{{issue_number}}/reactions": ["post"],
     f"{REPO}/labels": ["get"],
     f"{REPO}/pulls": ["get", "post"],
     f"{REPO}/pulls/{{pull_number}}": ["get", "patch"],
