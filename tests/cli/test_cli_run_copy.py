@@ -43,9 +43,16 @@ def edit_scenario(checkout: Path, old: str, new: str) -> None:
 
 
 def look(checkout: Path) -> dict[str, tuple[int, float, bytes]]:
-    """Every file of the checkout, git's own among them, with mode, time and content."""
+    """Every file of the checkout, git's own among them, with mode, time and content.
+
+    Not the times of git's objects: where git would write one again that a borrowed history has, it renews the time.
+    """
+
+    def time_of(path: Path) -> float:
+        return 0.0 if "objects" in path.relative_to(checkout).parts else path.stat().st_mtime
+
     files = (path for path in sorted(checkout.rglob("*")) if path.is_file())
-    return {str(path): (path.stat().st_mode, path.stat().st_mtime, path.read_bytes()) for path in files}
+    return {str(path): (path.stat().st_mode, time_of(path), path.read_bytes()) for path in files}
 
 
 def messy(checkout: Path) -> None:

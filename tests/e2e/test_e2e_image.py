@@ -9,6 +9,7 @@ import pytest
 from release.image_size import compressed_size, layers, table
 from release.refusal import Refused
 from release.try_image import try_image
+from tests.docs.images import PAGE
 from tests.e2e.act_job import RUNNER_IMAGE
 from tests.e2e.repository import git
 
@@ -83,6 +84,12 @@ def test_node_is_a_long_term_release(image: str) -> None:
     major = int(run_as_tool(image, "node --version").removeprefix("v").partition(".")[0])
     assert major >= 24
     assert major % 2 == 0
+
+
+def test_python_and_node_are_those_that_the_page_names(image: str) -> None:
+    python = run_as_tool(image, "python3 --version").removeprefix("Python ").rpartition(".")[0]
+    node = run_as_tool(image, "node --version").removeprefix("v").partition(".")[0]
+    assert f"Python {python}, Node.js {node}," in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_python_of_the_tools_has_none_of_the_packages_of_stepflow(image: str) -> None:

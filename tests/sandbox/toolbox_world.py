@@ -67,6 +67,8 @@ def reachable_folder():
     folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
     folder.chmod(0o755)
     yield folder
+    # An owner who is not root cannot empty a folder that a test closed.
+    subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=True)
     subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
 
 
