@@ -108,7 +108,7 @@ def make_validator(name: str, command: str, *, empty: bool = False, **changes: A
         name=name,
         command=command,
         success=OutputEmpty() if empty else ExitCode(code=0),
-        pattern=FailurePattern(name=f"{name}-red", description=f"{name} is red", edition="failed", adaptation=name),
+        pattern=FailurePattern(name=f"{name}-red", description=f"{name} fails", edition="failed", adaptation=name),
     )
     return replace(validator, **changes)
 

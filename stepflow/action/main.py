@@ -301,7 +301,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
     """Check everything that a run would check first. This needs only the input `agent`, and no label or comment."""
     trigger = read_trigger(runner)
     if isinstance(trigger, Trigger) and trigger.pull_request:
-        trigger = Skip(reason="whose work a pull request is, only a run finds out; name the agent in the input agent")
+        trigger = Skip(reason="only a run can tell whose work a pull request is; name the agent in the input agent")
     if isinstance(trigger, Skip) and runner.inputs.agent:
         trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
     if isinstance(trigger, Skip):

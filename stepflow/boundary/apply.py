@@ -92,7 +92,7 @@ def apply_effects(
         return effects.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
         return effects.result(Outcome.COMPLETED)
-    doing = "Nothing was written, because it could not be asked who may write"
+    doing = "Nothing was written, because GitHub could not be asked who may write"
     try:
         if refusal := check_actor(writer, plan.settings):
             return effects.result(Outcome.REFUSED, refusal)

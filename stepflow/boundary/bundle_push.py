@@ -161,7 +161,7 @@ class BundlePush:
             except GitFailed as exc:
                 raise Refused(f"the commits are not sound ({exc.said})") from exc
         if self.tree and tree_of(git, bundle.tip) != self.tree:
-            raise Refused("the commits do not hold what the validators saw")
+            raise Refused("the commits do not contain what the validators saw")
         return bundle.tip
 
     def _plan_verified(
@@ -252,7 +252,7 @@ def read_bundle(file: IO[bytes]) -> Bundle:
     header = _HEADER.match(file.read(LONGEST_HEADER))
     tip = _TIP.search(header[0]) if header else None
     if header is None or tip is None:
-        raise Refused("what the workspace handed over is no git bundle.")
+        raise Refused("what the workspace handed over is not a git bundle.")
     file.seek(begin + header.end())
     builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
     return Bundle(tip=tip[1].decode(), builds_on=builds_on)
@@ -398,7 +398,7 @@ class VerifiedPush:
         if now.tree != expected:
             raise BoundaryError(
                 f"GitHub made the tree {now.tree} of the commits on {branch}, and the validators saw {expected}.",
-                hint="Do not merge that branch. Set `commits: git`, which carries every tree.",
+                hint="Do not merge that branch. Set `commits: git`, which supports every tree.",
             )
         if not now.signature:
             raise BoundaryError(

@@ -63,7 +63,7 @@ COMMIT_LESS = "Commit less: large, generated, and binary files belong in .gitign
 def rewrite_advice(base: str) -> str:
     """What corrects commits: a later commit that takes something back does not."""
     return (
-        "Every commit counts, also what a later one takes back, so make the commits anew: "
+        "Every commit counts, even what a later one reverts, so redo the commits: "
         f"`git reset --soft {base[:12]}` undoes them and keeps the files."
     )
 
@@ -91,7 +91,7 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
         yield Violation(
             message=f"{files} changed files, and at most {rules.most_files} may be pushed",
             advice="Commit fewer files: those that are generated or installed belong in .gitignore.",
-            hint="Raise `pullRequest.maxFiles` in agent.json if the change has to be as large as that.",
+            hint="Raise `pullRequest.maxFiles` in agent.json if the change really must be that large.",
         )
     sizes = {change.oid: change for change in changes}
     if (size := sum(change.size for change in sizes.values())) > rules.most_bytes:
@@ -100,7 +100,7 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
             message=f"{size:,} bytes of changed files, and at most {rules.most_bytes:,} may be pushed; the largest is "
             f"{printable(largest.path)}",
             advice=COMMIT_LESS,
-            hint="Raise `pullRequest.maxBytes` in agent.json if the change has to be as large as that.",
+            hint="Raise `pullRequest.maxBytes` in agent.json if the change really must be that large.",
         )
 
 
@@ -225,7 +225,7 @@ def check_commits(git: GitReader, tip: str, *, base: str, rules: CommitRules) ->
         found = tuple(_judge_contents(git, commits, changes, base_tree, rules))
     except TooMuch as exc:
         too_much = Violation(
-            message=f"the commits are too large to be looked at ({exc})",
+            message=f"the commits are too large to check ({exc})",
             advice=f"Commit much less. {rewrite_advice(base)}",
         )
         return CheckedCommits(commits=commits, changes={}, violations=(too_much,))
@@ -267,7 +267,7 @@ def _judge_history(commits: tuple[Commit, ...], base: str) -> Iterator[Violation
     elif len(commits) > MOST_COMMITS:
         yield Violation(
             message=f"{len(commits)} commits, and at most {MOST_COMMITS} may be pushed",
-            advice=f"Put the work into fewer commits: `git reset --soft {base[:12]}` undoes them and keeps the files.",
+            advice=f"Put the work in fewer commits: `git reset --soft {base[:12]}` undoes them and keeps the files.",
         )
 
 
@@ -316,7 +316,7 @@ def judge_lfs_pointers(git: GitReader, changes: Mapping[str, Iterable[Change]]) 
     pointers = {oid for oid, content in contents.items() if content.startswith(LFS_POINTER)}
     if named := sorted({printable(each.path) for each in added if each.oid in pointers}):
         yield Violation(
-            message=f"files that Git LFS keeps, whose contents are not pushed: {name_some(named)}",
+            message=f"files stored in Git LFS, whose contents are not pushed: {name_some(named)}",
             advice="Only git's own objects are pushed, and GitHub refuses pointers to what it does not have: leave "
             "such files as they are, or out of `.gitattributes`.",
             hint="Let people add such files.",
@@ -345,14 +345,14 @@ def _judge_secrets(git: GitReader, changes: Mapping[str, Iterable[Change]], rule
         yield Violation(
             message=f"what looks like a credential: {name_some(named)}",
             advice="Keep credentials out of every commit: read them from the environment, and write examples that "
-            "nobody can take for one.",
-            hint="Keep it out of every commit; if it is none, name the file in `allowedSecretPaths` of agent.json.",
+            "nobody can mistake for one.",
+            hint="Keep it out of every commit; if it is not one, list the file in `allowedSecretPaths` in agent.json.",
         )
 
 
 #: Of one commit, in one request.
 MOST_API_BYTES = 8 * 1024 * 1024
-_API_HINT = "Let the agent do without it, or set `commits: git`, which carries it."
+_API_HINT = "Let the agent do without it, or set `commits: git`, which supports it."
 
 
 def judge_for_api(
@@ -363,7 +363,7 @@ def judge_for_api(
         yield Violation(
             message=f"GitHub's API cannot write a merge commit: {name_some(merges)}",
             advice="Make no merge commit.",
-            hint="Let the agent rebase its work, or set `commits: git`, which carries it.",
+            hint="Let the agent rebase its work, or set `commits: git`, which supports it.",
         )
         return
     trees = [base_tree, *(tree for _, _, tree in commits)]

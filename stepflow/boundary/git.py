@@ -24,23 +24,23 @@ from stepflow.errors import BoundaryError
 
 T = TypeVar("T")
 
-_AGAIN = "Start the run again when GitHub works (see githubstatus.com): the branch is looked at before it is written."
+_AGAIN = "Start the run again when GitHub works (see githubstatus.com): it checks the branch before it writes."
 _PREFIX = (
-    "name the run's branches otherwise (`runner.integrations.github.pullRequest.branchPrefix` in agent.json), or "
+    "give the run's branches another name (`runner.integrations.github.pullRequest.branchPrefix` in agent.json), or "
     "exempt them from it."
 )
-_SIGNED = f"A branch rule demands signed commits: set `commits: verified`, {_PREFIX}"
+_SIGNED = f"A branch rule requires signed commits: set `commits: verified`, {_PREFIX}"
 _LEAK = (
-    "GitHub found a secret in the commits: see that no commit holds it. If it is none, allow it at the address that "
-    "GitHub names, and start the run again."
+    "GitHub found a secret in the commits: make sure that no commit contains it. If it is a false alarm, allow it at "
+    "the address that GitHub names, and start the run again."
 )
 _PROTECTED = f"A branch protection rule forbids this push: {_PREFIX}"
 _RULE = f"A repository rule forbids this push, as GitHub says: {_PREFIX}"
 #: What to do by the code of GitHub's error: https://docs.github.com has them as GH001 and so on.
 _CODE_HINTS = {
-    "GH001": "A file is larger than GitHub takes: see that no commit holds it, or let Git LFS keep it.",
+    "GH001": "A file is larger than GitHub accepts: make sure that no commit contains it, or store it in Git LFS.",
     "GH006": _PROTECTED,
-    "GH008": "The commits add files that Git LFS keeps, and the boundary pushes git's own objects only: let people add "
+    "GH008": "The commits add files stored in Git LFS, and the boundary pushes git's own objects only: let people add "
     "such files, or take them out of `.gitattributes`.",
     "GH009": _LEAK,
     "GH013": _RULE,
@@ -53,13 +53,13 @@ _REASON_HINTS = {
     "of a GitHub App with the permission `workflows` as `github-token`.",
     "protected branch": _PROTECTED,
     "push declined": _RULE,
-    "non-fast-forward": "The server forbids to replace the commits of an earlier run: allow forced updates of the "
+    "non-fast-forward": "The server forbids replacing the commits of an earlier run: allow forced updates of the "
     "run's branches, or delete the branch.",
     "stale info": "Somebody else pushes to the run's branches at the same time: start the run again.",
-    "cannot lock ref": "Another branch stands in the way, or somebody else writes to this one: delete the branch that "
+    "cannot lock ref": "Another branch is in the way, or somebody else is writing to this one: delete the branch that "
     f"the server names, or {_PREFIX.partition(', or')[0]}.",
     "pre-receive hook": "A hook of the server refused the commits, as it says: exempt the run's branches from it, or "
-    "tell the agent in its prompts what the hook demands.",
+    "tell the agent in its prompts what the hook requires.",
 }
 #: What git and servers say of a branch that is not where it was; a push whose answer was lost may have moved it itself.
 _OUTDATED = ("stale info", "already exists", "cannot lock ref")
@@ -68,7 +68,7 @@ _LACKS_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref
 _NO_LOGIN = ("could not read Username", "Authentication failed")
 _REFUSED_LOGIN = "The token is not accepted: check `github-token`."
 _ABSENT = (
-    "The repository is not there (any more), or the token may not see it: check `github-server-url`, and that "
+    "The repository does not exist (any more), or the token may not see it: check `github-server-url`, and that "
     "`github-token` is for this repository."
 )
 _ARCHIVED = "This repository was archived"

@@ -162,7 +162,7 @@ class GitHubClient:
             data = json.loads(text) if text else None
         except (ValueError, RecursionError):
             if status < ERRORS or text.startswith(("{", "[")):
-                raise NotGitHub("the answer is no JSON") from None
+                raise NotGitHub("the answer is not JSON") from None
             data = {"data": text}
         if status >= ERRORS:
             raise self._failure(status, headers, data)
@@ -295,11 +295,11 @@ def _check_answer(answer: requests.Response, **_options: object) -> None:
         raise NotReady("the answer is not ready yet")
     if status < ERRORS and status != NO_CONTENT and "json" not in headers.get("content-type", ""):
         # A proxy's page with status 200 would look like a successful write.
-        raise NotGitHub("the answer is no JSON")
+        raise NotGitHub("the answer is not JSON")
     try:
         _ = [int(float(headers.get(name, 0))) for name in (headerRateLimit, headerRateRemaining, headerRateReset)]
     except (ValueError, OverflowError):
-        raise NotGitHub("a rate limit in the answer is no number") from None
+        raise NotGitHub("a rate limit in the answer is not a number") from None
 
 
 def _read_end(response: requests.Response, last_bytes: int, *, longest: int) -> bytes:
@@ -321,7 +321,7 @@ def split_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - reading it is what checks it
     except ValueError:
-        raise NotGitHub("an address in the answer is none") from None
+        raise NotGitHub("an address in the answer is not valid") from None
     return parts
 
 

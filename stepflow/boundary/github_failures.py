@@ -30,7 +30,7 @@ GRACE = 120.0
 LONGEST_DETAIL = 300
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
 _HINTS = {
-    None: f"The answer was lost or is none of GitHub's: check the network and proxies. {_AGAIN}",
+    None: f"The answer was lost or did not come from GitHub: check the network and proxies. {_AGAIN}",
     UNAUTHORIZED: "The token is not accepted: check `github-token`.",
     FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
     "`pull-requests: write`.",
@@ -39,7 +39,7 @@ _HINTS = {
     CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
     GONE: "The issue was deleted, or issues are turned off in the repository's settings: commits that were pushed are "
     "on their branch.",
-    UNPROCESSABLE: "GitHub did not accept what was to be written: fix what it names, then start the run again.",
+    UNPROCESSABLE: "GitHub rejected the write: fix what it names, then start the run again.",
     TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
 _TURNED_OFF = (
@@ -257,7 +257,7 @@ def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Co
 
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
     if problem := certificate_problem(said):
-        what = f"its certificate does not count{connection.through}: {problem}"
+        what = f"its certificate was rejected{connection.through}: {problem}"
     else:
         what = f"no usable answer came{connection.through} ({type(exc).__name__})"
     advice = connection.advice(said) if isinstance(exc, requests.ConnectionError | requests.Timeout) else ""

@@ -183,7 +183,7 @@ def branch_lines(planned: str, pushed: str) -> tuple[str, ...]:
     """Say where the commits are if they are not on the planned branch."""
     if planned == pushed:
         return ()
-    return (f"Branch `{planned}` holds somebody else's commits, so those of this run are on `{pushed}`.",)
+    return (f"Branch `{planned}` contains somebody else's commits, so those of this run are on `{pushed}`.",)
 
 
 def has_same_text(used: Issue, now: Issue | IssueNow) -> bool:

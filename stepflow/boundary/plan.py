@@ -346,7 +346,7 @@ class Planner:
             return False
         if self._github.pull_request.enabled and self._allows(AllowedEffect.PULL_REQUEST):
             return True
-        self.warnings.append("The commits of this run are pushed nowhere: agent.json allows no pull request.")
+        self.warnings.append("The commits of this run are not pushed: agent.json allows no pull request.")
         return False
 
     def pull_request(self, branch: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:

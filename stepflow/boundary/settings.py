@@ -59,22 +59,22 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
     be the `approver` of a step."""
     actor = settings.actor
     if not actor:
-        return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
+        return "Nothing was written: the event does not say who triggered the run, so no permission can be checked."
     is_bot = settings.actor_is_bot or actor.endswith("[bot]")
     if is_bot and approver is not Permission.NONE:
-        return f"Nothing was begun: {actor} is a bot, and only people approve or reject a plan."
+        return f"No run was started: {actor} is a bot, and only people approve or reject a plan."
     if is_bot:
         return None if is_named(actor, settings.allow_bots) else _bot_refusal(actor)
     permission = Permission(github.permission(actor))
     if settings.min_permission.rank <= permission.rank < approver.rank:
         return (
-            f"Nothing was begun: {actor} has the permission '{permission}' on {settings.repository}, and the "
-            f"`approval` demands '{approver}'. Let somebody with that permission answer."
+            f"No run was started: {actor} has the permission '{permission}' on {settings.repository}, and the "
+            f"`approval` requires '{approver}'. Let somebody with that permission answer."
         )
     if permission.rank < settings.min_permission.rank:
         return (
             f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "
-            f"{settings.repository}, and `min-permission` demands '{settings.min_permission}'. Let somebody with that "
+            f"{settings.repository}, and `min-permission` requires '{settings.min_permission}'. Let somebody with that "
             "permission trigger the run, or lower `min-permission`."
         )
     return None

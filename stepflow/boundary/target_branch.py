@@ -95,7 +95,7 @@ class Branches:
         chosen = ours or next((name for name in names if name not in self.tips), None)
         if chosen is None:
             raise BoundaryError(
-                f"{branch} and {MOST_BRANCHES - 1} more branches like it hold somebody else's commits.",
+                f"{branch} and {MOST_BRANCHES - 1} more branches like it contain somebody else's commits.",
                 hint="Delete those that are not needed any more.",
             )
         return chosen
@@ -124,7 +124,7 @@ def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base:
 def moved_on(branch: str, tip: str, base: str) -> Refused:
     """Nothing is put on top of what others have pushed since the run began at the commit `base`; `tip` is empty where
     they have deleted the branch."""
-    now = f"now stands at {tip[:12]}" if tip else "is gone"
+    now = f"is now at {tip[:12]}" if tip else "is gone"
     return Refused(
         f"somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
         f"{base[:12]}. Nothing was pushed to it.",
@@ -214,7 +214,7 @@ class ServerCheck:
         _demand_room(branch, tips)
         if base and base not in tips:
             raise InputError(
-                f"The branch `{base}`, which the pull request is to go to, is not in the repository.",
+                f"The branch `{base}`, which the pull request targets, is not in the repository.",
                 hint="Push it, or set `pullRequest.base` in agent.json to a branch that is there.",
             )
         if commit not in tips.values():
@@ -239,7 +239,7 @@ def _demand_commit(git: Git, url: str, commit: str) -> None:
         raise InputError(
             f"The commit {commit[:12]}, which is checked out, is not in the repository on the server, so nothing "
             "that builds on it can be pushed.",
-            hint="Push it first. Where a step before this one made it: leave its changes uncommitted, or let the "
+            hint="Push it first. If an earlier step made it: leave its changes uncommitted, or let the "
             "agent or the input `setup` do what that step does.",
         ) from exc
 
@@ -250,8 +250,8 @@ def _demand_room(branch: str, tips: dict[str, str]) -> None:
     in_the_way = next((name for name in sorted(tips) if excludes_branch(name, branch)), "")
     if in_the_way:
         raise InputError(
-            f"The run's branch would be `{branch}`, and git cannot make it beside the branch `{in_the_way}`, which is "
-            "in the repository.",
+            f"The run's branch would be `{branch}`, and git cannot create it next to the branch `{in_the_way}`, which "
+            "is in the repository.",
             hint="Set `runner.integrations.github.pullRequest.branchPrefix` in agent.json to another prefix, such as "
             f"`agents/`, or rename or delete the branch `{in_the_way}`.",
         )

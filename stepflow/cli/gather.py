@@ -12,7 +12,9 @@ from stepflow.report.batch import gathered_document, gathered_lines, gathered_su
 
 def add_gather_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `gather`."""
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="a folder below which report.json files lie")
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="+", help="a folder that contains report.json files, at any depth"
+    )
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
 
 

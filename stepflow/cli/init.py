@@ -46,14 +46,14 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="builtin",
         choices=tuple(f"{PREFIX}{name}" for name in BUILTIN),
-        help=f"the shipped agent to begin with ({purposes})",
+        help=f"the shipped agent to start from ({purposes})",
     )
     parser.add_argument(
         "--check",
         action="append",
         metavar="COMMAND",
-        help="a command that must pass at every closing, such as `make test`; may be given again (default: what the "
-        "repository's files tell)",
+        help="a command that must pass at every closing, such as `make test`; repeatable (default: what the "
+        "repository's files suggest)",
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
 
@@ -215,7 +215,7 @@ def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck], se
 
 def _next(root: Path, name: str) -> Iterator[str]:
     if not (root / ".git").exists():
-        yield f"{root} is no root of a git repository, where agents and workflows belong."
+        yield f"{root} is not the root of a git repository, where agents and workflows belong."
     yield "\nNext:"
     if root != Path.cwd().resolve():
         yield f"  {shlex.join(('cd', str(root)))}"

@@ -26,11 +26,11 @@ OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues"})
 GROUPS = {
     "checks": "what runs",
     "provider": "the model",
-    "max-iterations": "limits, asked before each turn",
+    "max-iterations": "limits, checked before each turn",
     "github-token": "GitHub",
     "isolation": "the sandbox of tools and validators",
     "resume": "the run",
-    "github-api-url": "GitHub's server, records, and what is shown",
+    "github-api-url": "GitHub's server, recording, and output",
 }
 
 #: Names of values in the help. Other values are named by their type: a choice, N, BOOL, TEXT.
@@ -158,7 +158,7 @@ def _flags() -> list[tuple[str, FieldInfo]]:
 def _parameter(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InputError(f'--param "{text}" is no key=value.', hint="Write for example --param topic=parser.")
+        raise InputError(f'--param "{text}" is not key=value.', hint="Write for example --param topic=parser.")
     return name, value
 
 

@@ -34,7 +34,7 @@ def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "stepflow rehearse [NAME | NAME/SCENARIO …] [--update] [--junit FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents, or AGENT/SCENARIO (default: all agents)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
-    parser.add_argument("--update", action="store_true", help="write what came into the scenarios as what is expected")
+    parser.add_argument("--update", action="store_true", help="update the scenarios' `expect` with the actual results")
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML, which CI services read")
     parser.add_argument("--json", action="store_true", help="print the results as one JSON object on stdout")
     add_flags(parser, INPUTS)

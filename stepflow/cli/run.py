@@ -44,7 +44,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `run`. The usage line only hints at the inputs, because there are too many."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
-    parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a complete run")
+    parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a completed run")
     parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_request_flags(parser)
 
@@ -202,7 +202,7 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `resume`."""
     parser.add_argument("folder", metavar="DIR", help="the run folder of the run")
     answer = parser.add_mutually_exclusive_group()
-    answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and go on")
+    answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and continue")
     answer.add_argument("--reject", metavar="WHY", help="reject the plan, which ends the run")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
 
@@ -225,10 +225,10 @@ def _started(folder: Path) -> RunStarted:
     """Return the first event of the run in the folder."""
     previous_run = look_into(folder)
     if previous_run is None:
-        raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
+        raise InputError(f"There is no run in {folder}: it has no journal.jsonl.", hint="Name a run folder.")
     if not previous_run.events:
         raise InputError(
-            f"The run in {folder} cannot go on: {previous_run.problem}.", hint="Start a new one with `stepflow run`."
+            f"The run in {folder} cannot continue: {previous_run.problem}.", hint="Start a new one with `stepflow run`."
         )
     return previous_run.started
 
@@ -266,7 +266,7 @@ def _resumed_trigger(started: RunStarted) -> Trigger:
 def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `preflight`. They are those of `run`, so that it checks what the run would do."""
     parser.usage = "stepflow preflight NAME [--all] [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
-    parser.add_argument("--all", action="store_true", help="show every row, also of what is fine")
+    parser.add_argument("--all", action="store_true", help="show every row, including what is fine")
     add_request_flags(parser)
 
 

@@ -28,16 +28,16 @@ from stepflow.report.summary import final_words
 NEWEST = 200
 #: Seconds between two reads of a growing journal.
 POLL_SECONDS = 0.2
-GOES_ON = "The run is still going on."
+GOES_ON = "The run is still in progress."
 NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `show`."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a run folder (default: that of your last run)")
-    parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
+    parser.add_argument("--follow", action="store_true", help="follow a run in progress until it ends")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
-    parser.add_argument("--html", metavar="FILE", help="write all of it as one page for a browser instead")
+    parser.add_argument("--html", metavar="FILE", help="write it as one HTML page instead")
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument(
         "--last", type=_positive, default=NEWEST, metavar="N", help=f"show the last N iterations (default: {NEWEST})"
@@ -110,7 +110,7 @@ def _print(console: Console, lines: Iterable[str]) -> None:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number of iterations; give 1 or more")
+        raise ArgumentTypeError(f"{text!r} is not a number of iterations; give 1 or more")
     return int(text)
 
 

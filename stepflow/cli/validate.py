@@ -31,7 +31,7 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: for people; json: for programs (`stepflow schema problems`); "
         "github: annotations of a workflow; sarif: for code scanning",
     )
-    parser.add_argument("--strict", action="store_true", help="warnings are errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     add_flags(parser, ["allow"])
 
 

@@ -207,12 +207,12 @@ def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: s
     """Refuse what cannot be a ladder (SF118)."""
     models, fallback = entry.models or [], own_fallback(entry)
     if models and _single_model(entry):
-        message = f'"models" stands beside "{word}", and both say which model is the first'
+        message = f'"models" and "{word}" both say which model comes first'
         problems.report("SF118", at / "models", message, f'Remove "{word}": the first of "models" takes its place.')
     for number, name in enumerate(models):
         if name in models[:number]:
             message = f'"models" names "{name}" twice, but a run never goes back to an earlier model'
-            problems.report("SF118", at / "models" / number, message, "Remove it, or write another effort behind it.")
+            problems.report("SF118", at / "models" / number, message, "Remove it, or give it another effort.")
     if fallback and fallback.model in {rung.model for rung in own_models(entry)}:
         message = f'"fallbackModel" is "{fallback.model}", which is the model that has refused by then'
         problems.report("SF118", at / "fallbackModel", message, "Name another model, or remove the key.")
@@ -222,7 +222,7 @@ def _check_name(name: str, at: Pointer, problems: FileProblems) -> None:
     """Warn about a name that is almost an alias (SF113); a server may know any other name."""
     rungs = [f"{alias}:{effort}" for alias in MODEL_ALIASES for effort in Effort] if ":" in name else []
     if name in rungs:
-        message = f'the model "{name}" has an effort behind it, which only the models of a ladder have'
+        message = f'the model "{name}" has an effort, which only the models of a ladder may have'
         problems.report("SF113", at, message, f'Write "models": ["{name}"], or the effort as "effort".')
     elif name not in MODEL_ALIASES and (near := closest_match(name, [*MODEL_ALIASES, *rungs], LIKE_ALIASES)):
         message = f'the model "{name}" is not an alias (did you mean "{near}"?)'
@@ -301,7 +301,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
             at = Pointer("/runner/boundaries/allowedTools") / index
             fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
             if tool.startswith(MCP_PREFIX):
-                fix = 'Tools of MCP servers stand in "tools" of the steps that use them.'
+                fix = 'Tools of MCP servers go in "tools" of the steps that use them.'
             problems.add("SF210", at, message, fix)
     servers = check_servers(file.mcp_servers, problems)
     return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters, mcp_servers=servers)
@@ -335,7 +335,7 @@ def check_parameters(
             problems.add("SF208", at, message, "Give the parameter another name.")
         if parameter.cli in flags:
             message = f'the flag "{parameter.cli}" is already that of "{flags[parameter.cli]}"'
-            problems.report("SF207", at / "cli", message, "Give each parameter a flag of its own.")
+            problems.report("SF207", at / "cli", message, "Give each parameter its own flag.")
         elif parameter.cli:
             flags[parameter.cli] = name
         _check_rules(parameter, at, problems)
@@ -377,7 +377,7 @@ def _item_misfit(parameter: Parameter, value: JsonValue, search: Search) -> str 
         try:
             fits = isinstance(value, str) and search(rules.pattern, value)
         except PatternTooSlow as exc:
-            return f"like its pattern, and whether it is cannot be told: {exc}"
+            return f"like its pattern, which could not be checked: {exc}"
         if not fits:
             return f"like the pattern {rules.pattern}"
     if rules.enum is not None and not _in(value, rules.enum):

@@ -22,7 +22,7 @@ BUILTIN = {
     "fix": "understand, do, close: solves an issue and opens a draft pull request",
     "review": "reads, changes nothing, and answers in one comment",
     "triage": "reads, changes nothing, labels the issue and answers in one comment",
-    "verify": "as fix, with a step that checks the work, one that looks things up, and one that writes the texts",
+    "verify": "like fix, plus steps that check the work, look things up, and write the texts",
     "minimal": "one step that works and one that closes",
 }
 

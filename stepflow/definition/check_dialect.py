@@ -319,7 +319,7 @@ class CheckPrompts:
             fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
             self.problems.report("SF701", at, f"the prompt reference {fault}", fix)
         if entry.path is None and entry.fallback is not None:
-            self.problems.note_idle(at / "fallback", '"fallback" has no effect beside an address, only beside a "path"')
+            self.problems.note_idle(at / "fallback", '"fallback" has no effect with an address, only with a "path"')
         sound = [check_part(at, key, getattr(entry, key), self.problems) for key in _PARTS]
         for key, path in (("path", entry.path), ("fallback", entry.fallback)):
             if path is not None and (reason := unsafe_reason(path)):

@@ -174,7 +174,7 @@ def walk_files(top: Path) -> Iterator[str]:
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
-_NAME_FORM = "small letters, digits and hyphens, a letter first"
+_NAME_FORM = "lowercase letters, digits and hyphens, starting with a letter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,11 +277,11 @@ def _checked(folder: Path, root: Path | None) -> Located:
     plain = above if above is None or folder.name in ("", "..") else above / folder.name
     if plain is None or _real_folder(plain) is None:
         message = f'there is no agent folder "{folder.name}"'
-        fix = "Name a folder that holds an agent.json, or an agent by its name."
+        fix = "Name a folder that contains an agent.json, or an agent by its name."
         raise NoAgent("SF101", folder.name, message, fix)
     above_agents = plain.parent if plain.name == AGENTS else plain
     if (held := find_agents(above_agents)) and not (plain / "agent.json").exists():
-        message = f'the folder "{plain.name}" is not an agent: it holds the agents {listed(held)}'
+        message = f'the folder "{plain.name}" is not an agent: it contains the agents {listed(held)}'
         fix = f'Name one of them, such as "{held[0]}"; `stepflow validate` in {above_agents} checks all.'
         raise NoAgent("SF101", plain.name, message, fix)
     if not _NAME.fullmatch(plain.name):
@@ -304,7 +304,7 @@ def _refuse_link(root: Path, folder: Path) -> None:
     shown = first_link(root, folder.relative_to(root)) if folder.is_relative_to(root) else ""
     if shown:
         message = f'"{shown}" is a symbolic link; an agent is read from its own folder only'
-        raise NoAgent("SF109", shown, message, "Put the folder itself in the place of the link, and commit that.")
+        raise NoAgent("SF109", shown, message, "Replace the link with the folder itself, and commit that.")
 
 
 def _inside(located: Located) -> Located:
@@ -444,16 +444,16 @@ def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> Js
         return None
     register_document(text, document, problems)
     if not isinstance(document.value, dict):
-        problems.add("SF106", "", f"the {what} holds no JSON object", "Write one object in braces.")
+        problems.add("SF106", "", f"the {what} is not a JSON object", "Write one object in braces.")
         return None
     return document.value
 
 
 def report_fault(text: str, fault: JsonFault, problems: FileProblems, code: str, message: str) -> None:
     """Report a text that is not JSON; the fix says so when it looks like YAML."""
-    fix = "Write valid JSON: no comments, no comma after the last item, every text and key in double quotes."
+    fix = "Write valid JSON: no comments, no comma after the last item, every string and key in double quotes."
     if _YAML.match(text):
-        fix = "Write the file as JSON: it looks like YAML, which is read nowhere but in scenarios and front matter."
+        fix = "Write the file as JSON: it looks like YAML, which works only in scenarios and front matter."
     problems.add(code, "", message, fix, line=fault.line, column=fault.column)
 
 

@@ -248,7 +248,7 @@ def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepSettings]]) ->
     waiting = [step_id for step_id in places if nodes[step_id].entry.approval is not None]
     if waiting:
         return f'Remove it: "{waiting[0]}" waits for approval already.'
-    return f'Move "approval" to step "{places[0]}".' if places else "Remove it, or plan in a step of its own before."
+    return f'Move "approval" to step "{places[0]}".' if places else "Remove it, or plan in an earlier step."
 
 
 def check_graph(
@@ -335,5 +335,5 @@ def check_verdict_fits(nodes: Nodes, entries: Entries, verdict: VerdictType | No
     begins = dict.fromkeys((entries.step, *entries.follow_ups.values()))
     for node in (nodes.flow[step_id] for step_id in begins if step_id in nodes.flow):
         if verdict is VerdictType.POLL_STATE and node.kind is not StepKind.CLOSURE:
-            message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is none'
+            message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is not one'
             problems.add("SF206", node.at, message, fix)

@@ -53,7 +53,7 @@ def check_servers(entries: Mapping[str, McpServerEntry], problems: FileProblems)
 
 def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileProblems) -> None:
     if not _SERVER_NAME.fullmatch(name):
-        message = "this name cannot stand in the names of its tools"
+        message = "this name cannot be part of the names of its tools"
         problems.report("SF211", at, message, 'Use letters and digits, with single "-" or "_" between them.')
     if bool(entry.command) == bool(entry.url):
         if not problems.at(at / "command") and not problems.at(at / "url"):
@@ -63,17 +63,17 @@ def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileP
         return
     kind, key = ("http", "url") if entry.url else ("stdio", "command")
     if entry.type not in (None, kind):
-        message = f'"type" is "{entry.type}", but what has a "{key}" is "{kind}"'
+        message = f'"type" is "{entry.type}", but a server with a "{key}" is "{kind}"'
         problems.report("SF211", at / "type", message, f'Write "type": "{kind}", or leave it out.')
     for idle in ("args", "env") if entry.url else ("headers",):
         if idle in entry.model_fields_set:
-            problems.note_idle(at / idle, f'"{idle}" has no effect beside "{key}"')
+            problems.note_idle(at / idle, f'"{idle}" has no effect with "{key}"')
     if entry.url and (why := address_problem(entry.url, secret=_TRAVELS)):
-        fix = "Give an https address without user, query and fragment. Only this machine may be asked over http."
+        fix = "Give an https address without user, query and fragment. Only this machine may be called over http."
         problems.report("SF211", at / "url", f"the address cannot be used: {why}", fix)
     for variable, value in entry.env.items():
         if "${" in value:
-            message = f'"{variable}" holds "${{…}}", in whose place nothing is put: no secret enters the sandbox'
+            message = f'"{variable}" contains "${{…}}", which is not replaced: no secret enters the sandbox'
             fix = 'Write the value itself. A server that needs a secret has a "url", and the secret in "headers".'
             problems.report("SF211", at / "env" / variable, message, fix)
 
@@ -84,7 +84,7 @@ def _check_headers(headers: Mapping[str, str], at: Pointer, problems: FileProble
             fix = "Use the name of one header, and a value on one line."
             problems.report("SF211", at / name, f'"{name}" is not a header that can be sent', fix)
         if "${" in SECRET_REFERENCE.sub("", value):
-            message = f'"{name}" holds a "${{" that refers to no secret'
+            message = f'"{name}" contains a "${{" that refers to no secret'
             problems.report("SF211", at / name, message, "Write ${NAME}, with a name of the input `mcp-secrets`.")
 
 
@@ -93,14 +93,14 @@ def _check_credentials(entry: McpServerEntry, at: Pointer, problems: FileProblem
     texts |= {at / "args" / index: text for index, text in enumerate(entry.args)}
     texts |= {at / "env" / name: text for name, text in entry.env.items()}
     texts |= {at / "headers" / name: text for name, text in entry.headers.items()}
-    fix = 'Revoke it. Give a new one in the input `mcp-secrets`, and write "${NAME}" into "headers" in its place.'
+    fix = 'Revoke it. Give a new one in the input `mcp-secrets`, and write "${NAME}" in "headers" instead.'
     kinds = {place: [kind for _, kind in find_secrets(text.splitlines())] for place, text in texts.items()}
     for name, value in entry.headers.items():
         if _LOGIN_HEADER.fullmatch(name) and value.strip() and not SECRET_REFERENCE.search(value):
             kinds[at / "headers" / name].append(name)
     for place, found in kinds.items():
         if found:
-            problems.report("SF212", place, f"what stands here looks like a credential ({found[0]})", fix)
+            problems.report("SF212", place, f"this looks like a credential ({found[0]})", fix)
 
 
 class _LockedServer(BaseModel):
@@ -198,7 +198,7 @@ def _pin(
         return server
     if entry.digest != digest_of(entry.tools):
         at = Pointer("/servers") / server.name / "digest"
-        lock.report("SF213", at, "the digest is not that of the tools, so somebody changed the file by hand", fix)
+        lock.report("SF213", at, "the digest does not match the tools, so somebody changed the file by hand", fix)
         return server
     return replace(server, tools=tuple(entry.tools), digest=entry.digest)
 

@@ -72,7 +72,7 @@ def to_runner_layout(document: JsonObject, problems: FileProblems) -> Renamed:
     """`agent.json` with everything old moved to its current place; reports problems with the layout itself."""
     layout = Renamed(document=copy.deepcopy(document))
     if "behavior" in document and "runner" in document:
-        message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
+        message = 'the file has both "runner" (the current layout) and "behavior" (the old one)'
         problems.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
         del layout.document["behavior"]
     for name in _DEAD:
@@ -98,7 +98,7 @@ def report_old_names(old_names: list[str], problems: FileProblems) -> None:
     """Warn once about a file with old names (SF110)."""
     if old_names:
         message = f"old layout or old names, read as the new ones: {', '.join(old_names)}"
-        problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
+        problems.add("SF110", "", message, "Use the current names; until then the old ones keep working.")
 
 
 def _pointer(place: str) -> Pointer:

@@ -168,7 +168,7 @@ def _check_unicode(value: JsonValue) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as exc:
-        raise JsonFault("holds half of a surrogate pair as a \\u escape, which is not a character") from exc
+        raise JsonFault("contains half of a surrogate pair as a \\u escape, which is not a character") from exc
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -289,7 +289,7 @@ class _YamlLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)  # type: ignore[arg-type]
         self._depth -= 1
         if again:
-            _demand(id(node) in self._sizes, "a node holds itself", event)
+            _demand(id(node) in self._sizes, "a node contains itself", event)
         elif node is not None:
             self._sizes[id(node)] = self._size(node, event)
         return node

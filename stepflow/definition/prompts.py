@@ -60,9 +60,11 @@ class TagReporter:
                 case Use.FAULT:
                     self._add(tag, tag.fault, "Correct it")
                 case Use.SECTION if not takes_sections:
-                    self._add(tag, "stays as text: only prompts of steps with gates take sections in", "Write the text")
+                    self._add(
+                        tag, "stays as text: only prompts of steps with gates can include sections", "Write the text"
+                    )
                 case Use.VALUE if "." in tag.path.removeprefix("uv.") and tag.name in self.plain:
-                    self._add(tag, f'puts in nothing: "{tag.name}" has no parts', f'Write "{{uv-{tag.name}}}"')
+                    self._add(tag, f'inserts nothing: "{tag.name}" has no parts', f'Write "{{uv-{tag.name}}}"')
 
     def _add_malformed(self, tag: Tag) -> None:
         near = closest_variable(tag.path, self.names)
@@ -280,7 +282,7 @@ class GatePrompts:
             prompt = self._find(node, self._fallback(node)) or Prompt(source=SourceText(text="", file=""), usable=False)
             self.sections[name] = prompt
             for inner, tag in _sections_in(prompt).items():
-                message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
+                message = f'the section "{name}" contains "{{section:{inner}}}", but sections do not nest'
                 prompt.report("SF509", tag, message, "Put both sections into the step's prompt.", self.problems)
         return self.sections[name]
 

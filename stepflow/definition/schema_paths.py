@@ -103,7 +103,7 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
             return f'allows no property of the name "{part}"'
         named = _named(schema, part)
         if schema.get("maxProperties") == 0 or (named == [False] and not schema.get("properties")):
-            return "is an object that can hold nothing"
+            return "is an object that allows no properties"
         if False in named:
             return (
                 f'forbids "{part}"' if part in _object(schema.get("properties")) else f'is closed and has no "{part}"'

@@ -297,7 +297,7 @@ class _Expansion:
             return
         for index, name in enumerate(required):
             if isinstance(name, str) and name not in properties:
-                message = f'the key "{name}" is required and no property{did_you_mean(name, properties)}'
+                message = f'the key "{name}" is required but not a property{did_you_mean(name, properties)}'
                 fix = f"Add it to the properties, or require one of them; they are {listed(properties)}."
                 self.schemas.add("SF410", here / "required" / index, message, fix)
 
@@ -338,7 +338,7 @@ class _Expansion:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here.file), name)) if name else here.file
         pointer = pointer_of(f"#{fragment}") if fragment else Pointer()
         if pointer is None:
-            raise _refused(f'"$ref" is "{ref}", and what follows "#" is no JSON Pointer', here)
+            raise _refused(f'"$ref" is "{ref}", and what follows "#" is not a JSON Pointer', here)
         try:
             node = node_at(self.schemas.load(path), pointer)
         except SchemaFault as fault:

@@ -135,7 +135,7 @@ class _ShapeReader(Generic[Shape]):
             return  # it was only misspelled
         is_excused = at / key in self.excused
         if kind == "null" or (is_excused and kind == "missing" and key in node):
-            message = f'"{key}" is null, which says nothing here'
+            message = f'"{key}" is null, which means nothing here'
             self.problems.report(declared.wrong, at / key, message, f'Leave "{key}" out.')
             node[key] = Accepted(None if kind == "null" else declared.blank())
         elif kind in ("missing", "empty"):

@@ -106,7 +106,7 @@ def check_part(at: Pointer, key: str, part: str | None, problems: FileProblems) 
     """Check that a part of a prompt address has no separator (SF109). True when it is safe, or missing."""
     if not part or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", part):
         return True
-    message = f'"{key}" is "{part}", which may not stand in a path'
+    message = f'"{key}" is "{part}", which is not allowed in a path'
     problems.add("SF109", at / key, message, "Use letters, digits, dot, underscore and hyphen only.")
     return False
 
@@ -115,7 +115,7 @@ def check_c3_style(at: Pointer, c3: str | None, problems: FileProblems) -> None:
     """Warn about a `c3` that is not kebab-case (SF308)."""
     if c3 and not problems.at(at / "c3") and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
         message = f'"c3" is "{c3}", which is not kebab-case'
-        problems.add("SF308", at / "c3", message, "Use small letters, digits and single hyphens.")
+        problems.add("SF308", at / "c3", message, "Use lowercase letters, digits and single hyphens.")
 
 
 def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FileProblems) -> Intent | None:
@@ -172,7 +172,7 @@ def read_gate_steps(
     for node in sections.values():
         for key in (*_GATED_KEYS, "runner", "inputs", "approval", "tools", *MODEL_KEYS):
             if to_snake(key) in node.entry.model_fields_set:
-                message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
+                message = f'"{key}" has no effect on the section "{node.id}", which is not a flow step'
                 problems.add("SF111", node.at / key, message, "Remove the key, or leave it.")
     return Nodes(flow=flow, sections=sections, gated=gated)
 
@@ -254,8 +254,8 @@ class _GateReader:
                 self.problems.report("SF106", field_at, f'the handoff field "{path}" is not a dotted path', names)
             key = path.rpartition(".")[2]
             if key in seen:
-                message = f'the handoff fields "{seen[key]}" and "{path}" both hand over "{key}"'
-                self.problems.report("SF327", field_at, message, "Hand over fields whose last names differ.")
+                message = f'the handoff fields "{seen[key]}" and "{path}" both hand off "{key}"'
+                self.problems.report("SF327", field_at, message, "Hand off fields whose last parts differ.")
             seen.setdefault(key, path)
 
     def _check_jump(self) -> None:
@@ -340,7 +340,7 @@ class _GateReader:
             why = held.blocked or f'"{path}" takes none of the allowed intents'
             near = _path_of(pointer) if isinstance(pointed, dict) and pointed.get("enum") else None
             fix = f'Write "{near}".' if near and near != path else _DECLARE
-            self.problems.report("SF332", at, f'no answer can hold an intent at "{path}": {why}', fix)
+            self.problems.report("SF332", at, f'no answer can contain an intent at "{path}": {why}', fix)
         elif isinstance(pointed, dict) and not any(node is pointed for node in held.nodes):
             if not self.problems.at(self.at / "intentSchemaRef"):
                 message = f'"intentSchemaRef" "{pointer}" leads to another enum than that of "{path}"'
@@ -353,10 +353,10 @@ class _GateReader:
 
     def _check_held(self, held: Held, at: Pointer, path: str) -> None:
         if held.blocked:
-            message = f'no answer can hold "{path}": {held.blocked}'
+            message = f'no answer can contain "{path}": {held.blocked}'
             self.problems.report("SF333", at, message, _DECLARE, severity=Severity.ERROR)
         elif held.undeclared:
-            message = f'an answer may not hold "{path}": {held.undeclared}, and services allow only what is declared'
+            message = f'an answer may not contain "{path}": {held.undeclared}, and services allow only what is declared'
             self.problems.report("SF333", at, message, _DECLARE)
 
 

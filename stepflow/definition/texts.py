@@ -202,7 +202,7 @@ _INSIDE = "Name a place inside the agent folder."
 def _check_template(key: str, template: str, problems: FileProblems) -> bool:
     unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
     if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
-        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace stands alone"
+        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace is unmatched"
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
         problems.add("SF514", f"/{key}", message, fix)
@@ -357,7 +357,7 @@ def _read_skill(root: Path, folder: str) -> Skill:
     front = _front_matter(files[SKILL_FILE])
     name, description = (str(front.get(key) or "").strip() for key in ("name", "description"))
     if name != path.name or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        form = f"small letters, digits, and single hyphens between them; at most {LONGEST_NAME}"
+        form = f"lowercase letters, digits, and single hyphens between them; at most {LONGEST_NAME}"
         raise _Unusable(f'the name in {SKILL_FILE} is "{name}"', f"Give folder and skill one name: {form}.")
     if not 0 < len(description) <= LONGEST_DESCRIPTION:
         message = f"the description in {SKILL_FILE} has {len(description):,} characters"

@@ -26,7 +26,7 @@ _TRUST_HINT = (
     "Its authority is not trusted here. If a server or proxy of your company signs, give that authority's certificate, "
     "as text (PEM), in the input `ca-certificates`."
 )
-_NAME_HINT = "The certificate is another host's: check the address, and what stands between the runner and it."
+_NAME_HINT = "The certificate is another host's: check the address, and what is between the runner and it."
 _EXPIRED_HINT = "Renew the certificate, or set the clock of the runner."
 
 
@@ -62,7 +62,7 @@ class Connection:
         proxy = f"the proxy {self.shown_proxy} ({self.variable})"
         if _LOGIN.search(said):
             return (
-                f"{proxy[0].upper()}{proxy[1:]} wants a user and a password, or other ones: put them into the URL, "
+                f"{proxy[0].upper()}{proxy[1:]} needs a user and a password, or other ones: put them into the URL, "
                 "http://USER:PASSWORD@HOST:PORT, from a secret."
             )
         if _REFUSED.search(said):

@@ -288,7 +288,7 @@ def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: s
     if the pack cannot be read."""
     pack = _Pack(file)
     if pack.read(len(_PACK_HEADER)) != _PACK_HEADER:
-        raise UnsearchablePack("it is no pack")
+        raise UnsearchablePack("it is not a pack")
     left, longest = MOST_BYTES, max(map(len, secrets), default=0)
     for _ in range(int.from_bytes(pack.read(4), "big")):
         kind, size = pack.begin()
@@ -304,7 +304,7 @@ def search_pack(file: IO[bytes], secrets: Collection[bytes], *, object_format: s
             has_secret = has_secret or any(secret in seen for secret in secrets)
             tail = seen[-longest:] if longest else b""
         if size:
-            raise UnsearchablePack("an object in it has another size than it says")
+            raise UnsearchablePack("an object in it has a different size than it says")
         yield PackedObject(kind=kind, name=digest.hexdigest(), has_secret=has_secret)
 
 

@@ -132,7 +132,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         _note_no_intent(context, step, "no JSON object")
         if context.state.iteration == 1:
             return None
-        reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} holds no JSON object'
+        reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} contains no JSON object'
         raise FlowStopped(Outcome.ROUTING_FAILED, reason)
     return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
 

@@ -40,7 +40,9 @@ def read_gate(gate: Gate, answer: JsonObject | None) -> Decision:
     intent = _allowed_intent(gate, value)
     if intent is not None:
         return _decide(gate, answer or {}, intent, violation=None)
-    found = "the answer holds no JSON object" if answer is None else f"{gate.intent_field} is {_describe_value(value)}"
+    found = (
+        "the answer contains no JSON object" if answer is None else f"{gate.intent_field} is {_describe_value(value)}"
+    )
     problem = f"{found}, which is not one of the allowed intents: {', '.join(gate.allowed)}"
     if gate.fail_fast or gate.fallback_intent is None:
         return Undecided(reason=problem)

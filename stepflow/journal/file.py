@@ -137,7 +137,7 @@ def _one_line(line: JsonObject) -> str:
 
 def _no_event(location: str, reason: str) -> InputError:
     return InputError(
-        f"{location} is no event of a journal: {reason}.",
+        f"{location} is not a journal event: {reason}.",
         hint="The file was changed or written by something else; start a new run, or restore the run folder.",
     )
 
@@ -150,7 +150,7 @@ def read_journal(path: Path) -> tuple[Entry, ...]:
 def iter_journal(path: Path) -> Iterator[Entry]:
     """As `read_journal`, one entry after the other: a journal of any size takes the memory of its longest line."""
     if not path.exists():
-        raise InputError(f"There is no journal at {path}.", hint="Name the run folder of a run, which holds it.")
+        raise InputError(f"There is no journal at {path}.", hint="Name a run folder, which contains it.")
     reader = JournalReader(path)
     yield from reader.new_entries()
     yield from reader.last_entry()
@@ -355,7 +355,7 @@ def hold_alone(fd: int, path: Path) -> None:
         else:
             return
     raise InputError(
-        f"Another run is at work in {path.parent}.",
+        f"Another run is using {path.parent}.",
         hint="Wait until it has ended, or name another folder in run-folder.",
     )
 

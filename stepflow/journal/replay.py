@@ -243,7 +243,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
 def _misfit(recorded: Event, happens: str) -> InputError:
     """The journal tells of something else than what its own beginning leads to."""
     return InputError(
-        f"The journal does not fit this agent: it goes on with `{recorded.event}`, where `{happens}` must come.",
+        f"The journal does not fit this agent: it continues with `{recorded.event}`, where `{happens}` must come.",
         hint="Start a new run with the input `resume: never`; the journal was changed, or another version wrote it.",
     )
 

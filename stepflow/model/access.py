@@ -115,7 +115,7 @@ def check_name(provider: Provider, what: str, value: str, *, project: bool = Fal
     """Return a name that becomes part of an address. Raise `InputError` if it is not a valid name."""
     if not (_PROJECT if project else _PART_OF_A_HOST).fullmatch(value):
         raise InputError(
-            f"Provider {provider}: {what} is {value[:100]!r}, which is no such name.",
+            f"Provider {provider}: {what} is {value[:100]!r}, which is not a valid name.",
             hint=f"It has letters, digits and dashes only. See {GUIDE}.",
         )
     return value
@@ -128,7 +128,7 @@ def check_secret(what: str, value: str, *, hint: str) -> str:
         raise InputError(f"{what} is empty.", hint=hint)
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
         raise InputError(
-            f"{what} holds characters that no key has.",
+            f"{what} contains characters that no key has.",
             hint="Store the key again, without spaces, line breaks or quotation marks around it.",
         )
     return secret

@@ -103,14 +103,14 @@ def _credentials(info: JsonObject) -> Any:  # noqa: ANN401 - google-auth's class
     kind = str(info.get("type"))
     if kind not in kinds or "executable" in _source(info):
         raise InputError(
-            f"The file of GOOGLE_APPLICATION_CREDENTIALS holds credentials of a kind that is not taken: {kind}.",
-            hint=f"Taken are {', '.join(kinds)} (from a file or an address). See {GUIDE}.",
+            f"The file of GOOGLE_APPLICATION_CREDENTIALS contains credentials of an unsupported kind: {kind}.",
+            hint=f"Supported are {', '.join(kinds)} (from a file or an address). See {GUIDE}.",
         )
     try:
         return kinds[kind](info, scopes=[SCOPE])
     except (GoogleAuthError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"The file of GOOGLE_APPLICATION_CREDENTIALS is no whole {kind}: {error}.",
+            f"The file of GOOGLE_APPLICATION_CREDENTIALS is not a complete {kind}: {error}.",
             hint="Let the login step write it again.",
         ) from error
 
@@ -178,7 +178,9 @@ class IdentityCredentials:
         try:
             token = answer.json()["value"]
         except (ValueError, LookupError, TypeError) as error:
-            raise LoginFailed("The runner's identity service gave what is no token.", transient=True) from error
+            raise LoginFailed(
+                "The runner's identity service gave something that is not a token.", transient=True
+            ) from error
         if not isinstance(token, str) or not token:
             raise LoginFailed("The runner's identity service gave an empty token.", transient=True)
         return token

@@ -67,7 +67,7 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
 def _unreachable(cause: BaseException, where: str, connection: Connection) -> ModelFault:
     said = str(cause)
     if problem := certificate_problem(said):
-        reason = f"The certificate of the model service at {where} does not count{connection.through}: {problem}."
+        reason = f"The certificate of the model service at {where} was rejected{connection.through}: {problem}."
     else:
         reason = f"The model service at {where} cannot be reached{connection.through}: {_plain(cause)}."
     return ModelFault(reason=reason, hint=connection.advice(said) or _NETWORK_HINT, transient=not stays_closed(said))

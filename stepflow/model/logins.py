@@ -35,9 +35,9 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 _NO_KEY = "Give it a secret of the repository, or use `provider: scripted` with a `scenario`."
 _IDENTITY_HINTS = MappingProxyType(
     {
-        401: "The token that the federation rule gave was not taken: check the rule and its service account.",
-        403: "The service account of the federation rule may not use this model or workspace: change its rights, or "
-        "give another `model`.",
+        401: "The token that the federation rule gave was refused: check the rule and its service account.",
+        403: "The service account of the federation rule may not use this model or workspace: change its "
+        "permissions, or use another `model`.",
     }
 )
 _AWS_HINT = (
@@ -56,7 +56,7 @@ _BEDROCK_HINTS = MappingProxyType(
         404: "Check the input `model`, the step's `model` and AWS_REGION: not every model is served in every region.",
         422: "Bedrock does not know a part of the request: check `model`.",
         424: "The model broke off; start the run again.",
-        429: "Let fewer runs work at once, or ask AWS for a higher quota for this model.",
+        429: "Run fewer agents at once, or ask AWS for a higher quota for this model.",
     }
 )
 _FOUNDRY_HINT = "Set the variables in the step's `env:`."
@@ -65,7 +65,7 @@ _FOUNDRY_HINTS = MappingProxyType(
         401: "Check ANTHROPIC_FOUNDRY_API_KEY, or ANTHROPIC_FOUNDRY_AUTH_TOKEN, whose token lasts about an hour.",
         403: "Check that the key or the Entra identity may use this Foundry resource.",
         404: "Check the input `model` and the step's `model`: Foundry takes the name of the deployment.",
-        429: "Let fewer runs work at once, or raise the limit of the deployment.",
+        429: "Run fewer agents at once, or raise the limit of the deployment.",
     }
 )
 _GOOGLE_HINT = (
@@ -81,7 +81,7 @@ _VERTEX_HINTS = MappingProxyType(
         "the project has the model enabled in the Model Garden.",
         404: "Check the input `model`, the step's `model` and CLOUD_ML_REGION: not every model is served in every "
         "region.",
-        429: "Let fewer runs work at once, or ask Google for a higher quota for this model.",
+        429: "Run fewer agents at once, or ask Google for a higher quota for this model.",
     }
 )
 
@@ -103,7 +103,7 @@ def find_login(access: ModelAccess) -> Login:
         case Provider.FOUNDRY:
             return _read_foundry_login(access)
         case Provider.SCRIPTED:
-            raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
+            raise InputError("Provider scripted calls no service.", hint="Give it a `scenario`.")
         case _:
             assert_never(access.provider)
 
@@ -140,7 +140,7 @@ def _read_identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
     if access.api_key:
         raise InputError(
             "Both anthropic-api-key and anthropic-workload-identity are given, and only one of them can log in.",
-            hint="Leave the key out; that the job needs none is what the workload identity is for.",
+            hint="Leave the key out: the workload identity replaces it.",
         )
     url, bearer = access.given(TOKEN_URL), access.given(TOKEN_BEARER)
     if not url or not bearer:
@@ -150,7 +150,9 @@ def _read_identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
             f"from a fork does not get it. See {GUIDE}.",
         )
     if not is_private(url):
-        raise InputError(f"{TOKEN_URL} is no https address.", hint="Only the runner sets it; no step may change it.")
+        raise InputError(
+            f"{TOKEN_URL} is not an https address.", hint="Only the runner sets it; no step may change it."
+        )
     bearer, where = check_secret(TOKEN_BEARER, bearer, hint=""), address_of(access)
     ids = {**vars(identity), "workspace_id": access.given("ANTHROPIC_WORKSPACE_ID") or None}
 
@@ -179,8 +181,8 @@ def _read_aws_login(access: ModelAccess) -> Login:
         "a region (AWS_REGION)": not region,
         "credentials (AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK)": not bearer
         and not any(keys.values()),
-        "AWS_ACCESS_KEY_ID beside AWS_SECRET_ACCESS_KEY": not bearer and lone == ["secret_key"],
-        "AWS_SECRET_ACCESS_KEY beside AWS_ACCESS_KEY_ID": not bearer and lone == ["access_key"],
+        "AWS_ACCESS_KEY_ID to go with AWS_SECRET_ACCESS_KEY": not bearer and lone == ["secret_key"],
+        "AWS_SECRET_ACCESS_KEY to go with AWS_ACCESS_KEY_ID": not bearer and lone == ["access_key"],
     }
     demand(access.provider, missing, hint=_AWS_HINT)
     check_name(access.provider, "AWS_REGION", region)
@@ -307,6 +309,6 @@ def _read_credentials(path: str) -> JsonObject:
         ) from exc
     if not isinstance(content, dict):
         raise InputError(
-            f"{path} holds no Google credentials.", hint="GOOGLE_APPLICATION_CREDENTIALS names a JSON file."
+            f"{path} contains no Google credentials.", hint="GOOGLE_APPLICATION_CREDENTIALS names a JSON file."
         )
     return content

@@ -24,7 +24,7 @@ from stepflow.ports import Model
 SCRIPTED = "scripted"
 #: The root of the checkout, for a shell in any of its folders.
 ROOT_IN_SHELL = "$(git rev-parse --show-toplevel)"
-NOT_WHOLE = "# This run did not come to an end of its own. Add the turns that are missing, and an `expect`.\n"
+NOT_WHOLE = "# This run did not reach an end. Add the missing turns, and an `expect`.\n"
 _Positive = Annotated[int, Field(ge=1, le=100_000)]
 #: A result of a validator.
 ValidatorWord = Literal["pass", "fail", "skipped", "unrecoverable"]
@@ -81,11 +81,11 @@ class Turn(_ScenarioShape):
     def _one_reply(self) -> Self:
         given = self.model_fields_set - {"expect_step", "expect_prompt"}
         if "repeat" in given and self.model_fields_set != {"repeat"}:
-            raise ValueError("`repeat` stands alone: it plays the turn before it again")
+            raise ValueError("`repeat` must be the only key: it plays the previous turn again")
         if "error" in given and given != {"error"}:
-            raise ValueError("`error` takes only `expect_step` and `expect_prompt` beside it")
+            raise ValueError("`error` goes only with `expect_step` and `expect_prompt`")
         if "output" in given and given & {"text", "tools"}:
-            raise ValueError("`output` is the whole answer: move `text` or `tools` to a turn of their own")
+            raise ValueError("`output` is the whole answer: move `text` or `tools` to a separate turn")
         if not given:
             raise ValueError("write one of `tools`, `output`, `text`, `error`, `repeat`")
         return self
@@ -377,7 +377,7 @@ def _object(text: str) -> JsonObject | None:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _issue(issue: Issue | None) -> ScenarioIssue | None:

@@ -25,7 +25,7 @@ HINTS = MappingProxyType(
         404: "Check the input `model`, the step's `model` and `anthropic-base-url` (it must not end in /v1).",
         413: "The conversation is too large for one request: let the step read less, or split it into two steps.",
         422: "The service does not know a part of the request: check `anthropic-base-url` and `model`.",
-        429: "Let fewer runs work at once, or raise the rate limit of the account that the key belongs to.",
+        429: "Run fewer agents at once, or raise the rate limit of the account that the key belongs to.",
     }
 )
 

@@ -260,7 +260,7 @@ def _check_inputs(inputs: Iterable[str]) -> None:
         for text in inputs:
             json.loads(text or "{}")
     except ValueError as error:
-        raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
+        raise BrokenAnswer(f"the input of a tool call is incomplete ({error})") from error
 
 
 def _find_remedy(error: anthropic.APIStatusError, request: ModelRequest) -> Remedy | None:

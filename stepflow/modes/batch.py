@@ -86,7 +86,7 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
         if requests == MOST_REQUESTS:
             raise InputError(
                 f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{many.label}".',
-                hint="Give the issues to take a label of their own.",
+                hint="Give the issues to take their own label.",
             )
         listing = reader.issues_page(many.label, listed)
         requests += 1

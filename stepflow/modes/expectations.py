@@ -145,7 +145,7 @@ def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
     if not isinstance(read, Scenario) or read.model_dump(exclude_unset=True) != after.model_dump(exclude_unset=True):
         raise InputError(
             f"{name}: `expect` is written in a form that cannot be changed by its place.",
-            hint="Write its keys on lines of their own, without anchors, or change it by hand.",
+            hint="Write its keys on separate lines, without anchors, or change it by hand.",
         )
     return edited
 

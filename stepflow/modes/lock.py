@@ -50,7 +50,7 @@ def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancell
     servers = {name: read_servers(name, root=root) for name in names or known}
     if not any(servers.values()):
         raise InputError(
-            f"No MCP server stands in agent.json of {', '.join(servers) or 'any agent'}.",
+            f"There is no MCP server in agent.json of {', '.join(servers) or 'any agent'}.",
             hint="Write `mcpServers` there; docs/registry.md has its form.",
         )
     check_request(replace(request, trigger=replace(request.trigger, agent=next(iter(servers)))))

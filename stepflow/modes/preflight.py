@@ -105,7 +105,7 @@ def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightChe
             warnings = check(request, agent)
             yield from (warning(name, text) for text in warnings or ())
             if warnings == ():
-                yield ok(name, "nothing stands in the way")
+                yield ok(name, "nothing would stop a run")
 
         yield from guarded(name, look)
 
@@ -179,7 +179,7 @@ def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
         limits = agent.github.pull_request
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
         protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
-        yield ok(BOUNDARY_RULES.name, f"judged at each closing: {most}; {protected}")
+        yield ok(BOUNDARY_RULES.name, f"checked at each closing: {most}; {protected}")
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -310,9 +310,9 @@ def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellatio
 def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:
     name = f"{_BASE}: {check.name}"
     if check.passed:
-        return ok(name, "green")
+        return ok(name, "passes")
     said = telling_line(check.output_tail, LINE_SHOWN) or "no output"
-    detail = f"red (exit code {check.exit_code}): {said}"
+    detail = f"fails (exit code {check.exit_code}): {said}"
     return failed(name, detail, Outcome.BASE_FAILED) if mode is BaseChecks.REQUIRE else warning(name, detail)
 
 
@@ -357,7 +357,7 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
     check_budget(agent, request.inputs)
     unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
     if unpriced:
-        tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) holds instead of budget-usd"
+        tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) applies instead of budget-usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")
     else:
         yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
@@ -413,10 +413,10 @@ def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitH
     try:
         demanding = [name or "the default branch" for name in branches if reader.demands_signatures(name)]
     except StepflowError:
-        yield unknown("commits", f"whether a rule demands signed ones: see {_address(request)}/settings/rules")
+        yield unknown("commits", f"whether a rule requires signed ones: see {_address(request)}/settings/rules")
         return
     if demanding:
-        yield warning("commits", f"a rule of {' and '.join(demanding)} demands signed ones: set `commits: verified`")
+        yield warning("commits", f"a rule of {' and '.join(demanding)} requires signed ones: set `commits: verified`")
 
 
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:

@@ -179,7 +179,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         elif isinstance(entry.event, BaseChecked) and not entry.event.passed:
             red_before.add(entry.event.name)
         elif isinstance(entry.event, ApprovalAnswered):
-            notes.append(f'the approval before step "{entry.event.step_id}" was taken as given')
+            notes.append(f'the approval before step "{entry.event.step_id}" was granted')
 
     try:
         # Read only once, before the run: afterward it is a file that tools may have changed.
@@ -226,8 +226,8 @@ def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple
         return ()
     last = ran[-1]
     output = telling_lines(last.output_tail, RED_LINES)
-    before = ", as it was before the run" if last.name in red_before else ""
-    return (f"the check {last.name} is red (exit code {last.exit_code}){before}: {last.command}", *output)
+    before = ", as it did before the run" if last.name in red_before else ""
+    return (f"the check {last.name} failed (exit code {last.exit_code}){before}: {last.command}", *output)
 
 
 def accept(played: Played, root: Path) -> Rehearsed:

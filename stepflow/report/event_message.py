@@ -128,7 +128,7 @@ def _run_started(event: events.RunStarted) -> EventMessage:
         more_facts=(event.base_commit[:12], f"at most {count(event.max_iterations, 'iteration')}"),
         parts=(
             Part("Arguments", event.args),
-            Part("What the model is shown of the issue", event.context_text, is_open=False),
+            Part("What the model sees of the issue", event.context_text, is_open=False),
             Part("Options", event.options, is_open=False),
             Part("Sandbox", {**event.isolation}, is_open=False),
         ),
@@ -197,9 +197,9 @@ def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | No
 
 
 def _base_checked(event: events.BaseChecked) -> EventMessage:
-    state = "green" if event.passed else "red"
+    state = "passes" if event.passed else "fails"
     return EventMessage(
-        title=f"before the run: {one_line(event.name)} is {state}",
+        title=f"before the run: {one_line(event.name)} {state}",
         tone=Tone.PLAIN if event.passed else Tone.WARNING,
         facts=("" if event.passed or not event.exit_code else f"exit {event.exit_code}", seconds_text(event.seconds)),
         parts=(Part("Command", event.command), Part("Output", event.output_tail)),
@@ -240,7 +240,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
 
 def _completion_judged(event: events.CompletionJudged) -> EventMessage:
     if event.done:
-        red = "" if event.validated else ", with a red validator that may be skipped"
+        red = "" if event.validated else ", although a validator failed, which may be skipped"
         return EventMessage(title=marked(Tone.GOOD, f"done{red}"), tone=Tone.GOOD)
     if event.retry_prompt is None:
         return EventMessage(title=marked(Tone.BAD, "not done, and no attempt is left"), tone=Tone.BAD)

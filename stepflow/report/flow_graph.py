@@ -19,7 +19,7 @@ from stepflow.report.safe_text import one_line
 
 #: From a step (None: the start) to a step (None: the end), with the arrow's label.
 Route = tuple[str | None, str | None, str]
-RED_VALIDATOR = "validator red"
+RED_VALIDATOR = "validator fails"
 VERDICT = "verdict"
 #: From a step (None: the start) to a step (None: the end), and how often.
 PathEdge = tuple[str | None, str | None, int]

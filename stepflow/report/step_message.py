@@ -33,7 +33,7 @@ USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: The transitions that check whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
 CHANGES: Mapping[Remedy, str] = {
-    Remedy.ASK_IN_WORDS: "answers are asked for by their schema in words",
+    Remedy.ASK_IN_WORDS: "answers are requested with the schema in words",
     Remedy.LEAVE_OUT_IMAGES: "images are left out",
     Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
     Remedy.SHORTEN: "the conversation begins again",
@@ -168,7 +168,7 @@ def cache_renewed(event: events.CacheRenewed) -> EventMessage:
 
 def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
     """Describe a conversation that must start over."""
-    overflowed = "the conversation stays too long for the model, the step begins again"
+    overflowed = "the conversation is still too long for the model, so the step starts over"
     return _hindrance(f"{overflowed}: {one_line(event.reason)}")
 
 
@@ -326,7 +326,7 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
 def routed(event: events.Routed) -> EventMessage:
     """Describe where the flow continues."""
     if event.to is None:
-        title = "→ completion" if event.transition in CLOSES else "no way on"
+        title = "→ completion" if event.transition in CLOSES else "no next step"
         return EventMessage(title=title, tone=Tone.ROUTE, more_facts=(event.transition,), in_log=False)
     return EventMessage(
         title=f"→ {one_line(event.to)}",

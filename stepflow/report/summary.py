@@ -158,7 +158,7 @@ def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
             mark=PLANNED,
             name=name,
             command=check.command,
-            note=f"not run at the end; {'green' if check.passed else 'red'} before this run",
+            note=f"not run at the end; {'passing' if check.passed else 'failing'} before this run",
         )
         for name, check in before.items()
         if name not in last
@@ -173,7 +173,7 @@ def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
         notes += [f"exit code {run.exit_code}"] if run.exit_code else []
         notes.append(f"attempt {run.attempt}")
     if was_red:
-        notes.append("red before this run")
+        notes.append("failing before this run")
     mark = PASSED if run.passed else FAILED
     return CheckLine(mark=mark, name=run.name, command=run.command, note=", ".join(notes))
 
@@ -244,7 +244,7 @@ def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = 
     sentence = f"{what}: {plain(count_kinds(removed.pieces), 400)}."
     # Text that was cut for its length is not an attempt to hide something, and readers should know that.
     if any(piece.kind is RemovalKind.CUT for piece in removed.pieces):
-        sentence += " The text was longer than a model is given, so its end is missing."
+        sentence += " The text was too long for the model, so its end is missing."
     return "\n\n".join(part for part in (title, sentence, details("What was removed", body), unseen) if part)
 
 

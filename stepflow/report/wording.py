@@ -23,8 +23,8 @@ from stepflow.report.safe_text import clean, defuse
 OUTCOMES: Mapping[Outcome, str] = {
     Outcome.COMPLETED: "completed",
     Outcome.NO_CHANGES: "no changes",
-    Outcome.BASE_FAILED: "a check was red before the run",
-    Outcome.VALIDATION_FAILED: "a check stayed red",
+    Outcome.BASE_FAILED: "a check failed before the run",
+    Outcome.VALIDATION_FAILED: "a check kept failing",
     Outcome.ROUTING_FAILED: "an answer led nowhere",
     Outcome.SCHEMA_FAILED: "a step's schema cannot be used",
     Outcome.ABORTED: "the agent gave up",
@@ -110,11 +110,11 @@ def describe_outcome(outcome: Outcome) -> str:
 ADVICE: dict[Outcome, str] = {
     Outcome.COMPLETED: "Read the result; nothing else is left to do.",
     Outcome.NO_CHANGES: (
-        "Read why the agent changed nothing. If something is left to change, say so in the issue, then {again}; if "
+        "Read why the agent changed nothing. If something still needs to change, say so in the issue, then {again}; if "
         "not, close the issue."
     ),
     Outcome.BASE_FAILED: (
-        "The checks were red before the agent began, and `base-checks: require` asks for green ones. Fix the branch "
+        "The checks failed before the agent began, and `base-checks: require` requires that they pass. Fix the branch "
         "that the run starts from, then {again}; or set `base-checks: tell`, and the agent works on it."
     ),
     Outcome.VALIDATION_FAILED: (
@@ -133,7 +133,7 @@ ADVICE: dict[Outcome, str] = {
         "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then {again}."
     ),
     Outcome.AWAITING_APPROVAL: (
-        "Read the plan. To go on with it, comment `/stepflow approve` and the digest on the issue; to end the run, "
+        "Read the plan. To continue with it, comment `/stepflow approve` and the digest on the issue; to end the run, "
         "comment `/stepflow reject` and why."
     ),
     Outcome.LIMIT_REACHED: (
@@ -147,7 +147,7 @@ ADVICE: dict[Outcome, str] = {
         "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
     ),
     Outcome.CANCELLED: (
-        "The run was stopped from outside; the journal in its run folder shows how far it came. To start over, {again}."
+        "The run was stopped from outside; the journal in its run folder shows how far it got. To start over, {again}."
     ),
     Outcome.MODEL_FAILED: (
         "Check the API key, the model's name and the service's status. When the model answers, {again}."
@@ -158,14 +158,14 @@ ADVICE: dict[Outcome, str] = {
         "as `fallbackModel`, then {again}."
     ),
     Outcome.BOUNDARY_FAILED: (
-        "The work is done, writing it to GitHub is not: the list of effects says what was written and what was not. "
-        "Change what the reason names, then {again}: comment, branch and pull request are updated, not written twice."
+        "The work is done, but not all of it was written to GitHub: the list of effects says what was. "
+        "Fix what the reason names, then {again}: comment, branch and pull request are updated, not written twice."
     ),
     Outcome.REFUSED: (
-        "Change what the reason names, and start the agent again: it may be who started the run, a protected path in "
+        "Fix what the reason names, and start the agent again: it may be who started the run, a protected path in "
         "the change, a layer of the sandbox that this machine lacks, or a sandbox that has ended."
     ),
-    Outcome.SKIPPED: "Nothing, where no agent was meant. Otherwise the reason says what starts one.",
+    Outcome.SKIPPED: "Nothing, if no agent was meant to start. Otherwise the reason says what starts one.",
     Outcome.MISCONFIGURED: (
         "Correct what the reason names: an input of the workflow or a flag, a secret, or what a check needs. "
         "Then {again}."
@@ -199,7 +199,7 @@ OF_SCENARIO = (
 )
 #: Advice for a plan that waits for approval at a terminal.
 TO_ANSWER = (
-    "Read the plan. To go on with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
+    "Read the plan. To continue with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
     "`stepflow resume {folder} --reject WHY`."
 )
 #: Marks a bug in stepflow in the reason of a run. An `internal_error` without it means that the machine cannot

@@ -38,7 +38,7 @@ _NO_CHANGES = (
     "Make the change and commit it, then close again. If there is nothing to change, close again and say why: the run "
     "then ends as it is."
 )
-_OBJECTION = "Answer with values that can be used: what is named above has no effect as it is."
+_OBJECTION = "Answer with usable values: those named above have no effect."
 _TAKE_OUT = "Take the secret out of every commit."
 
 

@@ -207,7 +207,7 @@ def find_unkeepable(file: IO[bytes], request: RunRequest) -> str:
     except (UnsearchablePack, BoundaryError) as exc:
         return f"The commits cannot be searched for secrets: {exc}."
     return (
-        "A commit holds a secret of this run, in a file, a name or a message, so the commits are neither kept nor "
+        "A commit contains a secret of this run, in a file, a name or a message, so the commits are neither kept nor "
         "pushed. It counts even if a later commit removes it."
     )
 

@@ -73,7 +73,7 @@ def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest |
             return Skip(reason=reason)
         work = _work_of(pull, reader.pull_request_commits(pull.number), viewer)
         if work is None:
-            return Skip(reason=f"pull request #{pull.number} holds no commits that {viewer.login} pushed for an agent")
+            return Skip(reason=f"pull request #{pull.number} has no commits that {viewer.login} pushed for an agent")
         if request.trigger.agent not in ("", work.agent):
             theirs = f"the work of the agent {work.agent}, not of {request.trigger.agent}"
             return Skip(reason=f"pull request #{pull.number} is {theirs}")
@@ -98,7 +98,7 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
     most = request.inputs.max_rounds
     if follow_up.round > most:
         raise Refused(
-            f"Nothing was begun: {most} follow-ups have pushed to pull request #{follow_up.pull_request}, and "
+            f"No run was started: {most} follow-ups have pushed to pull request #{follow_up.pull_request}, and "
             "`max-rounds` allows no more.",
             hint="Let a person continue on the branch, or raise `max-rounds`.",
         )
@@ -109,7 +109,7 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
             feedback = _reviews(reader, request, follow_up, event)
     if not feedback.text.text:
         raise Refused(
-            f"Nothing was begun: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
+            f"No run was started: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
             "failed job nor an unresolved thread of somebody with write access that waits for an answer.",
             hint="Comment on a line of the pull request, or write what to do below `/stepflow run`.",
         )

@@ -132,7 +132,7 @@ def check_header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
     """Refuse values that an HTTP header cannot hold."""
     for name, value in values.items():
         if not (text := value.get_secret_value()).strip() or not (text.isascii() and text.isprintable()):
-            raise ValueError(f"{name} is empty, or holds what no header can")
+            raise ValueError(f"{name} is empty, or contains what no header can")
     return values
 
 
@@ -199,7 +199,7 @@ def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[s
     if is_allow and not value:
         raise ValueError("list the hosts that `network: allow` lets through, such as pypi")
     if value and not is_allow:
-        raise ValueError("counts with `network: allow` alone; set that, or leave the hosts out")
+        raise ValueError("works only with `network: allow`; set that, or leave the hosts out")
     if value:
         from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
 

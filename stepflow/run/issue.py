@@ -150,7 +150,7 @@ def refused_if_silent() -> Iterator[None]:
     except Refused:
         raise
     except BoundaryError as exc:
-        raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
+        raise Refused(f"No run was started: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
 
 
 def _demand_write_access_without_read_token(request: RunRequest, approver: Permission = Permission.NONE) -> None:
@@ -162,9 +162,9 @@ def _demand_write_access_without_read_token(request: RunRequest, approver: Permi
     if is_proven or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
     actor = request.trigger.actor
-    who = f"{actor}, who triggered the run," if actor else "whoever triggered the run"
+    who = f"{actor}, who triggered the run," if actor else "the person who triggered the run"
     raise Refused(
-        f"Nothing was begun: there is no read-token to ask whether {who} has the permission '{demanded}', and the "
+        f"No run was started: there is no read-token to ask whether {who} has the permission '{demanded}', and the "
         "event does not show it.",
         hint="Give `read-token: ${{ github.token }}`; at a terminal, set STEPFLOW_READ_TOKEN and GITHUB_ACTOR.",
     )
@@ -256,7 +256,7 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
         budget -= len(quoted.text)
     if not comments:
         return NO_DISCUSSION
-    heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
+    heading = f"Comments by people with write access, oldest first; each begins with a line that contains {mark}."
     return join_texts((SanitizedText(text=heading), *reversed(comments)))
 
 

@@ -52,7 +52,7 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
         return None
     if not os.path.lexists(root / GIT):
         raise InputError(
-            f"{root} is not in a git repository: neither it nor a folder above it in the workspace holds `.git`. The "
+            f"{root} is not in a git repository: neither it nor a folder above it in the workspace has a `.git`. The "
             "agent's commits could not be pushed.",
             hint="Check the repository out before this step, with `actions/checkout`; in a container that needs git "
             "in the image. At a terminal, run `git init` and commit what is there.",
@@ -259,7 +259,7 @@ def check_boundary(request: RunRequest) -> None:
         )
     if (writes or inputs.read_token is not None) and not request.trigger.actor:
         raise InputError(
-            "It is not known who started this run, and whoever did needs write access.",
+            "It is not known who started this run, and that person needs write access.",
             hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
         )
 
@@ -271,7 +271,7 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
     if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
-            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
+            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be enforced.",
             hint="Set budget-tokens as well, or choose a model with a known price.",
         )
 
@@ -297,8 +297,8 @@ def _check_name(request: RunRequest) -> None:
     is_builtin = name.startswith(PREFIX) and name == name_in_input
     if request.inputs.checks and (not name_in_input.startswith(PREFIX) or name_in_input == f"{PREFIX}{name}"):
         raise InputError(
-            f"The input checks belongs to a shipped agent, and {name[:100]} is one of this repository.",
-            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json count.",
+            f"The input checks is for shipped agents, and {name[:100]} is defined in this repository.",
+            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json apply.",
         )
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"
@@ -317,7 +317,7 @@ def _check_pass_env(request: RunRequest) -> None:
         value = environment.get(name, "")
         if name in request.withheld or any(secret in value for secret in secrets):
             raise InputError(
-                f"pass-env: `{name}` holds a secret of this run, which no tool may see.",
+                f"pass-env: `{name}` contains a secret of this run, which no tool may see.",
                 hint="Remove it from pass-env; tools and validators must do without that secret.",
             )
 

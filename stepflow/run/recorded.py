@@ -70,7 +70,7 @@ class PreviousRun:
     @property
     def notice(self) -> str:
         """The message for people when a new run replaces this one; empty if this one is resumed."""
-        notice = "A new run begins; the earlier one in the run folder does not go on"
+        notice = "A new run begins; the earlier one in the run folder cannot continue"
         return f"{notice}: {self.problem}." if self.problem else ""
 
     @property

@@ -228,7 +228,7 @@ class ProxyConfig:
         if self.trusted:
             count = len(_BLOCK.findall(self.certificates))
             by = ", ".join(self.trusted)
-            yield f"{count} certificate{'' if count == 1 else 's'} trusted besides the public ones, by {by}"
+            yield f"{count} certificate{'' if count == 1 else 's'} trusted in addition to the public ones, by {by}"
 
 
 def read_proxy_config(environment: Mapping[str, str], certificates: str, *, writable: Iterable[Path]) -> ProxyConfig:
@@ -290,8 +290,8 @@ def _parse_proxy(variable: str, value: str) -> str:
     if bad or parts.scheme != "http":
         raise InputError(
             f"{variable}: {without_password!r} cannot be used as a proxy.",
-            hint="Write it as http://HOST:PORT, perhaps with USER:PASSWORD@ before the host; what goes through it is "
-            "encrypted all the same. Proxies of other kinds (https, socks5) are not supported.",
+            hint="Write it as http://HOST:PORT, optionally with USER:PASSWORD@ before the host; what goes through it "
+            "is encrypted anyway. Proxies of other kinds (https, socks5) are not supported.",
         )
     return url
 
@@ -319,7 +319,7 @@ def _split_certificates(text: str) -> tuple[str, ...]:
     blocks = tuple(_BLOCK.findall(text))
     if text.strip() and not (blocks and _is_readable(blocks)):
         raise InputError(
-            "The input ca-certificates holds no certificate that can be read.",
+            "The input ca-certificates contains no readable certificate.",
             hint="Give the text of a PEM file, from `-----BEGIN CERTIFICATE-----` on; a variable of the organization "
             "can hold it: `${{ vars.COMPANY_CA }}`.",
         )
@@ -333,13 +333,13 @@ def _read_bundle(name: str, value: str, writable: tuple[Path, ...]) -> tuple[tup
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode("ascii", errors="replace")
     except (OSError, RuntimeError):
-        return (), f"{name} names {value}, which cannot be read here, so it does not count. {_INSTEAD}"
+        return (), f"{name} names {value}, which cannot be read here, so it is ignored. {_INSTEAD}"
     if any(path.is_relative_to(folder) for folder in writable):
-        message = f"{name} names {value}, where earlier steps of the job can write, so it does not count"
+        message = f"{name} names {value}, where earlier steps of the job can write, so it is ignored"
         return (), f"{message} for calls with a key or token. {_INSTEAD}"
     blocks = tuple(_BLOCK.findall(text))
     if not (blocks and _is_readable(blocks)):
-        return (), f"{name} names {value}, which holds no certificate that can be read, so it does not count."
+        return (), f"{name} names {value}, which contains no readable certificate, so it is ignored."
     return blocks, ""
 
 

@@ -100,7 +100,7 @@ def find_previous_run(
     if previous_run is None:
         if explicit:
             raise InputError(
-                f"There is no run to resume in {request.folder}: it holds no journal.jsonl.",
+                f"There is no run to resume in {request.folder}: it has no journal.jsonl.",
                 hint="Name the run folder of an earlier run in the input resume.",
             )
         return None
@@ -108,12 +108,12 @@ def find_previous_run(
     reason = never or previous_run.problem or _mismatch(previous_run, request, agent, args, issue)
     if reason and request.trigger.reply:
         raise Refused(
-            f"Nothing was begun: the run that waits for approval cannot go on: {reason}.",
+            f"No run was started: the run that waits for approval cannot continue: {reason}.",
             hint="Start the agent again; it makes a new plan.",
         )
     if reason and explicit:
         raise InputError(
-            f"The run in {request.folder} cannot go on: {reason}.",
+            f"The run in {request.folder} cannot continue: {reason}.",
             hint="Start a new run without the input resume.",
         )
     return replace(previous_run, problem=reason)
@@ -138,7 +138,7 @@ def look_into(folder: Path) -> PreviousRun | None:
     except OSError as exc:
         return PreviousRun(problem=f"it cannot be read: {exc.strerror}")
     if problem := implausible(events):
-        return PreviousRun(problem=f"its journal tells of no run that can go on: {problem}")
+        return PreviousRun(problem=f"its journal has no run that can continue: {problem}")
     previous_run = PreviousRun(events=events)
     ended = previous_run.ended
     over = f"it is over: {ended.outcome}" if ended and ended.outcome in OVER else ""
@@ -198,7 +198,7 @@ def waiting_request(request: RunRequest) -> RunRequest:
     previous, number = look_into(request.folder), request.trigger.issue_number
     if previous is None:
         raise Refused(
-            f"Nothing was begun: the folder of the run that waits for approval is gone; {request.folder} holds none.",
+            f"No run was started: the folder of the run that waits for approval is gone; {request.folder} has none.",
             hint="Let the workflow bring it back and name it in the input run-folder, or start the agent again.",
         )
     problem = previous.problem
@@ -208,7 +208,7 @@ def waiting_request(request: RunRequest) -> RunRequest:
         problem = f"it is not about issue #{number}"
     if problem:
         raise Refused(
-            f"Nothing was begun: the run in {request.folder} cannot be answered: {problem}.",
+            f"No run was started: the run in {request.folder} cannot be answered: {problem}.",
             hint="Start the agent again.",
         )
     started, trigger = previous.started, replace(request.trigger, agent=previous.started.agent)
@@ -236,7 +236,7 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
     )
     if reply.digest.lower() != digest:
         raise Refused(
-            f"Nothing was begun: {reply.digest[:100]} is not the digest of the plan that waits for approval.",
+            f"No run was started: {reply.digest[:100]} is not the digest of the plan that waits for approval.",
             hint="Read the plan where the run shows it, and copy the digest from there.",
         )
     return approver
@@ -258,7 +258,7 @@ def _mismatch(
     if differing := [name for name, (before, now) in pairs.items() if before != now]:
         return f"it is of {', '.join(differing)}"
     if previous_run.state.step_id not in agent.steps:
-        return "it stands at a step that the agent does not have"
+        return "it is at a step that the agent does not have"
     subject, now = started.subject, request.trigger.issue
     if previous_run.waits and started.started_by.from_github and subject and now and not has_same_text(subject, now):
         return "the issue has been edited since the plan was made"
@@ -304,7 +304,7 @@ def implausible(events: Sequence[Event]) -> str:
     if len(starts) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(starts[0])]):
         return "it has more than one beginning"
     if not RUN_ID.fullmatch(starts[0].run_id) or not NONCE.fullmatch(starts[0].nonce):
-        return "its run has no name of ours"
+        return "its run id is not one of ours"
     iteration = 0
     for event in events:
         if isinstance(event, IterationStarted):
@@ -366,7 +366,7 @@ def move_aside(folder: Path, run_id: str) -> Path:
             folder.rename(target)
     except OSError as exc:
         raise InputError(
-            f"The run folder {folder} holds an earlier run and cannot be moved aside: {exc.strerror}.",
+            f"The run folder {folder} contains an earlier run and cannot be moved aside: {exc.strerror}.",
             hint="Name another folder in run-folder, or move that one yourself.",
         ) from exc
     return target

@@ -96,7 +96,7 @@ def _message(error: ErrorDetails) -> str:
         return error["msg"].removeprefix("Value error, ")
     value, choices = error["input"], error["ctx"]["expected"]
     suggestion = did_you_mean(str(value), re.findall("'(.+?)'", choices))
-    return f"{shown(value)} is none of the choices{suggestion}; write {choices}"
+    return f"{shown(value)} is not one of the choices{suggestion}; write {choices}"
 
 
 def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:

@@ -99,7 +99,7 @@ class Snapshots:
             found.append("tree")
         if found:
             raise StepflowError(
-                f"{_HOLDERS.get(found[0], 'A commit')} holds a secret of this run, so no snapshot of it is kept.",
+                f"{_HOLDERS.get(found[0], 'A commit')} contains a secret of this run, so no snapshot of it is kept.",
                 hint="Keep secrets out of the checkout, or name such files in .gitignore; "
                 "else the run cannot be resumed.",
             )

@@ -178,7 +178,7 @@ def read_event_file(path: str, *, named_by: str) -> JsonObject:
             f"The event file {path} cannot be read: {exc}.", hint=f"{named_by} must name a JSON file."
         ) from exc
     if not isinstance(event, dict):
-        raise InputError(f"The event file {path} holds no JSON object.", hint=f"{named_by} must name an event.")
+        raise InputError(f"The event file {path} contains no JSON object.", hint=f"{named_by} must name an event.")
     return event
 
 
@@ -239,7 +239,7 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
     if not patterns:
         return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
     if patterns == [ANY_NAME] and name_in(label, ANY_NAME) not in agents:
-        return Skip(reason=f'the label "{label}" is no agent\'s name')
+        return Skip(reason=f'the label "{label}" is not an agent\'s name')
     agent = next(filter(None, (name_in(label, pattern) for pattern in patterns)), inputs.agent)
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
@@ -247,7 +247,7 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
     by_owner = own_issue and issue.author_association == OWNER
     trigger = _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
     if own_issue:
-        trigger = _mark_unproven(trigger, issue.author_association, "label an issue of their own")
+        trigger = _mark_unproven(trigger, issue.author_association, "label their own issue")
     return trigger
 
 

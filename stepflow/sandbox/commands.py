@@ -181,7 +181,7 @@ class Shell:
     def _write(self, script: bytes) -> None:
         """The pipe is empty before each command, so all fits into it, unless tools have filled it."""
         if b"\0" in script:
-            raise OperationRefused("the command holds a NUL character")
+            raise OperationRefused("the command contains a NUL character")
         size, limit = len(script), self._pipe_size
         if size > limit:
             raise OperationRefused(

@@ -1,4 +1,4 @@
-"""The tools' environment, built from nothing, and where they find programs: the system's and this interpreter's, or at
+"""The tools' environment, which starts empty, and where they find programs: the system's and this interpreter's, or at
 a terminal the person's own. Also installs Debian packages before any tool runs, and closes the parent's own process to
 the tools."""
 
@@ -118,7 +118,7 @@ def _is_barred(name: str) -> bool:
 def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:
     for name, value in pass_env.items():
         if not _NAME.fullmatch(name) or "\0" in value:
-            raise InputError(f"pass-env: `{name}` is no variable that a process can have.", hint="Correct the name.")
+            raise InputError(f"pass-env: `{name}` is not a valid name of a variable.", hint="Correct the name.")
         if name in fixed or _is_barred(name):
             raise InputError(
                 f"pass-env: `{name}` cannot be given to the tools; it is set by the toolbox or would reach secrets.",

@@ -246,7 +246,7 @@ def check_branch(repository: Path, branch: str) -> None:
     except BoundaryError as exc:
         raise InputError(
             f"The run's commits could not be brought into {repository} at its end: {exc.message}",
-            hint="Where the repository belongs to somebody else, run as its owner, or trust it as git says.",
+            hint="If the repository belongs to somebody else, run as its owner, or trust it as git says.",
         ) from exc
     if not os.access(objects, os.W_OK):
         raise InputError(
@@ -255,7 +255,7 @@ def check_branch(repository: Path, branch: str) -> None:
         )
     if in_the_way := next((name for name in names if excludes_branch(name, branch)), ""):
         raise InputError(
-            f"The run's branch would be `{branch}`, and git cannot make it beside the branch `{in_the_way}`, which is "
-            f"in {repository}.",
+            f"The run's branch would be `{branch}`, and git cannot create it next to the branch `{in_the_way}`, which "
+            f"is in {repository}.",
             hint=f"Rename it: git branch -m {in_the_way} NEW-NAME",
         )

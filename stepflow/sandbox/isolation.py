@@ -77,7 +77,7 @@ class Choice:
 def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
     """A root parent gets an unprivileged user; raises `IsolationError` where that is impossible and required."""
     if os.getuid() != 0:
-        return Choice(identity=None, reason="the parent is no root process and keeps its user")
+        return Choice(identity=None, reason="the parent is not root and keeps its user")
     if "uid" in options.disabled_layers:
         return Choice(identity=None, reason="switched off")
     obstacle = _missing_rights() or _unreachable(workspace, options)
@@ -85,7 +85,7 @@ def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
         return Choice(identity=_identity(options))
     if options.isolation is Isolation.REQUIRED:
         raise IsolationError(
-            f"The tools cannot get a user of their own: {obstacle}.",
+            f"The tools cannot run as a separate user: {obstacle}.",
             hint="Set TMPDIR to a folder that others may enter, run as an ordinary user, or use "
             "`isolation: best-effort`.",
         )
@@ -249,7 +249,7 @@ def judge_layers(sandbox: SandboxState) -> tuple[Layer, ...]:
     missing = [f"{layer.name}: {layer.state}" for layer in layers if layer.missing]
     if missing and sandbox.options.isolation is Isolation.REQUIRED:
         raise IsolationError(
-            f"The tools cannot be kept apart as `isolation: required` demands. {'; '.join(missing)}.",
+            f"The tools cannot be isolated as `isolation: required` requires. {'; '.join(missing)}.",
             hint="Use the action's container on Linux, or set `isolation: best-effort` where you trust what runs.",
         )
     _check_root(sandbox)
@@ -283,7 +283,7 @@ def _check_allowed_hosts(sandbox: SandboxState) -> None:
         problem = f"Landlock governs TCP from ABI {landlock.ABI_TCP} on (Linux 6.7), here it is {facts.landlock_abi}"
     if problem:
         raise IsolationError(
-            f"`network: allow` cannot be held here, with `isolation: {options.isolation}` or without: {problem}.",
+            f"`network: allow` cannot be enforced here, with `isolation: {options.isolation}` or without: {problem}.",
             hint="Use a runner with a newer kernel, or set `network: none`, or `full` where you trust what runs.",
         )
 
@@ -302,22 +302,22 @@ def _states(sandbox: SandboxState) -> dict[str, _State]:
     return {
         "uid": _uid(facts, sandbox.choice),
         "gid": (f"{facts.gid} (unused, no other groups)" if identity else f"{facts.gid} (kept)", False),
-        "environment": (f"built from nothing{f', with {passed}' if passed else ''}", False),
+        "environment": (f"starts empty{f', with {passed}' if passed else ''}", False),
         "path": (f"{sandbox.path}{own_programs if options.home_programs else ''}", False),
         "git": ("safe.directory for this workspace", False),
         "limits": (f"{bounds}, {limits.open_files} open files{ended_first}", False),
-        "no_new_privs": _either(facts.no_new_privs, "no program gains rights by being started", "not to be had here"),
+        "no_new_privs": _either(facts.no_new_privs, "no program gains rights by being started", "not available here"),
         "life": _either(
             facts.subreaper and facts.dies_with_parent,
             "dies with its parent; the launcher ends every descendant",
-            f"{facts.platform} cannot hold on to daemons; process groups are ended",
+            f"{facts.platform} cannot track daemons; process groups are ended",
         ),
         "memory": (f"the launcher's memory is {memory}", False),
         "landlock": _landlock(sandbox),
         "seccomp": _either(
             not facts.seccomp_problem,
             f"no {doors}{sockets}; the launcher's priority is its own",
-            f"not to be had here: {facts.seccomp_problem}",
+            f"not available here: {facts.seccomp_problem}",
         ),
         "network": _network(facts, options),
     }
@@ -350,7 +350,7 @@ def _landlock(sandbox: SandboxState) -> _State:
     abi = sandbox.facts.landlock_abi
     if not abi:
         problem = sandbox.facts.landlock_problem
-        return f"not to be had here ({problem}): the tools reach every file that their user may", True
+        return f"not available here ({problem}): the tools reach every file that their user may", True
     access = f"ABI {abi}; tools write in the workspace, HOME and TMPDIR, and read the system's programs and settings"
     return "; ".join((access, *(gap for since, gap in _GAPS if abi < since))), abi < landlock.ABI_REFER
 

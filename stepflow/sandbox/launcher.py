@@ -110,7 +110,7 @@ class Launcher:
                 yield
         except BaseException as exc:
             if not isinstance(exc, Exception):
-                self._broken = f"The toolbox was interrupted during `{what}` and cannot be asked any more."
+                self._broken = f"The toolbox was interrupted during `{what}` and cannot be used any more."
             raise
 
     def open_pipe(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
@@ -262,10 +262,10 @@ class Launcher:
             except (BrokenPipeError, ConnectionResetError):
                 raise self._ended() from None
             except OSError as exc:
-                raise self._failed(f"The toolbox cannot be asked `{self._doing}`: {exc.strerror}.") from exc
+                raise self._failed(f"The toolbox cannot run `{self._doing}`: {exc.strerror}.") from exc
             if not self.pump({}, until=lambda: bool(self._replies), deadline=time.monotonic() + timeout):
                 self._overdue = True
-                raise self._failed(f"The toolbox gave no whole answer to `{self._doing}` in time.")
+                raise self._failed(f"The toolbox gave no complete answer to `{self._doing}` in time.")
         return self._replies.pop()
 
     def _receive(self) -> None:

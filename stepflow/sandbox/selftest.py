@@ -44,7 +44,7 @@ _MOST_FILES = 8
 _MOST_ENTRIES = 20_000
 _REQUIRED_HINT = (
     "Run the action in its own container on a kernel with Landlock (`stepflow preflight` shows each layer), or set "
-    "`isolation: best-effort` where you trust whoever writes issues and what the repository runs."
+    "`isolation: best-effort` where you trust everyone who writes issues and everything that the repository runs."
 )
 _ALWAYS_HINT = (
     "This is refused with `isolation: best-effort` too. Remove what leads there, such as a secret in pass-env or in "

@@ -133,12 +133,12 @@ def make_workspace(
     except BoundaryError as exc:
         raise InputError(
             f"The repository {checkout} cannot be copied: {exc.message}",
-            hint="Correct what git complains of, or check the repository out again.",
+            hint="Fix what git complains about, or check the repository out again.",
         ) from exc
     except OSError as exc:
         raise InputError(
             f"The checkout {checkout} cannot be copied: {exc.strerror or exc}: {exc.filename or workspace}.",
-            hint="Make the file readable, or remove it; and see whether there is room for temporary files.",
+            hint="Make the file readable, or remove it; and check that there is room for temporary files.",
         ) from exc
 
 
@@ -170,7 +170,7 @@ def _copy(paths: Sequence[str], into: Path, note: Callable[[str], None] = lambda
     if done.returncode and complaints:
         raise InputError(
             f"The checkout cannot be copied to {into}: {complaints[0].removeprefix('cp: ')}.",
-            hint="Make the file readable, or remove it; and see whether there is room for temporary files "
+            hint="Make the file readable, or remove it; and check that there is room for temporary files "
             "(TMPDIR says where they are).",
         )
 

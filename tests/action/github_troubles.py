@@ -71,7 +71,7 @@ TROUBLES = {
     "403": lasting("write", status=403),
     "404": lasting("may not see it", status=404),
     "410": Trouble(fault={"status": 410, "times": FOR_GOOD}, passes=False, says="was deleted", not_for_git=True),
-    "422": Trouble(fault={"status": 422, "times": FOR_GOOD}, passes=False, says="did not accept", not_for_git=True),
+    "422": Trouble(fault={"status": 422, "times": FOR_GOOD}, passes=False, says="rejected the write", not_for_git=True),
 }
 
 

@@ -135,7 +135,7 @@ def nothing(_: World) -> None:
     ("change", "who", "issue", "digest", "why"),
     [
         (nothing, "carol", {}, "0" * 20, "is not the digest of the plan"),
-        (nothing, "bob", {}, "", "`approval` demands 'maintain'"),
+        (nothing, "bob", {}, "", "`approval` requires 'maintain'"),
         (nothing, "dave", {}, "", "has the permission 'read'"),
         (nothing, "carol", {"body": f"{ISSUE['body']} And more."}, "", "the issue has been edited"),
         (move_base, "carol", {}, "", "another commit than the one checked out"),

@@ -138,7 +138,7 @@ def test_a_file_that_only_git_lfs_could_push_is_named_to_the_agent(world: World)
     done = world.run(did(f"printf '{POINTER}' > logo.bin; {GREET}", anew(world, "rm logo.bin")))
     assert done.outputs["outcome"] == "completed", done.log
     assert checks(world, done) == [(False, "retry"), (True, None)]
-    assert "files that Git LFS keeps, whose contents are not pushed: logo.bin" in retry_prompt(world)
+    assert "files stored in Git LFS, whose contents are not pushed: logo.bin" in retry_prompt(world)
 
 
 def test_a_file_of_git_lfs_that_is_only_moved_is_pushed(world: World) -> None:
@@ -291,7 +291,7 @@ def test_an_agent_that_insists_that_nothing_is_to_be_changed_ends_as_before(worl
 WRONG_ANSWERS: dict[str, tuple[dict[str, Any], str]] = {
     "a label that is not allowed": ({"issue": {"labels": {"add": ["urgent"]}}}, "`allowedLabels` in agent.json"),
     "a label that starts agents": ({"issue": {"labels": {"add": ["agent:reviewer"]}}}, "it starts agents"),
-    "a tag that is none": ({"release": {"tag": "v 1"}}, "'v 1' cannot be the name of a tag"),
+    "a tag that is not one": ({"release": {"tag": "v 1"}}, "'v 1' cannot be the name of a tag"),
     "a title that is no text": ({"pull_request": {"title": 7}}, "`pull_request.title` is 7, not a string"),
 }
 

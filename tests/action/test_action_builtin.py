@@ -78,7 +78,7 @@ def test_an_agent_of_the_repository_wins_for_its_name(bare: World) -> None:
     assert bare.events(start(bare, [], label="agent:writer"))[0]["agent"] == "writer"
     done = start(bare, [])
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
-    assert "The input checks belongs to a shipped agent" in done.outputs["reason"]
+    assert "The input checks is for shipped agents" in done.outputs["reason"]
 
 
 def test_a_label_chooses_no_shipped_agent_that_the_workflow_does_not_name(bare: World) -> None:

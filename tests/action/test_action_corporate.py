@@ -81,7 +81,7 @@ def test_a_run_reaches_model_api_and_git_through_the_proxy(corporate: Corporate)
     assert MODEL_KEY not in heads
     shown = f"{MODEL}, {GHES} through the proxy {corporate.proxy.url} (HTTPS_PROXY)"
     assert f"[Network] {shown}" in done.log
-    assert "[Network] 1 certificate trusted besides the public ones, by ca-certificates" in done.log
+    assert "[Network] 1 certificate trusted in addition to the public ones, by ca-certificates" in done.log
     assert PASSWORD not in everything_of(done)
     assert BRANCH in corporate.world.branches()
     # All links lead to the server of the inputs.
@@ -110,7 +110,7 @@ def test_a_certificate_file_of_the_image_counts(corporate: Corporate, tmp_path_f
     file.write_text(pem_of(corporate.authority))
     done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
-    assert "trusted besides the public ones, by SSL_CERT_FILE" in done.log
+    assert "trusted in addition to the public ones, by SSL_CERT_FILE" in done.log
 
 
 def test_a_certificate_file_of_the_checkout_does_not_count(corporate: Corporate) -> None:
@@ -119,7 +119,7 @@ def test_a_certificate_file_of_the_checkout_does_not_count(corporate: Corporate)
     inputs = {"ca_certificates": "", "event": by_owner(), "github_token": "", "read_token": "", "boundary": "dry-run"}
     done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, **inputs)  # type: ignore[arg-type]
     assert (done.exit_code, done.outputs["outcome"]) == (1, "model_failed")
-    assert "where earlier steps of the job can write, so it does not count" in done.log
+    assert "where earlier steps of the job can write, so it is ignored" in done.log
     assert "`ca-certificates`" in done.outputs["reason"]
     assert corporate.world.model.requests == []
 
@@ -132,7 +132,7 @@ BROKEN: dict[str, tuple[Broken, str]] = {
     ),
     "no login": (
         lambda corporate: corporate.run({"HTTPS_PROXY": corporate.proxy.url}, mode="preflight"),
-        "wants a user and a password",
+        "needs a user and a password",
     ),
     "proxy down": (
         lambda corporate: corporate.run({"HTTPS_PROXY": f"http://{LOGIN}@127.0.0.1:{closed_port()}"}, mode="preflight"),
@@ -204,7 +204,7 @@ def test_a_plan_does_not_trust_a_certificate_file_of_the_checkout(corporate: Cor
     file.write_text(pem_of(corporate.authority))
     done = plan(corporate, corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
     assert done.exit_code != 0
-    assert "where earlier steps of the job can write, so it does not count" in done.log
+    assert "where earlier steps of the job can write, so it is ignored" in done.log
     assert corporate.world.github.requests == []
 
 

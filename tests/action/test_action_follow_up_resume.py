@@ -165,7 +165,7 @@ def forge(folder: str, **facts: Any) -> None:
         (lambda _: {"branch": "main"}, "another pull request"),
         (lambda _: {"base": "bobs"}, "another pull request"),
         (lambda _: {"url": "https://evil.example/pull/8"}, "another pull request"),
-        (lambda world: {"pull_request": world.pulls()[1]["number"]}, "holds no commits"),
+        (lambda world: {"pull_request": world.pulls()[1]["number"]}, "has no commits"),
         (lambda world: {"pull_request": other_pull_request(world)}, "another pull request"),
     ],
     ids=["default branch", "base", "address", "a person's pull request", "one more of ours"],

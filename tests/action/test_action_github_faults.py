@@ -185,7 +185,7 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
     ),
     "signed commits": (
         said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
-        "demands signed commits: set `commits: verified`",
+        "requires signed commits: set `commits: verified`",
     ),
     "a file of LFS": (
         said("error: GH008: Your push referenced at least 1 unknown Git LFS object:"),

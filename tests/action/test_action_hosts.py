@@ -122,4 +122,4 @@ def test_a_preflight_shows_the_rule_and_what_the_checks_were_refused(world: Worl
 def test_hosts_without_the_network_that_they_are_for_are_refused_with_the_fix(world: World) -> None:
     done = world.run(solve(), allowed_hosts="pypi")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
-    assert "input allowed-hosts: counts with `network: allow` alone; set that" in done.outputs["reason"]
+    assert "input allowed-hosts: works only with `network: allow`; set that" in done.outputs["reason"]

@@ -94,7 +94,7 @@ def test_a_commit_below_a_follow_up_is_not_pushed_over(
     assert opened.branches()[BRANCH] == followed_up
     assert is_kept(opened, theirs)
     assert (
-        f"Branch `{BRANCH}` holds somebody else's commits, so those of this run are on `{BRANCH}-2`."
+        f"Branch `{BRANCH}` contains somebody else's commits, so those of this run are on `{BRANCH}-2`."
         in (opened.comments()[-1])
     )
     done = label(opened, "a third time")

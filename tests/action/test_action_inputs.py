@@ -235,7 +235,7 @@ def test_a_run_folder_with_a_run_that_is_over_is_moved_aside_and_a_new_run_begin
     again = world.run([understood(), answer("continuation.issue", "abort")], run_folder=str(folder))
     assert again.outputs["outcome"] == "aborted"
     assert (folder.with_name(f"mine-{run_id}") / "journal.jsonl").read_bytes() == before
-    assert [line for line in again.annotations if "does not go on: it is over: completed" in line]
+    assert [line for line in again.annotations if "cannot continue: it is over: completed" in line]
     assert json.loads((folder / "report.json").read_text())["run_id"] != run_id
 
 

@@ -133,7 +133,7 @@ def holds(path: Path, secret: str) -> bool:
         ("", 'The MCP server "docs" needs DOCS_TOKEN: the input mcp-secrets has no such value.'),
         ("OTHER: value-of-another", 'The MCP server "docs" needs DOCS_TOKEN'),
         ("DOCS_TOKEN: 12345678", "input mcp-secrets: DOCS_TOKEN: "),
-        ('DOCS_TOKEN: "secret-a\\nb"', "input mcp-secrets: DOCS_TOKEN is empty, or holds what no header can"),
+        ('DOCS_TOKEN: "secret-a\\nb"', "input mcp-secrets: DOCS_TOKEN is empty, or contains what no header can"),
         ("- secret-word", "input mcp-secrets: write a YAML map"),
     ],
 )

@@ -15,7 +15,7 @@ def test_all_rows_are_in_log_and_summary_and_nothing_is_asked_or_written(world: 
     assert (done.outputs["agent"], done.outputs["issue"], done.outputs["run-folder"]) == ("fixer", "7", "")
     assert "✓ ok       model" in done.log
     assert done.summary.startswith("## ✅ fixer: preflight\n")
-    assert "| sandbox: environment | ✅ ok | built from nothing |" in done.summary
+    assert "| sandbox: environment | ✅ ok | starts empty |" in done.summary
     assert "| Actions may create pull requests | ❔ unknown |" in done.summary
     assert f"| tools | ✅ ok | {TOOLS} |" in done.summary
     assert "| effort" not in done.summary
@@ -56,7 +56,7 @@ def test_with_a_read_token_actor_labels_and_rules_are_looked_up(readable: World)
     assert done.exit_code == 0, done.log
     assert "| actor | ✅ ok | bob has \\`write\\` or more |" in done.summary
     assert "| labels | ✅ ok | there: agent:fixer" in done.summary
-    assert "a rule of the default branch demands signed ones: set `commits: verified`" in done.log
+    assert "a rule of the default branch requires signed ones: set `commits: verified`" in done.log
     assert readable.wrote_nothing()
 
 
@@ -73,7 +73,7 @@ def test_a_rule_of_the_agents_branch_demands_signed_commits(readable: World, com
     readable.github.state.rules[BRANCH] = ["required_signatures"]
     done = readable.run([], mode="preflight", commits=commits)
     assert done.exit_code == 0, done.log
-    assert (f"a rule of {BRANCH} demands signed ones: set `commits: verified`" in done.log) is (commits == "git")
+    assert (f"a rule of {BRANCH} requires signed ones: set `commits: verified`" in done.log) is (commits == "git")
 
 
 def test_an_actor_without_write_access_fails_as_a_run_would(readable: World) -> None:

@@ -118,7 +118,7 @@ def test_a_recording_without_an_end_says_so_and_expects_nothing(world: World) ->
     done = world.run(solve()[:2])
     assert done.outputs["outcome"] == "model_failed"
     recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
-    assert recorded.startswith("# This run did not come to an end of its own.")
+    assert recorded.startswith("# This run did not reach an end.")
     assert "expect" not in yaml.safe_load(recorded)
 
 

@@ -124,7 +124,7 @@ def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> No
     done = world.run([understood()], run_folder=str(folder), on_failure="nothing")
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert [path.name for path in files if TOKEN.encode() in path.read_bytes()] == []
-    assert done.log.count("holds a secret of this run") == 1
+    assert done.log.count("contains a secret of this run") == 1
     again = world.run([understood()], run_folder=str(folder), on_failure="nothing")
     assert "A new run begins" in again.log
 

@@ -74,7 +74,7 @@ def test_the_retry_prompt_has_what_pytest_said_before_what_make_said(tested: Wor
     assert ASSERTION in retry
     assert FAILED in retry
     assert retry.index(FAILED) < retry.index("make: *** [Makefile:2: test] Error 1")
-    assert any(FAILED in shown(body) and "already red" in shown(body) for body in tested.model.bodies[:2])
+    assert any(FAILED in shown(body) and "already failed" in shown(body) for body in tested.model.bodies[:2])
 
 
 def test_the_comment_and_the_summary_of_a_red_end_show_what_failed(tested: World) -> None:

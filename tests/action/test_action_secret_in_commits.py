@@ -60,7 +60,7 @@ def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command
     assert "a secret of this run" in done.outputs["reason"]
     assert world.wrote_nothing(but_comments=1)
     (comment,) = world.comments()
-    assert "A commit holds a secret of this run" in comment
+    assert "A commit contains a secret of this run" in comment
     assert (TOKEN in comment, MODEL_KEY in comment) == (False, False)
     content = unpacked(Path(done.outputs["run-folder"]))
     assert (TOKEN.encode() in content, MODEL_KEY.encode() in content) == (False, False)

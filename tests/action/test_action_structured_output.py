@@ -98,7 +98,7 @@ def test_a_run_completes_however_the_server_must_be_asked(
     assert done.outputs["validated"] == "true"
     events = world.events(done)
     assert [event["remedy"] for event in events if event["event"] == "request_adapted"] == ["ask_in_words"] * adapted
-    assert done.log.count("answers are asked for by their schema in words") == adapted, "it is said once"
+    assert done.log.count("answers are requested with the schema in words") == adapted, "it is said once"
     assert done.log.count("format retry:") == retries
     assert int(done.outputs["iterations"]) == 3
     assert world.clock.slept == []

@@ -26,7 +26,7 @@ STEPS = {
     "verify": [FIRST, "verification.default", "continuation.report", LAST],
     "fixer": ["continuation.issue", "verification.issue", "continuation.report", "closure.issue"],
 }
-TASK = "When review threads or failed checks stand below, they are the task"
+TASK = "If review threads or failed checks are listed below, they are the task"
 CHANGED = {"changes": "PRRT_1: renamed.", "question": "none"}
 WRITTEN = {"title": "Rename it", "body": "Renamed.", "comment": "Renamed."}
 TO_CLOSE = {

@@ -132,7 +132,7 @@ def plan_everything(
 
 
 class RecordingPusher:
-    """Branches in memory. `occupied` are branches that hold somebody else's commits."""
+    """Branches in memory. `occupied` are branches that contain somebody else's commits."""
 
     def __init__(self, commit: str = "a" * 40, *, refusal: str = "", occupied: tuple[str, ...] = ()) -> None:
         self.commit, self._refusal, self._occupied = commit, refusal, occupied

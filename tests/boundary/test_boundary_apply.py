@@ -29,7 +29,7 @@ PULLS, COMMENTS = "POST /api/v3/repos/o/r/pulls", "POST /api/v3/repos/o/r/issues
     ("given", "refusal"),
     [
         ({"actor": "eve"}, "eve, who triggered the run, has the permission 'read'"),
-        ({"actor": "tom"}, "demands 'write'"),
+        ({"actor": "tom"}, "requires 'write'"),
         ({"actor": "stranger"}, "has the permission 'none'"),
         ({"actor": ""}, "does not say who triggered"),
         ({"actor": "renovate[bot]"}, "`allow-bots` does not name"),
@@ -200,7 +200,7 @@ def test_a_cancel_raised_while_recording_comes_between_two_effects(github: GitHu
 def test_a_failure_before_the_first_effect_is_a_failure_too(github: GitHubServer, writer: GitHubWriter) -> None:
     github.fail("GET", "/permission$", 401)
     applied, recorded = apply(plan_everything(), writer)
-    said = "Nothing was written, because it could not be asked who may write: GitHub did not say what permission"
+    said = "Nothing was written, because GitHub could not be asked who may write: GitHub did not say what permission"
     assert (applied.outcome, applied.reason.startswith(said)) == (Outcome.BOUNDARY_FAILED, True)
     assert recorded == []
 

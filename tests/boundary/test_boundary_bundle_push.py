@@ -303,7 +303,7 @@ REFUSED: dict[str, tuple[Callable[[Checkout], None], str]] = {
     "too many files": (many_files, "301 changed files, and at most 300 may be pushed"),
     "folders without end": (
         edit("/".join(["d"] * 101) + "/f"),
-        "the commits are too large to be looked at (their folders are nested more than 100 deep)",
+        "the commits are too large to check (their folders are nested more than 100 deep)",
     ),
     "too many bytes": (
         big_file,
@@ -431,7 +431,7 @@ def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(
         inner, kind = checkout.git("mktree", stdin=entries.encode()), "040000 tree"
     bomb = checkout.git("commit-tree", inner, "-p", checkout.base, "-m", "bomb")
     checkout.git("update-ref", "HEAD", bomb)
-    with pytest.raises(Refused, match=rf"too large to be looked at \({reason}"):
+    with pytest.raises(Refused, match=rf"too large to check \({reason}"):
         push()
 
 
@@ -489,7 +489,7 @@ def test_a_wrong_token_fails_and_is_not_shown(push: Pushing, checkout: Checkout)
 def test_a_rule_of_the_server_is_named(push: Pushing, checkout: Checkout, git_server: GitServer) -> None:
     git_server.refuse_pushes("o/r", f"GH013: Commits must have verified signatures. {TOKEN}")
     checkout.commit()
-    with pytest.raises(BoundaryError, match="demands signed commits") as caught:
+    with pytest.raises(BoundaryError, match="requires signed commits") as caught:
         push()
     assert TOKEN not in str(caught.value)
 
@@ -620,6 +620,6 @@ def test_nothing_goes_on_top_of_what_others_have_pushed_deleted_or_called_the_de
     tree = served(origin, "rev-parse", "main^{tree}").strip()
     theirs = served(origin, "-c", "user.name=B", "-c", "user.email=b@x.org", "commit-tree", tree, "-m", "Mine").strip()
     served(origin, "branch", BRANCH, theirs)
-    with pytest.raises(Refused, match=f"meanwhile: it now stands at {theirs[:12]}"):
+    with pytest.raises(Refused, match=f"meanwhile: it is now at {theirs[:12]}"):
         push(fast_forward=True)
     assert branches(origin) == {"main": checkout.base, BRANCH: theirs}

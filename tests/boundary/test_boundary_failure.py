@@ -194,7 +194,7 @@ def test_a_report_that_cannot_be_written_is_said_and_raises_nothing(github: GitH
         (403, "Repository was archived so is read-only.", "is archived", "contents: write"),
         (403, "The title archived is locked: issue is locked", "lacks a permission", "unlock it"),
         (403, "Unable to create comment because issue is locked.", "unlock it", "contents: write"),
-        (422, "Validation Failed: workflow archived", "did not accept", "archived, so"),
+        (422, "Validation Failed: workflow archived", "rejected the write", "archived, so"),
     ],
 )
 def test_what_github_said_is_not_told_as_something_else(

@@ -146,7 +146,7 @@ IN_A_HOOK = "remote: the workflow of our hooks: GH-ISSUE 13, returned error: 503
         ("push", DENIED, "", "may not push", "workflow files"),
         ("fetch", DENIED, "", "may not read", "push"),
         ("push", ARCHIVED, "", "archived", "contents: write"),
-        ("ls-remote", NOT_THERE, "", "is not there", "workflow files"),
+        ("ls-remote", NOT_THERE, "", "does not exist", "workflow files"),
         ("push", "", "[rejected] (stale info)", "at the same time", "workflow files"),
     ],
 )

@@ -65,13 +65,13 @@ def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
     checks = {event["name"]: event["passed"] for event in events(checkout, "base_checked")}
     assert checks == {"git-clean": True, "greeting": False}
     first, *_ = events(checkout, "prompt_rendered")
-    (told,) = [block for block in first["blocks"] if "already red before this run began" in block]
+    (told,) = [block for block in first["blocks"] if "already failed before this run began" in block]
     assert "greeting (exit code 1)" in told
     assert "git-clean" not in told
     out = capsys.readouterr().out
-    assert "before the run: greeting is red" in out
+    assert "before the run: greeting fails" in out
     assert "✓ greeting" in (end := out.split("completed:")[1])
-    assert "red before this run" in end
+    assert "failing before this run" in end
 
 
 def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_runs_only_the_checks_that_it_does_not_know_yet(check
 def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(checkout, "--base-checks", "require") == 1
     out = capsys.readouterr().out
-    assert "a check was red before the run (base_failed): these checks already fail: greeting." in " ".join(out.split())
+    assert "a check failed before the run (base_failed): these checks already fail: greeting." in " ".join(out.split())
     assert events(checkout, "model_turn") == []
 
 
@@ -153,7 +153,7 @@ def test_preflight_runs_the_checks_in_a_copy(checkout: Path, capsys: pytest.Capt
     change_check(checkout, "echo new > left.txt; echo it is red; false")
     assert preflight(checkout) == 0
     assert "check before the run: greeting" in (out := capsys.readouterr().out)
-    assert "red (exit code 1): it is red" in out
+    assert "fails (exit code 1): it is red" in out
     assert not (checkout / "left.txt").exists()
     assert preflight(checkout, "--base-checks", "require") == 1
     change_check(checkout, "no-such-program")

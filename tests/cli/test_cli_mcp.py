@@ -75,7 +75,7 @@ def test_what_cannot_be_locked_leaves_the_file_as_it_is(repository: Path, capsys
     assert 'The MCP server "far" needs DOCS_TOKEN' in capsys.readouterr().err
     write_servers(repository)
     assert main(["mcp", "lock"]) == 2
-    assert "No MCP server stands in agent.json of fixer." in capsys.readouterr().err
+    assert "There is no MCP server in agent.json of fixer." in capsys.readouterr().err
     assert main(["mcp", "lock", "nobody"]) == 2
     assert 'There is no agent "nobody". The agents of this repository: fixer.' in capsys.readouterr().err
     assert lock.read_text() == "mine"

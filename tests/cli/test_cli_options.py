@@ -48,7 +48,7 @@ def test_a_terminal_plans_and_takes_the_isolation_there_is() -> None:
 def test_one_parameter_more_wins_over_the_map() -> None:
     inputs = read("--parameters", "topic: parser\ncount: 3", "--param", "topic=lexer")
     assert inputs.parameters == {"topic": "lexer", "count": 3}
-    with pytest.raises(InputError, match="no key=value"):
+    with pytest.raises(InputError, match="is not key=value"):
         read("--param", "topic")
 
 

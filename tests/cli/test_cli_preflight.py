@@ -69,7 +69,7 @@ def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
     assert table["model"] == ("ok", f"scripted, no key needed: {checkout.parent / 'scenario.yaml'}")
     assert table["price"] == ("ok", "scripted turns cost nothing")
     assert table["boundary"] == ("ok", "a dry run, which writes nothing to GitHub")
-    assert table["sandbox: environment"] == ("ok", "built from nothing")
+    assert table["sandbox: environment"] == ("ok", "starts empty")
     assert table["self-test: a tool's environment"] == ("ok", "kept")
     assert table["self-test: the parent in /proc"] == ("ok", "kept")
     assert table["self-test: /github/home"] == ("ok", "not here")
@@ -135,7 +135,7 @@ def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, caps
         assert preflight(*words, "--budget-tokens", "50000") == 0
     assert rows(capsys)["price"] == (
         "warning",
-        "of my-own unknown; budget-tokens (50,000) holds instead of budget-usd",
+        "of my-own unknown; budget-tokens (50,000) applies instead of budget-usd",
     )
 
 
@@ -178,7 +178,7 @@ def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(
     assert scripted(checkout, "--issue", "7", "--isolation", "required") == 1
     table = rows(capsys)
     assert table["sandbox"][0] == "failed"
-    assert "The tools cannot get a user of their own" in table["sandbox"][1]
+    assert "The tools cannot run as a separate user" in table["sandbox"][1]
     assert table["sandbox: uid"][0] == "failed"
     assert table["sandbox: environment"][0] == "ok"
     assert scripted(checkout, "--issue", "7", "--isolation", "best-effort") == 0

@@ -74,7 +74,7 @@ def test_approvals_are_taken_as_given_unless_the_run_is_expected_to_wait(checkou
     put(checkout, "waits", f"{TURNS}expect: {{ outcome: awaiting_approval, steps: [initial.issue] }}\n")
     scenarios = played(capsys)
     assert [each["passed"] for each in scenarios.values()] == [True, True]
-    given = 'the approval before step "continuation.issue" was taken as given'
+    given = 'the approval before step "continuation.issue" was granted'
     assert scenarios["greets"]["notes"] == [given]
     assert scenarios["waits"]["notes"] == ["3 turns of the scenario were not played"]
 
@@ -187,7 +187,7 @@ def test_a_check_that_was_red_before_the_run_is_no_mistake_of_the_scenario(check
     put(checkout, text=TURNS.replace("echo 'hello, world' > greeting.txt && git commit -qam 'Greet the world'", "true"))
     code, output = rehearse(capsys)
     assert code == 1
-    assert "the check greeting is red (exit code 1), as it was before the run: grep" in output
+    assert "the check greeting failed (exit code 1), as it did before the run: grep" in output
 
 
 @pytest.mark.whole

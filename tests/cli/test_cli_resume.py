@@ -42,7 +42,7 @@ def test_a_folder_without_a_run_and_a_repository_that_is_gone_exit_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", str(tmp_path)]) == 2
-    assert "holds no journal.jsonl" in capsys.readouterr().err
+    assert "has no journal.jsonl" in capsys.readouterr().err
     run = Run.of(tmp_path / "place")
     assert run.play(stop_after=("routed", 1)) is None
     run.root.rename(tmp_path / "moved")

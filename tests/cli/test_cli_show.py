@@ -134,7 +134,7 @@ def test_without_a_folder_the_last_run_of_this_user_is_shown(
 def test_a_run_that_goes_on_is_not_told_as_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with written(tmp_path / "run", list(TIMED[:12])):
         output = shown(capsys, str(tmp_path / "run"))
-    assert output.splitlines()[-1] == "The run is still going on. `--follow` shows it until it ends."
+    assert output.splitlines()[-1] == "The run is still in progress. `--follow` shows it until it ends."
     assert output.splitlines()[-2].startswith("iteration 2 of 10 · $")
     assert "cancelled" not in output
 
@@ -284,5 +284,5 @@ def test_a_number_of_iterations_that_is_none_is_told_in_plain_words(
         main(["show", str(folder), "--last", number])
     assert ended.value.code == 2
     output = capsys.readouterr().err
-    assert f"argument --last: '{number}' is no number of iterations; give 1 or more" in output
+    assert f"argument --last: '{number}' is not a number of iterations; give 1 or more" in output
     assert "_positive" not in output

@@ -261,7 +261,7 @@ def test_who_names_an_agent_in_the_wrong_folder_is_told_the_right_one(
 def test_a_folder_that_holds_agents_is_no_agent(stand: str, word: str, checkout: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(checkout / stand)
     out = error_of(capsys, word.format(checkout=checkout))
-    assert 'is not an agent: it holds the agents "fixer"' in out
+    assert 'is not an agent: it contains the agents "fixer"' in out
     assert f"`stepflow validate` in {checkout} checks all" in out
 
 

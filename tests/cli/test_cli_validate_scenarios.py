@@ -26,12 +26,12 @@ WRONG = {
         "write `command: …`",
     ),
     "a value of another type": ("turns:\n  - repeat: often\n", "error", "SF106", 2, "valid integer"),
-    "an outcome that is none": (
+    "an outcome that is not one": (
         "turns: [ { text: a } ]\nexpect: { outcome: done }\n",
         "error",
         "SF106",
         2,
-        '"done" is none of the choices; write',
+        '"done" is not one of the choices; write',
     ),
     "a tool that is nearly one": (
         "turns:\n  - tools:\n      - bsh: { command: ls }\n",

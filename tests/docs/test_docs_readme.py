@@ -152,7 +152,7 @@ turns:
     expect_prompt: ["What was done: the note is written"]
     output: { intent: closing, comment: The note is there. }
   - expect_step: continuation.issue
-    expect_prompt: ["The closing was refused: `git-clean` is red (2 attempts left).", "NOTE"]
+    expect_prompt: ["The closing was refused: `git-clean` failed (2 attempts left).", "NOTE"]
     tools:
       - bash: { command: "git add NOTE && git commit -qm 'Add the note'" }
   - output: { intent: handoff, changes: the note is committed }

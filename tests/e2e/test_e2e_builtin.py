@@ -135,5 +135,5 @@ def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_worl
     (comment,) = world.github.state.comments
     assert "A size such as `12k`" in comment["body"]
     assert "make-test" in job.summary
-    assert "red before this run" in job.summary
+    assert "failing before this run" in job.summary
     assert world.github.violations == []

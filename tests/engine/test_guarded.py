@@ -49,7 +49,7 @@ def test_files_that_are_hidden_from_git_make_a_green_validator_red_and_are_named
 def test_hidden_files_use_up_attempts_like_any_failure() -> None:
     verdict, _ = judge_guarded(CLEAN, HIDDEN, failures=2)
     assert isinstance(verdict, Failed)
-    assert verdict.reason == 'validator "clean" failed (clean is red; files are hidden from git) in attempt 3 of 3'
+    assert verdict.reason == 'validator "clean" failed (clean fails; files are hidden from git) in attempt 3 of 3'
 
 
 def test_a_git_that_cannot_be_asked_again_fails_the_validator() -> None:

@@ -52,7 +52,7 @@ def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.Monk
     )
     assert time.monotonic() - begun < 60
     assert verdict == Failed(
-        reason='validator "slow" failed (slow is red; its output has no match for "^(?:a|a?)+$", '
+        reason='validator "slow" failed (slow fails; its output has no match for "^(?:a|a?)+$", '
         "or none that is found within 0.3 s)"
     )
     assert [event.passed for event in ran] == [False]

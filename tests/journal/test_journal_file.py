@@ -165,8 +165,8 @@ def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_p
         ('{"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version None"),
         ('{"v":2,"seq":"1","t":1,"event":"noted","level":"info","message":"m"}', "seq must be an integer"),
         ('{"v":2,"seq":1,"t":"now","event":"noted","level":"info","message":"m"}', "seq must be an integer and t"),
-        ('{"v":2,"seq":1,"t":1,"event":"noted","level":"info"}', "line 1 is no event of a journal: noted.message"),
-        ('{"v":2,"seq":1,"t":1,"event":"sang"}', "line 1 is no event of a journal"),
+        ('{"v":2,"seq":1,"t":1,"event":"noted","level":"info"}', "line 1 is not a journal event: noted.message"),
+        ('{"v":2,"seq":1,"t":1,"event":"sang"}', "line 1 is not a journal event"),
         ('{"v":2,"seq":4,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has number 4"),
     ],
 )
@@ -404,7 +404,7 @@ def test_a_line_of_many_wrong_values_is_refused_without_looking_at_each(tmp_path
     path.write_text(json.dumps({**line, "uncommitted": [0] * 50_000, "created_by_checks": []}) + "\n")
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match=r"line 1 is no event of a journal: 50,000 of its values do not fit\."):
+        with pytest.raises(InputError, match=r"line 1 is not a journal event: 50,000 of its values do not fit\."):
             read_journal(path)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:

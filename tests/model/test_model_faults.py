@@ -152,7 +152,7 @@ def test_a_tool_call_whose_input_is_cut_off_is_never_given_on(serve, missing):
     model, _ = serve(calls(call, short_inputs=missing), calls(call))
     fault = fault_of(model)
     assert fault.transient
-    assert "the input of a tool call is not whole" in fault.reason
+    assert "the input of a tool call is incomplete" in fault.reason
     assert model.ask(ask()).tool_uses[0].input == call[1]
 
 

@@ -37,8 +37,8 @@ def omit(login: dict[str, str], *names: str) -> dict[str, str]:
     [
         (access("bedrock"), ["AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "configure-aws"]),
         (access("bedrock", omit(AWS, "AWS_REGION")), ["AWS_REGION"]),
-        (access("bedrock", omit(AWS, "AWS_SECRET_ACCESS_KEY")), ["AWS_SECRET_ACCESS_KEY beside"]),
-        (access("bedrock", omit(AWS, "AWS_ACCESS_KEY_ID")), ["AWS_ACCESS_KEY_ID beside"]),
+        (access("bedrock", omit(AWS, "AWS_SECRET_ACCESS_KEY")), ["AWS_SECRET_ACCESS_KEY to go with"]),
+        (access("bedrock", omit(AWS, "AWS_ACCESS_KEY_ID")), ["AWS_ACCESS_KEY_ID to go with"]),
         (access("bedrock", AWS | {"AWS_REGION": "evil.example/#"}), ["AWS_REGION", "evil.example"]),
         (access("vertex"), ["CLOUD_ML_REGION", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_AUTH_ACCESS_TOKEN", "google-github"]),
         (access("vertex", omit(GOOGLE, "CLOUD_ML_REGION")), ["CLOUD_ML_REGION"]),

@@ -214,7 +214,7 @@ EVENTS: dict[str, events.Event] = {
         level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}
     ),
     "note without output": events.Noted(level="info", message="quiet", data={"output": " \n"}),
-    "warning": events.Noted(level="warning", message="[Isolation] landlock: not to be had here"),
+    "warning": events.Noted(level="warning", message="[Isolation] landlock: not available here"),
     "error": events.Noted(level="error", message="[Boundary] failed"),
     "bug": events.Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"}),
     "end of the run": events.RunFinished(outcome=Outcome.ABORTED, stage=Stage.FLOW, reason="r", success=False),

@@ -124,7 +124,7 @@ def test_a_closing_target_is_ignored_and_a_red_validator_without_repeat_target_s
     agent = agent_with(**{"closure.issue": closure})
     assert edge("closure.issue", None, agent).labels == ("closing",)
     assert edge("closure.issue", "initial.issue", agent) is None
-    assert edge("closure.issue", "closure.issue", agent).labels == ("validator red",)
+    assert edge("closure.issue", "closure.issue", agent).labels == ("validator fails",)
 
 
 def test_a_branch_with_its_own_default_target_has_no_else():

@@ -47,7 +47,7 @@ RED = replace(
         ),
     ),
     notes=("1 turn of the scenario was not played",),
-    red=("the check tests is red (exit code 1): make test", "1 failed"),
+    red=("the check tests failed (exit code 1): make test", "1 failed"),
 )
 HOSTILE = "\n::error::forged\r##[add-path]/x\x1b[31m </failure>]]> | <b> \x00\x08\ufffe \ud800 {uv-x}"
 

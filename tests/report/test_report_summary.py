@@ -38,7 +38,7 @@ OWN_TAGS = re.compile(
 RED = collect_report(
     [entry for entry in ENTRIES if entry.seq <= 35],
     AGENT,
-    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason="git-clean is red"),
+    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason="git-clean failed"),
 )
 
 
@@ -72,7 +72,7 @@ CLIMBED = replace(
                         to="sonnet",
                         fallback=False,
                         cause=ClimbCause.VALIDATOR,
-                        reason="the check git-clean is red",
+                        reason="the check git-clean failed",
                     ),
                 ),
                 *[("claude-sonnet-5-5", None, None)] * (len(REPORT.history) - 3),
@@ -246,7 +246,7 @@ def test_the_comment_shows_every_red_validator_however_many_there_are(red, of):
     comment = comment_summary(replace(REPORT, validators=runs))
     assert set(re.findall(r"^- ❌ .*\(check\\?-(\d\d)\)", comment, re.MULTILINE)) == {f"{n:02}" for n in red}
     left = max(0, of - max(20, len(red)))
-    assert (f"- and {left} more, none of them red" in comment) == bool(left)
+    assert (f"- and {left} more, none of them failed" in comment) == bool(left)
 
 
 def test_columns_of_names_in_any_script_begin_below_each_other():

@@ -104,9 +104,9 @@ def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only()
 
 
 def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
-    (entry,) = entries_of([(0, events.Noted(level="warning", message="[Isolation] landlock: not to be had here"))])
+    (entry,) = entries_of([(0, events.Noted(level="warning", message="[Isolation] landlock: not available here"))])
     assert TerminalLog(style=lambda kind, text: f"{kind}:{text}").render(entry) == (
-        "warning:  [Isolation] landlock: not to be had here",
+        "warning:  [Isolation] landlock: not available here",
     )
 
 

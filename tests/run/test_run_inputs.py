@@ -101,9 +101,9 @@ def test_hosts_are_listed_with_the_network_that_they_are_for() -> None:
     [
         ({"network": "allow"}, "list the hosts that `network: allow` lets through, such as pypi"),
         ({"network": "allow", "allowed-hosts": " , "}, "list the hosts"),
-        ({"network": "none", "allowed-hosts": "pypi"}, "counts with `network: allow` alone"),
-        ({"allowed-hosts": "pypi"}, "counts with `network: allow` alone"),
-        ({"network": "allow", "allowed-hosts": "pypi https://x.org/"}, "'https://x.org/' is no host: write a name"),
+        ({"network": "none", "allowed-hosts": "pypi"}, "works only with `network: allow`"),
+        ({"allowed-hosts": "pypi"}, "works only with `network: allow`"),
+        ({"network": "allow", "allowed-hosts": "pypi https://x.org/"}, "'https://x.org/' is not a host: write a name"),
         (
             {"network": "allow", "allowed-hosts": "pipy"},
             "'pipy' is neither an ecosystem (debian, npm, pypi) nor",

@@ -157,7 +157,7 @@ def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Co
     connection = replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
     with pytest.raises(GitHubFailed) as caught:
         call(corporate, connection)
-    assert f"The proxy {corporate.proxy.url} (HTTPS_PROXY) wants a user and a password" in caught.value.hint
+    assert f"The proxy {corporate.proxy.url} (HTTPS_PROXY) needs a user and a password" in caught.value.hint
     assert PASSWORD not in str(caught.value)
     assert not caught.value.passes
 

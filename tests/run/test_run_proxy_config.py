@@ -113,7 +113,7 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
     assert config.trusted == ("ca-certificates", *variables)
     assert config.notes == ()
     assert list(config.describe(["https://a.example"])) == [
-        f"2 certificates trusted besides the public ones, by {', '.join(config.trusted)}"
+        f"2 certificates trusted in addition to the public ones, by {', '.join(config.trusted)}"
     ]
 
 
@@ -126,9 +126,9 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
             "missing.pem",
             "^GIT_SSL_CAINFO names .*/missing.pem, which cannot be read here.* in the input `ca-certificates`",
         ),
-        ("empty.pem", "GIT_SSL_CAINFO .* holds no certificate"),
-        ("text.pem", "GIT_SSL_CAINFO .* holds no certificate"),
-        ("damaged.pem", "GIT_SSL_CAINFO .* holds no certificate"),
+        ("empty.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
+        ("text.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
+        ("damaged.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
     ],
 )
 def test_a_file_that_cannot_be_trusted_or_read_does_not_count_and_a_note_says_why(
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_trusted_or_read_does_not_count_and_a_note_says_wh
 
 @pytest.mark.parametrize("text", ["/etc/corp.pem", DAMAGED])
 def test_an_input_without_certificates_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="ca-certificates holds no certificate") as caught:
+    with pytest.raises(InputError, match="ca-certificates contains no readable certificate") as caught:
         proxy_config(text)
     assert "vars.COMPANY_CA" in caught.value.hint
 

@@ -290,7 +290,7 @@ def test_commits_with_a_secret_of_this_process_are_neither_brought_back_nor_plan
         cwd=repository
     )
     assert result.report.outcome is Outcome.REFUSED
-    assert "A commit holds a secret of this run" in result.reason
+    assert "A commit contains a secret of this run" in result.reason
     assert (tip(repository), boundary.planned) == ("Begin", [])
 
 

@@ -153,9 +153,9 @@ def test_a_recording_of_a_run_that_goes_on_has_all_its_turns(whole: Run, tmp_pat
 def test_two_runs_cannot_be_at_work_in_one_folder(stopped: Run) -> None:
     before = stopped.journal.read_bytes()
     with JournalFile(stopped.journal, RehearsalClock()):
-        with pytest.raises(InputError, match="Another run is at work"):
+        with pytest.raises(InputError, match="Another run is using"):
             stopped.play()
-        with pytest.raises(InputError, match="Another run is at work"):
+        with pytest.raises(InputError, match="Another run is using"):
             stopped.play(resume="never")
     assert stopped.journal.read_bytes() == before
 
@@ -258,8 +258,8 @@ FORGED = {
     "a commit that is markup": (written(commit="none --> **Look** <!--"), "cannot have happened"),
     "a branch that is a command": (written(branch="x; reboot"), "cannot have happened"),
     "an address of two lines": (written(url="https://github.com/o/r/\n::error::x"), "cannot have happened"),
-    "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
-    "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
+    "no name of ours": (change(0, run_id="../../etc"), "not one of ours"),
+    "a delimiter that is known": (change(0, nonce=""), "not one of ours"),
     "version 1": (change(3, v=1), "journal version 1"),
     "version 3": (change(3, v=3), "journal version 3"),
     "a gap": (change(3, seq=9), "lines are missing or doubled"),
@@ -274,14 +274,14 @@ FORGED = {
         ),
         "cannot have happened",
     ),
-    "a stop that is none": (at("model_turn", stop_reason="whatever"), "cannot have happened"),
+    "a stop that is not one": (at("model_turn", stop_reason="whatever"), "cannot have happened"),
     "a snapshot elsewhere": (at("snapshot_taken", name="../../x"), "cannot have happened"),
     "a snapshot that is not there": (at("snapshot_taken", name="f" * 64), "cannot be read"),
     "no snapshots": (lambda run: shutil.rmtree(run.folder / "snapshots"), "cannot be read"),
     "a step that is not there": (at("routed", to="nowhere"), "does not have"),
     "two beginnings": (lambda run: change(2, **{**run.events()[0], "seq": 3})(run), "more than one beginning"),
     "nothing": (lambda run: run.journal.write_text(""), "before its run began"),
-    "an event that is none": (change(4, event="whatever"), "no event of a journal"),
+    "an event that is not one": (change(4, event="whatever"), "not a journal event"),
     "a link": (replaced("journal.jsonl", link), "a link or no file"),
     "a link beside it": (lambda run: (run.folder / "report.json").symlink_to("elsewhere"), "a link or no file"),
     "a link among the snapshots": (
@@ -310,7 +310,7 @@ def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused
     assert prepared.resumed_run is None
     assert reason in prepared.previous.notice
     assert "\n" not in prepared.previous.notice
-    with pytest.raises(InputError, match="cannot go on"):
+    with pytest.raises(InputError, match="cannot continue"):
         stopped.prepare(resume=str(stopped.folder))
 
 

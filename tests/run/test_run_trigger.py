@@ -252,10 +252,10 @@ NO_AGENT = "names no agent and the input agent is empty"
     ("name", "payload", "inputs", "words"),
     [
         ("issues", labeled("bug"), {}, 'the label "bug" starts no agent; trigger-labels: agent:*'),
-        ("issues", labeled("bug"), {"trigger_labels": "*", "agents": ("fixer", "writer")}, "is no agent's name"),
+        ("issues", labeled("bug"), {"trigger_labels": "*", "agents": ("fixer", "writer")}, "is not an agent's name"),
         ("issues", labeled("agent:"), {}, "starts no agent"),
         ("issues", labeled("go"), {"trigger_labels": "agent:*\ngo"}, NO_AGENT),
-        ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label an issue of their own"),
+        ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label their own issue"),
         ("issues", labeled(sender=BOT), {}, "helper[bot] is a bot"),
         ("issues", {"action": "opened", "sender": BOB}, {}, "issues.opened starts no agent"),
         ("issue_comment", {"action": "deleted", "sender": BOB}, {}, "issue_comment.deleted starts no agent"),

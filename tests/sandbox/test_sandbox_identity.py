@@ -61,7 +61,7 @@ class TestEnvironment:
     def test_names_that_the_author_passes_on_arrive(self, start):
         box = start(pass_env={"NODE_ENV": "test", "NPM_TOKEN": "a b\nc"})
         assert box.bash('echo "$NODE_ENV|$NPM_TOKEN"').text == "test|a b\nc\n"
-        assert box.toolbox.isolation["environment"] == "built from nothing, with NODE_ENV, NPM_TOKEN"
+        assert box.toolbox.isolation["environment"] == "starts empty, with NODE_ENV, NPM_TOKEN"
 
     @pytest.mark.parametrize(
         "name",
@@ -175,7 +175,7 @@ class TestStates:
 @pytest.mark.skipif(AS_ROOT, reason="for ordinary users")
 def test_an_ordinary_user_stays_who_it_is_and_the_state_says_so(box):
     assert ids(box)[0] == os.getuid()
-    assert "no root process" in box.toolbox.isolation["uid"]
+    assert "not root" in box.toolbox.isolation["uid"]
 
 
 NOT_ROOT = """
@@ -195,9 +195,9 @@ with Toolbox.start(Path(sys.argv[1])) as box:
 def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout, packages):
     done = run_as_other_user(NOT_ROOT, checkout, packages=packages)
     refused = "PermissionError: [Errno 13] Permission denied"
-    assert done.stdout == (
-        f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is no root process and keeps its user)\n"
-    ), done.stderr
+    assert done.stdout == (f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is not root and keeps its user)\n"), (
+        done.stderr
+    )
 
 
 WITHOUT_RIGHTS = """

@@ -276,7 +276,7 @@ def test_tools_that_end_their_own_launcher_have_won_nothing(start, attempt):
     box = start(grace=2.0, bash_timeout=1.0)
     box.bash(DAEMON)
     pid = daemon(box)
-    with pytest.raises(IsolationError, match=r"ended during `tool`|no whole answer to `tool`"):
+    with pytest.raises(IsolationError, match=r"ended during `tool`|no complete answer to `tool`"):
         box.bash(attempt)
     box.toolbox.close()
     assert box.toolbox.ended_all
@@ -336,7 +336,7 @@ def test_a_launcher_that_hangs_is_not_waited_for(start, checkout):
     box = start(**stays_root(checkout), grace=0.5, file_timeout=0.1)
     launcher = box.launcher
     os.kill(launcher, signal.SIGSTOP)
-    with pytest.raises(IsolationError, match="no whole answer to `tool` in time"):
+    with pytest.raises(IsolationError, match="no complete answer to `tool` in time"):
         box.tool("read", file_path="hello.txt")
     begun = time.monotonic()
     box.toolbox.close()

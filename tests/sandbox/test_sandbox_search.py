@@ -41,7 +41,7 @@ class TestGlob:
             ({"pattern": "**/*.{ts,tsx}"}, ["src/c.ts", "src/deep/d.tsx"]),
             ({"pattern": "node_modules/**/*.py"}, ["node_modules/lib/a.py"]),
             ({"pattern": "**/*.py", "path": ".venv"}, [".venv/x/a.py"]),
-            ({"pattern": "*.go"}, ["no file or folder fits"]),
+            ({"pattern": "*.go"}, ["no file or folder matches"]),
         ],
     )
     def test_gives_paths_from_the_repository_root(self, tree, inputs, paths):
@@ -87,7 +87,7 @@ class TestGrep:
             ({"pattern": "alpha", "path": "src"}, ["src/a.py:1:alpha = 1", "src/c.ts:1:alpha"]),
             ({"pattern": "alpha", "path": "src/a.py"}, ["src/a.py:1:alpha = 1"]),
             ({"pattern": "alpha", "path": "node_modules"}, ["node_modules/lib/a.py:1:alpha"]),
-            ({"pattern": "nothing has this"}, ["no line fits"]),
+            ({"pattern": "nothing has this"}, ["no line matches"]),
         ],
     )
     def test_searches_where_it_is_told(self, tree, inputs, lines):
@@ -97,7 +97,7 @@ class TestGrep:
         (open_folder / "outside.txt").write_text("needle")
         os.link(open_folder / "outside.txt", box.checkout / "hard")
         box.bash(f"mkfifo pipe; ln -s {open_folder}/outside.txt soft")
-        assert box.tool("grep", pattern="needle").text == "no line fits"
+        assert box.tool("grep", pattern="needle").text == "no line matches"
 
     def test_a_pattern_that_never_ends_is_stopped(self, start):
         box = start(file_timeout=0.5)
@@ -117,9 +117,9 @@ class TestGrep:
     @pytest.mark.parametrize(
         ("inputs", "message"),
         [
-            ({"pattern": "("}, "no regular expression"),
-            ({"pattern": "a{99999999999}"}, "no regular expression"),
-            ({"pattern": "(" * 3000 + ")" * 3000}, "no regular expression"),
+            ({"pattern": "("}, "not a valid Python regular expression"),
+            ({"pattern": "a{99999999999}"}, "not a valid Python regular expression"),
+            ({"pattern": "(" * 3000 + ")" * 3000}, "not a valid Python regular expression"),
             ({"pattern": "x", "path": "../"}, "leads outside"),
             ({"pattern": "x", "path": "nowhere"}, "nowhere: does not exist"),
             ({"pattern": None}, "pattern is missing"),

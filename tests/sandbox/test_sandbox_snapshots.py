@@ -331,7 +331,7 @@ open(f'{folder}/{sys.argv[1]}', 'w').write('x' * 20)
             assert set(shown(one, last.name)) == {"token"}
         assert (first.problem, second.problem, last.problem) == ("", "", "")
         assert text.endswith("-token = ***\n+none")
-        assert [problem.partition(" holds a secret")[0] for problem in problems] == [
+        assert [problem.partition(" contains a secret")[0] for problem in problems] == [
             "A file of the working tree",
             "A name in the working tree",
             "A commit",

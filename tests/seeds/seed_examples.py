@@ -1,4 +1,4 @@
-"""The JSON examples of the documents in which the method was described, taken out of them word for word."""
+"""The JSON examples of the documents that describe the method, taken out of them word for word."""
 
 from __future__ import annotations
 

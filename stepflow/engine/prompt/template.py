@@ -204,7 +204,7 @@ class _TemplateParser:
         elif _PATH.fullmatch(content):
             self.read_value(tag, content, match.end(), is_value=self.knows(content))
         elif _LIKE_A_TAG.fullmatch(content):
-            self.fault(tag, "holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
+            self.fault(tag, "has no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
 
     def knows(self, path: str) -> bool:
         in_each = any(block.word == Word.EACH and not block.is_text for block in self.blocks)
@@ -273,7 +273,7 @@ class _TemplateParser:
         elif len(self.blocks) > DEEPEST:
             why = f"is more than {DEEPEST} blocks deep"
         elif not _PATH.fullmatch(path):
-            why = "holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}"
+            why = "has no plain name; write for example {{error}}, {{this.file}} or {{#if error}}"
         is_known = not why and self.knows(path)
         if why:
             self.fault(tag, why)

@@ -143,7 +143,7 @@ def _editable_text(root: str, shown: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise OperationRefused(f"{shown}: is no UTF-8 text, so it cannot be edited; use a command in bash") from None
+        raise OperationRefused(f"{shown}: is not UTF-8 text, so it cannot be edited; use a command in bash") from None
 
 
 def _no_match_message(before: str, old: str, shown: str) -> str:
@@ -163,7 +163,7 @@ def _encode(content: str) -> bytes:
     try:
         return content.encode()
     except UnicodeEncodeError:
-        raise OperationRefused("the text holds half of a surrogate pair, which no file can hold") from None
+        raise OperationRefused("the text contains half of a surrogate pair, which no file can hold") from None
 
 
 def glob(root: str, inputs: Inputs) -> str:
@@ -182,7 +182,7 @@ def glob(root: str, inputs: Inputs) -> str:
     lines = sorted(names)[:NAMES_LIMIT]
     if len(names) > NAMES_LIMIT:
         lines.append(f"[{len(names) - NAMES_LIMIT} more: narrow the pattern]")
-    return "\n".join(lines) or "no file or folder fits"
+    return "\n".join(lines) or "no file or folder matches"
 
 
 def grep(root: str, inputs: Inputs) -> str:
@@ -197,14 +197,14 @@ def grep(root: str, inputs: Inputs) -> str:
             if len(lines) > MATCHES_LIMIT:
                 lines[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
                 return "\n".join(lines)
-    return "\n".join(lines) or "no line fits"
+    return "\n".join(lines) or "no line matches"
 
 
 def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except (re.error, OverflowError, RecursionError) as exc:
-        raise OperationRefused(f"the pattern is no regular expression that Python takes: {exc}") from None
+        raise OperationRefused(f"the pattern is not a valid Python regular expression: {exc}") from None
 
 
 def _files(root: str, start: str, given: str) -> Iterator[str]:

@@ -38,9 +38,9 @@ class OperationRefused(Exception):
 def locate(root: str, given: str) -> tuple[str, ...]:
     """The names that lead from the root to the place, links resolved. Refuses what lies outside the repository."""
     if not given or "\0" in given:
-        raise OperationRefused("the path is empty or holds a NUL character")
+        raise OperationRefused("the path is empty or contains a NUL character")
     if not given.isprintable() and given.encode("utf-8", "replace").decode() != given:
-        raise OperationRefused("the path holds half of a surrogate pair, which no file name can have")
+        raise OperationRefused("the path contains half of a surrogate pair, which no file name can have")
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, given))
     if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):

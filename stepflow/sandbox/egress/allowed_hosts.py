@@ -62,7 +62,8 @@ def _parse(entry: str) -> tuple[AllowedHost, ...]:
     name = normalize_host(host.removeprefix(_ANY))
     if not name:
         raise ValueError(
-            f"{entry!r} is no host: write a name, `*.suffix`, or an address, perhaps with `:port`, no scheme, no path"
+            f"{entry!r} is not a host: write a name, `*.suffix`, or an address, optionally with `:port`, "
+            "without scheme or path"
         )
     is_suffix = host.startswith(_ANY)
     if not (port or "." in name or ":" in name):
@@ -102,7 +103,7 @@ def split_host_port(text: str, default: int | None) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     host, port = normalize_host(parts.hostname or ""), parts.port or default
     if not host or not port or "@" in text or any(sign in text for sign in "/?#\\"):
-        raise ValueError(f"{text!r} is no host with a port")
+        raise ValueError(f"{text!r} is not a host with a port")
     return host, port
 
 

@@ -164,7 +164,7 @@ class _Bytes:
     def expect_end(self) -> None:
         """Raise where anything is left."""
         if self.data:
-            raise ValueError("a message of TLS goes on after its end")
+            raise ValueError("a message of TLS continues after its end")
 
 
 def _server_name(hello: _Bytes) -> str:

@@ -95,7 +95,7 @@ class EgressProxy:
             _, (self._listener,), _, _ = socket.recv_fds(self._parent_end, 1, 1, flags)
         except OSError as exc:
             raise IsolationError(
-                f"`network: allow` cannot be held here: no socket can be given to the tools ({exc.strerror}).",
+                f"`network: allow` cannot be enforced here: no socket can be given to the tools ({exc.strerror}).",
                 hint="Set `network: none`, or `network: full` where you trust what runs.",
             ) from exc
         ready = threading.Event()
@@ -233,7 +233,7 @@ class EgressProxy:
             except NotAllowed as fronted:
                 self._count(str(fronted), is_allowed=False, counting=counting)
                 is_named = str(fronted) != _NO_NAME
-                writer.write(ALERT if is_named else _refusal(wanted, 403, f"a tunnel to {shown} carries TLS alone"))
+                writer.write(ALERT if is_named else _refusal(wanted, 403, f"a tunnel to {shown} carries only TLS"))
             except (OSError, EOFError):
                 # Either side may go away at any moment.
                 return

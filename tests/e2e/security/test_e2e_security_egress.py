@@ -218,6 +218,6 @@ def test_where_the_kernel_cannot_hold_it_nothing_starts_whatever_isolation_says(
     with runner.started(given, event_name="issues", options=NO_LANDLOCK) as process:
         ended = runner.finish(process, timeout=200)
     assert ended.outputs["outcome"] == "refused", ended.log
-    assert "`network: allow` cannot be held here" in ended.outputs["reason"]
+    assert "`network: allow` cannot be enforced here" in ended.outputs["reason"]
     assert "set `network: none`, or `full` where you trust what runs" in ended.outputs["reason"]
     assert world.model_bodies() == []
