@@ -1,0 +1,70 @@
+"""`stepflow prove [BASE..HEAD]`: shows whether the tests of a change test it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.output import print_json
+from stepflow.cli.run import request_of, root_of
+from stepflow.cli.terminal import make_console, print_kinds
+from stepflow.domain.proof import ProofVerdict
+from stepflow.engine.proof import MOST_HUNKS, TEST_FILES
+from stepflow.modes.prove import ProofRequest, prove
+from stepflow.report.proof import proof_json, proof_lines
+from stepflow.run.clock import Cancellation
+from stepflow.run.trigger import Trigger
+from stepflow.sandbox.environment import user_programs
+
+#: Inputs that the user sets: how the command is run.
+INPUTS = (
+    *("timeout-minutes", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env"),
+    "working-directory",
+)
+
+
+def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `prove`."""
+    parser.usage = "stepflow prove [BASE..HEAD] --command COMMAND [--tests GLOB …] [--json] [--INPUT VALUE …]"
+    parser.add_argument("change", nargs="?", default="", metavar="BASE..HEAD", help="the change (default: this branch)")
+    parser.add_argument(
+        "--command",
+        dest="run",
+        required=True,
+        metavar="COMMAND",
+        help="runs the tests; {tests} is the changed test files",
+    )
+    parser.add_argument("--tests", nargs="+", metavar="GLOB", help="files that are tests (default: by convention)")
+    parser.add_argument(
+        "--max-hunks",
+        type=int,
+        default=MOST_HUNKS,
+        metavar="N",
+        help=f"parts to try by themselves (default: {MOST_HUNKS})",
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    parser.add_argument("--json", action="store_true", help="print the proof as one JSON object on stdout")
+    add_flags(parser, INPUTS)
+
+
+def execute_prove(arguments: argparse.Namespace) -> int:
+    """Try the change, print the proof, and return 0 if it is proven."""
+    root, inputs = root_of(Path(arguments.repo).resolve(), read_flags(arguments))
+    request = request_of(inputs, root, trigger=Trigger(), programs=user_programs(arguments.path, os.environ))
+    asked = ProofRequest(
+        commits=arguments.change,
+        command=arguments.run,
+        tests=arguments.tests or TEST_FILES,
+        most_hunks=arguments.max_hunks,
+    )
+    console = make_console(sys.stderr if arguments.json else sys.stdout)
+    cancellation = Cancellation()
+    with cancellation.listening():
+        proof = prove(request, asked, cancellation, note=lambda name: console.print(f"… {name}", style="dim"))
+    print_kinds(console, proof_lines(proof))
+    if arguments.json:
+        print_json(proof_json(proof))
+    return 0 if proof.verdict is ProofVerdict.PROVEN else 1

@@ -1,0 +1,110 @@
+"""Proof of fix: whether the tests of a change fail without it, pass with it, and notice when a part of it is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ProofVerdict(StrEnum):
+    """The verdict on a change."""
+
+    #: Its tests fail without the change and pass with it.
+    PROVEN = "proven"
+    #: They do not.
+    UNPROVEN = "unproven"
+    #: It contains no test file.
+    NO_TESTS = "no_tests"
+    #: The command could not be run.
+    NOT_TRIED = "not_tried"
+
+
+class TrialOutcome(StrEnum):
+    """The result of running the command on one version of the files."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    #: The tests could not be compiled, imported or collected.
+    NOT_BUILT = "not_built"
+    NOTHING_RAN = "nothing_ran"
+    TIMED_OUT = "timed_out"
+    #: Two runs on the same files had different results.
+    FLAKY = "flaky"
+    #: The command could not be started.
+    NOT_STARTED = "not_started"
+
+
+#: Outcomes that show that a command noticed something.
+RED = frozenset({TrialOutcome.FAILED, TrialOutcome.NOT_BUILT})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One version of the files, tried. `tests` names those that failed, as far as the output does."""
+
+    outcome: TrialOutcome
+    tests: tuple[str, ...] = ()
+    #: The end of the output of a trial that did not pass.
+    output: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunk:
+    """A part of the change outside of its tests that can be taken back by itself.
+
+    `first` and `last` are lines of the file as changed; both are 0 for lines or files that the change only removes.
+    """
+
+    file: str
+    first: int
+    last: int
+    #: The tree of the change without this hunk.
+    tree: str
+    #: Why no test can notice it: it changes comments or formatting only. Empty otherwise.
+    exempt: str = ""
+
+    @property
+    def lines(self) -> str:
+        """The lines as people write them."""
+        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeTrees:
+    """A change as trees of git. `tests` are its test files that exist in its last version."""
+
+    tests: tuple[str, ...]
+    #: The last version of everything.
+    after: str
+    #: The base with the change's test files.
+    before: str
+    #: The last version with the test files of the base; empty if none of them existed there.
+    old_tests: str
+    hunks: tuple[Hunk, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedHunk:
+    """A hunk, and the tests that failed without it: None if it was not tried or no test noticed."""
+
+    hunk: Hunk
+    held_by: tuple[str, ...] | None
+    tried: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """The verdict with everything that it is based on."""
+
+    verdict: ProofVerdict
+    #: One sentence that explains the verdict.
+    reason: str
+    tests: tuple[str, ...] = ()
+    before: Trial | None = None
+    after: Trial | None = None
+    hunks: tuple[TriedHunk, ...] = ()
+    #: Tests of the base that fail with the change; None if there were none to try, or they were not tried.
+    weakened: tuple[str, ...] | None = None
+    #: What was not tried, and why.
+    notes: tuple[str, ...] = ()

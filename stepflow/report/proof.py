@@ -1,0 +1,74 @@
+"""Formats a proof of fix: lines for the terminal, and JSON."""
+
+from __future__ import annotations
+
+from stepflow.domain.json import JsonObject
+from stepflow.domain.proof import Proof, ProofVerdict, Trial, TriedHunk
+from stepflow.engine.proof import describe_proof
+from stepflow.report.safe_text import defuse, one_line
+from stepflow.report.wording import Line, Tone, mark_of
+
+CELL = 80
+#: Lines of output shown of a trial that decided against the change.
+OUTPUT_LINES = 10
+
+
+def proof_lines(proof: Proof) -> list[Line]:
+    """Return the verdict with its reason, and a row for each part of the change."""
+    proven = proof.verdict is ProofVerdict.PROVEN
+    mark = mark_of(proven)
+    lines = [Line(mark.tone, f"{mark.text} {proof.verdict.value}: {describe_proof(proof)}")]
+    lines += [Line(Tone.PLAIN if each.held_by or not each.tried else Tone.WARNING, _row(each)) for each in proof.hunks]
+    decisive = None if proven else proof.before if proof.before and proof.before.output else proof.after
+    if decisive and decisive.output:
+        lines += [Line(Tone.PLAIN, f"  │ {line}") for line in decisive.output.splitlines()[-OUTPUT_LINES:]]
+    return [Line(line.tone, defuse(line.text)) for line in lines]
+
+
+def _row(tried: TriedHunk) -> str:
+    hunk = tried.hunk
+    place = f"{one_line(hunk.file, CELL)}:{hunk.lines}" if hunk.first else one_line(hunk.file, CELL)
+    return f"  {place}  {_holds(tried)}"
+
+
+def _holds(tried: TriedHunk) -> str:
+    if tried.hunk.exempt:
+        return f"no test can notice: {tried.hunk.exempt} only"
+    if not tried.tried:
+        return "not tried"
+    if tried.held_by is None:
+        return "not held: no test fails without it"
+    names = ", ".join(one_line(name, CELL) for name in tried.held_by[:3])
+    return f"held by {names}" if names else "held"
+
+
+def proof_json(proof: Proof) -> JsonObject:
+    """Return the proof as a JSON object. `held_by` is null for a hunk that no test holds or that was not tried."""
+    return {
+        "proof": {
+            "verdict": proof.verdict.value,
+            "summary": describe_proof(proof),
+            "tests": list(proof.tests),
+            "before": _trial(proof.before),
+            "after": _trial(proof.after),
+            "hunks": list(map(_hunk, proof.hunks)),
+            "weakened": None if proof.weakened is None else list(proof.weakened),
+            "notes": list(proof.notes),
+        }
+    }
+
+
+def _trial(trial: Trial | None) -> JsonObject | None:
+    return (
+        None if trial is None else {"outcome": trial.outcome.value, "tests": list(trial.tests), "output": trial.output}
+    )
+
+
+def _hunk(tried: TriedHunk) -> JsonObject:
+    return {
+        "file": tried.hunk.file,
+        "lines": [tried.hunk.first, tried.hunk.last],
+        "held_by": None if tried.held_by is None else list(tried.held_by),
+        "tried": tried.tried,
+        "exempt": tried.hunk.exempt,
+    }

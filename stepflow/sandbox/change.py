@@ -1,0 +1,198 @@
+"""A change between two commits of the user's repository, taken apart into trees that can be tried one by one. All of
+it happens in a repository beside the user's, which borrows its objects."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stepflow.domain.proof import ChangeTrees, Hunk
+from stepflow.errors import BoundaryError, InputError
+from stepflow.sandbox.host_git import ask_git, run_git
+from stepflow.sandbox.workspace import object_folders
+
+#: Byte for byte as git has it, with lines that say where they are even without any around them.
+_DIFF = (
+    *("diff", "--unified=0", "--find-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--binary"),
+    *("--full-index", "--src-prefix=a/", "--dst-prefix=b/", "--ignore-submodules=all"),
+)
+_LINES = re.compile(r"@@ -\d+(?:,\d+)? \+(?P<first>\d+)(?:,(?P<count>\d+))? @@")
+#: What only a whole file can be taken back of: it is new, gone, renamed, binary, or of another mode.
+_AS_A_WHOLE = re.compile(r"^(?:new file|deleted file|rename|copy|old mode|GIT binary patch|Binary files)", re.MULTILINE)
+#: Where a branch usually begins.
+_MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "stepflow"), ("EMAIL", "stepflow@stepflow.invalid"), ("DATE", "@0 +0000"))
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FilePatch:
+    """The part of a diff about one file: its names before and after (empty where there was none), and its text."""
+
+    before: str
+    after: str
+    header: str
+    hunks: tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its names, the later one first."""
+        return tuple(dict.fromkeys(name for name in (self.after, self.before) if name))
+
+
+class ChangeRepository:
+    """The repository beside the user's, in this folder. Raises `BoundaryError` where git cannot make it."""
+
+    def __init__(self, folder: Path, checkout: Path) -> None:
+        self.folder, self._nothing = folder, folder / "nothing"
+        common = (checkout / ask_git(checkout, "rev-parse", "--git-common-dir")).resolve()
+        kind = ask_git(checkout, "rev-parse", "--show-object-format")
+        self._nothing.mkdir(parents=True)
+        run_git(folder, "init", "--quiet", "--bare", "--template=", f"--object-format={kind}", ".")
+        borrowed = "".join(f"{each}\n" for each in object_folders(common / "objects"))
+        (folder / "objects/info/alternates").write_text(borrowed, "utf-8", "surrogateescape")
+
+    def read(self, base: str, head: str, *, is_test: Callable[[str], bool], is_same_code: SameCode) -> ChangeTrees:
+        """Take the change between two commits apart."""
+        patches = tuple(self._patches(base, head))
+        tests = [each for each in patches if all(map(is_test, each.paths))]
+        others = [each for each in patches if each not in tests]
+        after, old = self._tree(head), [path for each in tests for path in ([each.before] if each.before else [])]
+        hunks = (hunk for each in others for hunk in self._hunks(each, base, head))
+        return ChangeTrees(
+            tests=tuple(each.after for each in tests if each.after),
+            after=after,
+            before=self._with_files(base, tests, of=head),
+            old_tests=self._with_files(head, tests, of=base) if old else "",
+            hunks=tuple(replace(hunk, exempt=self._exemption(hunk, head, is_same_code)) for hunk in hunks),
+        )
+
+    def stand_at(self, tree: str) -> str:
+        """Let HEAD be a commit without history that has this tree; gives its name."""
+        commit = self._ask("commit-tree", tree, "-m", "trial", extra_env=_IDENTITY)
+        self._ask("update-ref", "--no-deref", "HEAD", commit)
+        return commit
+
+    def _patches(self, base: str, head: str) -> Iterator[_FilePatch]:
+        listed = self._ask("diff", "--find-renames", "--name-status", "-z", "--ignore-submodules=all", base, head)
+        names = iter(listed.split("\0")[:-1])
+        for status in names:
+            before, after = next(names), ""
+            if status[0] in "RC":
+                after = next(names)
+            elif status[0] != "D":
+                after = before
+            before = "" if status[0] in "AC" else before
+            file = self.folder / "diff"
+            places = (f":(literal){name}" for name in (before, after) if name)
+            self._ask(*_DIFF, f"--output={file}", base, head, "--", *places)
+            # Not as output: that would lose the ends of lines.
+            header, *hunks = re.split(
+                r"^(?=@@ )", file.read_bytes().decode("utf-8", "surrogateescape"), flags=re.MULTILINE
+            )
+            yield _FilePatch(before=before, after=after, header=header, hunks=tuple(hunks))
+
+    def _hunks(self, patch: _FilePatch, base: str, head: str) -> Iterator[Hunk]:
+        places = [match for text in patch.hunks if (match := _LINES.match(text))]
+        if _AS_A_WHOLE.search(patch.header) or not places:
+            last = max((_last_line(match) for match in places), default=0) if patch.after else 0
+            tree = self._with_files(head, [patch], of=base)
+            yield Hunk(file=patch.paths[0], first=min(last, 1), last=last, tree=tree)
+            return
+        for text, match in zip(patch.hunks, places, strict=True):
+            last = _last_line(match)
+            first = int(match["first"]) if last else 0
+            yield Hunk(file=patch.after, first=first, last=last, tree=self._without(head, patch.header + text))
+
+    def _without(self, commit: str, patch: str) -> str:
+        file = self.folder / "patch"
+        file.write_bytes(patch.encode("utf-8", "surrogateescape"))
+        words = ("apply", "--cached", "--reverse", "--unidiff-zero", "--whitespace=nowarn", str(file))
+        return self._edited(commit, [words])
+
+    def _with_files(self, commit: str, patches: Iterable[_FilePatch], *, of: str) -> str:
+        """The tree of a commit, where these files are as another commit has them."""
+        paths = [path for patch in patches for path in patch.paths]
+        listed = self._ask("ls-tree", "-r", "-z", of, "--", *paths) if paths else ""
+        there = dict(line.split("\t", 1)[::-1] for line in listed.split("\0") if line)
+        words = [("update-index", "--force-remove", "--", path) for path in paths if path not in there]
+        for path, facts in there.items():
+            mode, _, name = facts.split(" ")
+            words.append(("update-index", "--add", "--cacheinfo", f"{mode},{name},{path}"))
+        return self._edited(commit, words)
+
+    def _edited(self, commit: str, commands: Sequence[Sequence[str]]) -> str:
+        self._ask("read-tree", commit)
+        for words in commands:
+            self._ask(*words)
+        return self._ask("write-tree", "--missing-ok")
+
+    def _exemption(self, hunk: Hunk, head: str, is_same_code: SameCode) -> str:
+        if not hunk.last:
+            return ""
+        texts = [self._ask("show", f"{version}:{hunk.file}", may_fail=True) for version in (head, hunk.tree)]
+        return "comments or formatting" if all(texts) and is_same_code(hunk.file, *texts) else ""
+
+    def _tree(self, commit: str) -> str:
+        return self._ask("rev-parse", "--verify", f"{commit}^{{tree}}")
+
+    def _ask(self, *words: str, may_fail: bool = False, extra_env: dict[str, str] | None = None) -> str:
+        environment = {
+            "GIT_DIR": str(self.folder),
+            # Git edits no index without a work tree.
+            "GIT_WORK_TREE": str(self._nothing),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            **(extra_env or {}),
+        }
+        return run_git(self._nothing, *words, may_fail=may_fail, settings=("safe.directory=*",), extra_env=environment)
+
+
+#: Whether two versions of the file of this name certainly mean the same.
+SameCode = Callable[[str, str, str], bool]
+
+
+def read_range(checkout: Path, text: str) -> tuple[str, str]:
+    """The commits between which a change lies: `BASE..HEAD`, `BASE`, or empty for what is checked out beyond the main
+    branch. The base is the last commit that both have. Raises `InputError`."""
+    base, dots, head = text.replace("...", "..").partition("..")
+    head = _commit(checkout, head or "HEAD")
+    base = _commit(checkout, base) if base or dots else _commit(checkout, _default_base(checkout))
+    common = ask_git(checkout, "merge-base", base, head, may_fail=True)
+    if not common:
+        raise InputError(
+            f"{shlex.quote(text)} has no common commit, or the clone is too shallow to have it.",
+            hint="Fetch the whole history: with actions/checkout, `fetch-depth: 0`.",
+        )
+    return common, head
+
+
+def _default_base(checkout: Path) -> str:
+    """The main branch, unless that is what is checked out: then the commit before."""
+    for name in _MAIN_BRANCHES:
+        beyond = ask_git(checkout, "rev-list", "--max-count=1", f"{name}..HEAD", "--", may_fail=True)
+        if beyond:
+            return name
+    return "HEAD^"
+
+
+def _commit(checkout: Path, name: str) -> str:
+    try:
+        return ask_git(checkout, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    except BoundaryError as exc:
+        raise InputError(
+            f"There is no commit {shlex.quote(name)} in {checkout}.", hint="Name the change as BASE..HEAD."
+        ) from exc
+
+
+def _last_line(match: re.Match[str]) -> int:
+    """The last line of a hunk in the file as changed; 0 where it only removes lines."""
+    count = 1 if match["count"] is None else int(match["count"])
+    return int(match["first"]) + count - 1 if count else 0

@@ -1,0 +1,261 @@
+"""What outputs say about tests, and which trials of a change decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from stepflow.domain.checkout import CommandResult
+from stepflow.domain.proof import ChangeTrees, Hunk, Proof, ProofVerdict, TrialOutcome
+from stepflow.engine.proof import (
+    describe_proof,
+    is_same_code,
+    is_test,
+    prove_change,
+    read_trial,
+    runnable_tests,
+)
+
+PYTEST_FAILED = """\
+F.                                                                       [100%]
+=================================== FAILURES ===================================
+__________________________________ test_days ___________________________________
+>       assert parse("1d") == 1440
+E       KeyError: 'd'
+=========================== short test summary info ============================
+FAILED tests/test_durations.py::test_days - KeyError: 'd'
+1 failed, 1 passed in 0.02s
+"""
+PYTEST_NOT_COLLECTED = """\
+==================================== ERRORS ====================================
+____________________ ERROR collecting tests/test_durations.py __________________
+ImportError while importing test module '/w/tests/test_durations.py'.
+E   ImportError: cannot import name 'show' from 'durations' (/w/durations.py)
+=========================== short test summary info ============================
+ERROR tests/test_durations.py
+1 error in 0.05s
+"""
+PYTEST_IMPORTS_LATE = PYTEST_FAILED.replace("KeyError: 'd'", "ImportError: cannot import name 'x' from 'y'")
+UNITTEST_FAILED = """\
+F.
+======================================================================
+FAIL: test_days (tests.test_durations.Days.test_days)
+----------------------------------------------------------------------
+AssertionError: 0 != 1440
+----------------------------------------------------------------------
+Ran 2 tests in 0.001s
+
+FAILED (failures=1)
+"""
+UNITTEST_NOT_IMPORTED = """\
+E
+======================================================================
+ERROR: tests.test_durations (unittest.loader._FailedTest.tests.test_durations)
+----------------------------------------------------------------------
+ImportError: Failed to import test module: tests.test_durations
+Ran 1 test in 0.000s
+
+FAILED (errors=1)
+"""
+NODE_FAILED = """\
+TAP version 13
+# Subtest: days
+not ok 1 - days
+  ---
+  error: '1 == 2'
+  ...
+ok 2 - hours
+# tests 2
+# pass 1
+# fail 1
+"""
+NODE_NOT_FOUND = """\
+# Error [ERR_MODULE_NOT_FOUND]: Cannot find module '/w/x.mjs' imported from /w/m.test.mjs
+not ok 1 - /w/m.test.mjs
+# tests 1
+# pass 0
+"""
+GO_FAILED = """\
+--- FAIL: TestDays (0.00s)
+    d_test.go:9: got 0
+FAIL
+FAIL\texample.org/d\t0.003s
+ok  \texample.org/e\t0.002s
+"""
+GO_NOT_BUILT = """\
+# example.org/d [example.org/d.test]
+./d_test.go:5:2: undefined: Show
+FAIL\texample.org/d [build failed]
+FAIL
+"""
+CARGO_FAILED = """\
+running 2 tests
+test hours ... ok
+test days ... FAILED
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored
+"""
+CARGO_NOT_BUILT = """\
+error[E0425]: cannot find function `days` in this scope
+error: could not compile `d` (test "d") due to 1 previous error
+"""
+
+OUTPUTS: Mapping[str, tuple[int, str, TrialOutcome, tuple[str, ...]]] = {
+    "pytest: passed": (0, "2 passed in 0.01s\n", TrialOutcome.PASSED, ()),
+    "pytest: failed": (1, PYTEST_FAILED, TrialOutcome.FAILED, ("test_days",)),
+    "pytest: an import fails in a test": (1, PYTEST_IMPORTS_LATE, TrialOutcome.FAILED, ("test_days",)),
+    "pytest: not collected": (2, PYTEST_NOT_COLLECTED, TrialOutcome.NOT_BUILT, ("tests/test_durations.py",)),
+    "pytest: no test": (5, "no tests ran in 0.00s\n", TrialOutcome.NOTHING_RAN, ()),
+    "unittest: failed": (1, UNITTEST_FAILED, TrialOutcome.FAILED, ("test_days",)),
+    "unittest: not imported": (1, UNITTEST_NOT_IMPORTED, TrialOutcome.NOT_BUILT, ("tests.test_durations",)),
+    "unittest: no test": (0, "Ran 0 tests in 0.000s\n\nOK\n", TrialOutcome.NOTHING_RAN, ()),
+    "node: failed": (1, NODE_FAILED, TrialOutcome.FAILED, ("days",)),
+    "node: not found": (1, NODE_NOT_FOUND, TrialOutcome.NOT_BUILT, ()),
+    "go: failed": (1, GO_FAILED, TrialOutcome.FAILED, ("TestDays",)),
+    "go: not built": (1, GO_NOT_BUILT, TrialOutcome.NOT_BUILT, ()),
+    "go: some packages have no tests": (
+        *(0, "?   \texample.org/e\t[no test files]\nok  \texample.org/d\t0.002s\n"),
+        *(TrialOutcome.PASSED, ()),
+    ),
+    "go: no package has tests": (0, "?   \texample.org/e\t[no test files]\n", TrialOutcome.NOTHING_RAN, ()),
+    "cargo: failed": (101, CARGO_FAILED, TrialOutcome.FAILED, ("days",)),
+    "cargo: not built": (101, CARGO_NOT_BUILT, TrialOutcome.NOT_BUILT, ()),
+    "a script without a word": (1, "", TrialOutcome.FAILED, ()),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_says_what_came_of_the_tests(name: str) -> None:
+    code, output, outcome, tests = OUTPUTS[name]
+    trial = read_trial(CommandResult(exit_code=code, stdout=output))
+    assert (trial.outcome, trial.tests) == (outcome, tests)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/test_a.py", True),
+        ("pkg/a_test.go", True),
+        ("src/a.test.ts", True),
+        ("src/__snapshots__/a.snap", True),
+        ("spec/models/user_spec.rb", True),
+        ("src/test/java/ATest.java", True),
+        ("conftest.py", True),
+        ("src/latest.py", False),
+        ("contest.py", False),
+        ("src/testing.go", False),
+        ("attest/main.rs", False),
+    ],
+)
+def test_tests_are_known_by_convention(path: str, *, expected: bool) -> None:
+    assert is_test(path) is expected
+
+
+def test_a_runner_is_given_test_files_and_not_what_they_use() -> None:
+    files = ("tests/conftest.py", "tests/data/a.json", "tests/test_a.py", "src/b.test.ts")
+    assert runnable_tests(files) == ("tests/test_a.py", "src/b.test.ts")
+    assert runnable_tests(("tests/run.sh",)) == ("tests/run.sh",)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "without", "expected"),
+    [
+        ("a.py", "x = 1  # one\n", "x=1\n", True),
+        ("a.py", "x = 1\n", "x = 2\n", False),
+        ("a.py", "if x:\n    y()\n", "if x:\n  y()\n", True),
+        ("a.py", "if (\n", "if\n", False),
+        ("a.js", "x = 1 // one\n", "x = 1\n", False),
+    ],
+)
+def test_only_what_certainly_means_the_same_needs_no_test(
+    path: str, text: str, without: str, *, expected: bool
+) -> None:
+    assert is_same_code(path, text, without) is expected
+
+
+def hunk(name: str, exempt: str = "") -> Hunk:
+    return Hunk(file=f"{name}.py", first=3, last=4, tree=f"without {name}", exempt=exempt)
+
+
+def change(*hunks: Hunk, tests: tuple[str, ...] = ("test_a.py",), old_tests: str = "") -> ChangeTrees:
+    return ChangeTrees(tests=tests, after="after", before="before", old_tests=old_tests, hunks=hunks)
+
+
+class Trials:
+    """Answers for trees: exit codes, one after the other, the last one again."""
+
+    def __init__(self, **codes: int | list[int]) -> None:
+        self.codes = {
+            name.replace("_", " "): code if isinstance(code, list) else [code] for name, code in codes.items()
+        }
+        self.tried: list[str] = []
+
+    def __call__(self, tree: str) -> CommandResult:
+        self.tried.append(tree)
+        codes = self.codes[tree]
+        code = codes.pop(0) if len(codes) > 1 else codes[0]
+        return CommandResult(
+            exit_code=code, stdout=f"FAILED t.py::{tree.replace(' ', '_')}" if code else "1 passed", seconds=1.0
+        )
+
+    def prove(self, *hunks: Hunk, old_tests: str = "", **options: int) -> Proof:
+        return prove_change(change(*hunks, old_tests=old_tests), self, **options)
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "verdict", "reason", "tried"),
+    [
+        (0, 1, "proven", "fail without the change and pass with it", 4),
+        (0, 0, "unproven", "pass without the change too", 4),
+        (1, 1, "unproven", "fail with the change", 2),
+        ([0, 1], 1, "unproven", "flaky: of two runs with", 2),
+        (0, [1, 0], "unproven", "flaky: of two runs without", 4),
+    ],
+)
+def test_failing_before_and_passing_after_decide(
+    after: int | list[int], before: int | list[int], verdict: str, reason: str, tried: int
+) -> None:
+    trials = Trials(after=after, before=before)
+    proof = trials.prove()
+    assert (proof.verdict, len(trials.tried)) == (verdict, tried)
+    assert reason in proof.reason
+
+
+def test_without_tests_nothing_is_tried() -> None:
+    assert prove_change(change(hunk("x"), tests=()), Trials()).verdict is ProofVerdict.NO_TESTS
+
+
+def test_each_hunk_is_taken_back_by_itself() -> None:
+    trials = Trials(after=0, before=1, without_x=1, without_y=0)
+    proof = trials.prove(hunk("x"), hunk("y"), hunk("z", exempt="comments or formatting"))
+    assert [(each.held_by, each.tried) for each in proof.hunks] == [
+        *((("without_x",), True), (None, True), (None, False)),
+    ]
+    assert describe_proof(proof) == (
+        "The tests fail without the change and pass with it. 1 of 2 changes is held by a test; no test notices without "
+        "y.py:3-4."
+    )
+
+
+def test_hunks_beyond_the_limit_and_the_time_are_named() -> None:
+    trials = Trials(after=0, before=1, without_x=1, without_y=1)
+    proof = trials.prove(hunk("x"), hunk("y"), most_hunks=1)
+    assert proof.notes == ("1 change was not tried: at most 1 is tried.",)
+    slow = Trials(after=0, before=1, **{f"without_{name}": 1 for name in "abcde"})
+    proof = slow.prove(*map(hunk, "abcde"))
+    assert [each.tried for each in proof.hunks] == [True, True, True, False, False]
+    assert proof.notes == ("2 changes were not tried: there was no time left.",)
+
+
+def test_tests_of_the_base_that_fail_now_are_named() -> None:
+    assert Trials(after=0, before=1, old=1).prove(old_tests="old").weakened == ("old",)
+    assert Trials(after=0, before=1, old=0).prove(old_tests="old").weakened == ()
+    assert Trials(after=0, before=1).prove().weakened is None
+
+
+def test_a_command_that_cannot_be_started_or_ended_proves_nothing() -> None:
+    gone = CommandResult(exit_code=-1, started=False, error="sh could not be started")
+    assert prove_change(change(), lambda _: gone).verdict is ProofVerdict.NOT_TRIED
+    endless = CommandResult(exit_code=-1, timed_out=True, error="timed out")
+    assert prove_change(change(), lambda _: endless).verdict is ProofVerdict.UNPROVEN
