@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
-from stepflow.boundary.own_texts import Marker, find_asking_comment, marker_word, without_marker
+from stepflow.boundary.own_texts import Marker, find_asking_comment, is_progress, marker_word, without_marker
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import BoundarySettings, check_actor
 from stepflow.boundary.target_branch import Pushed
 from stepflow.domain.agent_settings import GitHubSettings
-from stepflow.domain.effect import AllowedEffect, PushBranch
+from stepflow.domain.effect import PushBranch
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import Spent
@@ -95,9 +95,8 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     waits = run.outcome is Outcome.AWAITING_APPROVAL
     if settings.on_failure is not OnFailure.PUSH_BRANCH or waits:
         pusher = None
-    may_comment = github.comment.enabled and AllowedEffect.COMMENT in github.allowed_effects
     wanted = waits or settings.on_failure is not OnFailure.NOTHING
-    comments = wanted and run.issue is not None and may_comment
+    comments = wanted and run.issue is not None and github.comments
     if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):
         return None
     output_filter = OutputFilter(allowed_hosts=settings.link_hosts(github.allowed_link_hosts), redactor=run.redactor)
@@ -124,10 +123,11 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
         detail = work_note
         if comments:
             own = effects.own_comment()
-            is_ours = own is not None and own.marker.run == marker_word(run.run_id)
-            adds = is_ours and (run.adds or run.outcome in BROKEN_OFF)
-            text = run.text_below if is_ours and adds and run.text_below else run.text
-            body = _comment_body(text, work_note, output_filter, before=own.comment.body if adds and own else "")
+            before = ""
+            if own and own.marker.run == marker_word(run.run_id) and not is_progress(own.comment.body):
+                before = own.comment.body if run.adds or run.outcome in BROKEN_OFF else ""
+            text = run.text_below if before and run.text_below else run.text
+            body = _comment_body(text, work_note, output_filter, before=before)
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:

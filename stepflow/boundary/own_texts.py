@@ -138,6 +138,21 @@ def marked(text: str, marker: Marker) -> str:
     return f"{_HEAD}\n{text.rstrip()}\n\n{marker}"
 
 
+#: How the text of a comment about a run in progress begins. No text of the model's can, since hidden text is removed.
+_PROGRESS_MARK = "<!-- stepflow progress -->"
+
+
+def mark_progress(text: str) -> str:
+    """Return the text of a comment about a run in progress."""
+    return f"{_PROGRESS_MARK}\n{text}"
+
+
+def is_progress(body: str) -> bool:
+    """Whether a comment is about a run in progress; if that run is over, it could not write its result."""
+    match = _own(body)
+    return match is not None and match["text"].startswith(_PROGRESS_MARK)
+
+
 def marker_word(text: str) -> str:
     """Turn a name into one word of a marker. Two valid agent names never give the same word."""
     return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII)

@@ -168,6 +168,11 @@ class GitHubSettings(FileModel):
     close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO
 
     @property
+    def comments(self) -> bool:
+        """Return whether a run may comment on its issue."""
+        return self.enabled and self.comment.enabled and AllowedEffect.COMMENT in self.allowed_effects
+
+    @property
     def pushes(self) -> bool:
         """Return whether commits of a completed run are pushed."""
         return self.enabled and self.pull_request.enabled and AllowedEffect.PULL_REQUEST in self.allowed_effects

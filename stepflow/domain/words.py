@@ -196,6 +196,13 @@ class OnFailure(StrEnum):
     NOTHING = "nothing"
 
 
+class Progress(StrEnum):
+    """What shows a run's progress on its issue."""
+
+    NOTHING = "nothing"
+    COMMENT = "comment"
+
+
 class Allowance(StrEnum):
     """Actions that are forbidden unless the input `allow` names them."""
 

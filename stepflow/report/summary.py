@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -147,9 +148,28 @@ def model_lines(report: RunReport) -> tuple[ModelLine, ...]:
     )
 
 
-def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
+def progress_summary(report: RunReport, *, now: float, died: str, is_over: bool, run_url: str) -> str:
+    """Return the text of the comment about a run in progress, or about one that `is_over` and leaves no other comment.
+    It has none of the model's text. `now` is in seconds since the epoch; `died` is about a run that was cut off."""
+    checks, left_out = _shown_checks(report, when="at the end" if is_over else "yet")
+    return render(
+        "progress.md.j2",
+        report=report,
+        is_over=is_over,
+        ended=OUTCOMES[report.outcome],
+        died=died,
+        checks=checks,
+        checks_left_out=left_out,
+        steps=walked_steps(report),
+        figures=" · ".join(figures(report)),
+        run_url=run_url,
+        now=f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC",
+    )
+
+
+def check_lines(report: RunReport, *, when: str = "at the end") -> tuple[CheckLine, ...]:
     """Return each check once, in the order in which they ran. Checks that did not run again since the run began come
-    last."""
+    last; `when` says which moment they missed."""
     last = {run.name: run for run in report.validators}
     before = {check.name: check for check in report.base_checks}
     ran = [_ran(run, was_red=name in before and not before[name].passed) for name, run in last.items()]
@@ -158,7 +178,7 @@ def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
             mark=PLANNED,
             name=name,
             command=check.command,
-            note=f"not run at the end; {'passing' if check.passed else 'failing'} before this run",
+            note=f"not run {when}; {'passing' if check.passed else 'failing'} before this run",
         )
         for name, check in before.items()
         if name not in last
@@ -178,9 +198,9 @@ def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
     return CheckLine(mark=mark, name=run.name, command=run.command, note=", ".join(notes))
 
 
-def _shown_checks(report: RunReport) -> tuple[tuple[CheckLine, ...], int]:
+def _shown_checks(report: RunReport, *, when: str = "at the end") -> tuple[tuple[CheckLine, ...], int]:
     """Return all failed checks and as many others as fit, and how many were left out."""
-    lines = check_lines(report)
+    lines = check_lines(report, when=when)
     others = [line for line in lines if line.mark is not FAILED]
     left_out = others[max(0, MOST_CHECKS - (len(lines) - len(others))) :]
     return tuple(line for line in lines if line not in left_out), len(left_out)

@@ -48,6 +48,7 @@ from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
+from stepflow.run.progress import ProgressComment
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.resume import move_aside
@@ -137,8 +138,8 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
 
 
 def _begin(run: Run, toolbox: Toolbox) -> RunState:
-    """Record that the run begins, with the notices that belong to its start: removed text, warnings, and layers of the
-    sandbox that are missing. Then test the sandbox. Returns the state from which the flow continues."""
+    """Record that the run begins, with the notices that belong to its start, and test the sandbox. Returns the state
+    from which the flow continues."""
     prepared, journal = run.prepared, run.journal
     if run.resumed_run:
         state, before = run.resumed_run.state, run.resumed_run.started.isolation
@@ -338,12 +339,12 @@ def drive_run(
     """Run the stages, record every event, and return the result, whatever happened."""
     # Signals only interrupt inside the stages, so that the code around them always finishes.
     cancellation.hold()
-    request = prepared.request
-    notice = _make_room(prepared)
+    request, notice = prepared.request, _make_room(prepared)
     with prepared.resources, JournalFile(request.folder / JOURNAL, clock, redact=request.redactor) as file:
         _demand_unchanged(prepared, file)
         remove_reports(request.folder)
         tracker = StageTracker()
+        listeners = (*listeners, ProgressComment(prepared, lambda event: _try_to_record(journal, event)))
         journal = Fanout(file, tracker, *listeners)
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))

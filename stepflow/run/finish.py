@@ -118,8 +118,13 @@ class Run:
     @cached_property
     def cost(self) -> Spent:
         """The cost of this run with all its resumed parts; read it only after the last model call."""
-        state = fold(entry.event for entry in iter_journal(self.request.folder / JOURNAL))
-        return Spent(usd=state.cost_usd, at_least=state.unpriced)
+        return cost_so_far(self.request)
+
+
+def cost_so_far(request: RunRequest) -> Spent:
+    """Return the cost of the run so far, by its journal."""
+    state = fold(entry.event for entry in iter_journal(request.folder / JOURNAL))
+    return Spent(usd=state.cost_usd, at_least=state.unpriced)
 
 
 def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
@@ -268,7 +273,7 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         pushed_commit=pushed_commit(so_far),
         cost=run.cost,
     )
-    with closing(_writer(run.request, run.retry_policy)) as writer:
+    with closing(open_writer(run.request, run.retry_policy)) as writer:
         report = report_failure(failed, writer, pusher=None if is_pushed else _pusher(run, writer))
     if report is not None:
         _report_issue_cost(run, report.spent)
@@ -297,7 +302,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
         return None
     check_addresses(request.inputs)
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
-    with closing(_writer(request, policy)) as writer:
+    with closing(open_writer(request, policy)) as writer:
         if not request.trigger.agent:
             # A reply to a run that is not in the folder: only the comment on the issue says which run it was.
             waiting = find_waiting_run(writer, number)
@@ -385,7 +390,7 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
         # This effect is done and recorded, and the next has not begun: the right moment to obey a signal.
         run.cancellation.check()
 
-    with closing(_writer(run.request, run.retry_policy)) as writer:
+    with closing(open_writer(run.request, run.retry_policy)) as writer:
         done = _confirm_planned(run, plan, writer)
         confirmed += done
         applied = apply_effects(plan, writer=writer, pusher=_pusher(run, writer), record=record, done=done)
@@ -434,7 +439,8 @@ def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
     return without_names(report, [receipt for receipt in report.effects if receipt not in confirmed])
 
 
-def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
+def open_writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
+    """Open GitHub for writing; the caller closes it."""
     from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
     writer = GitHubWriter(

@@ -28,6 +28,7 @@ from stepflow.domain.words import (
     Network,
     OnFailure,
     Permission,
+    Progress,
     Provider,
     StructuredOutput,
 )
@@ -279,7 +280,7 @@ class Inputs(BaseModel):
     # GitHub
     github_token: Secret = None
     """Token for the boundary, which writes after a completed run; no step, tool or validator can reach it. It is used
-    for nothing else, unless you ask for that with `on-failure`, or the agent with an `approval`."""
+    for nothing else, unless you ask for that with `on-failure` or `progress`, or the agent with an `approval`."""
     read_token: Secret = None
     """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
     comments join the context, and the model sees images that are attached to them or to the issue. Without it, the
@@ -297,6 +298,9 @@ class Inputs(BaseModel):
     on_failure: OnFailure = OnFailure.NOTHING
     """What a run that did not complete leaves behind: `nothing`; `comment` says on the issue why and how to continue;
     `push-branch` also keeps the work on its own branch, without a pull request."""
+    progress: Progress = Progress.NOTHING
+    """What shows the run's progress while it runs: `nothing`, or `comment`, the run's comment on the issue, with steps,
+    checks, cost and time, updated at most every 30 seconds."""
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""

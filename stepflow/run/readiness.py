@@ -18,7 +18,6 @@ from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.definition import AgentDefinition, McpServer
-from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError
@@ -154,8 +153,7 @@ def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...
 
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Only people with write access can comment on a locked issue, and the job's token is not one of them."""
-    github, number = agent.github, request.trigger.issue_number
-    comments = github.enabled and github.comment.enabled and AllowedEffect.COMMENT in github.allowed_effects
+    number, comments = request.trigger.issue_number, agent.github.comments
     if request.inputs.boundary is not BoundaryMode.GITHUB or not comments or request.trigger.locked is None:
         return None
     if request.trigger.locked:
