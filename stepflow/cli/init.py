@@ -7,15 +7,13 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.layouts.detect import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_checks
 from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
@@ -34,6 +32,9 @@ WORKFLOW = ".github/workflows/stepflow.yml"
 AFTER_ACTION = "      - if: always()"
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
+#: What the workflow's checkout always says, and what `init` tells about what it does not know.
+CREDENTIALS = "persist-credentials: false"
+WHAT_TO_DO = "Write it here, as `apt-packages` or `setup`."
 #: Built-in agents that change nothing that the repository's checks could test.
 WITHOUT_CHECKS = ("review", "triage")
 
@@ -172,11 +173,13 @@ def workflow_text(setup: Setup | None = None) -> str:
     text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
     if setup is None:
         return text
+    text = text.replace(CREDENTIALS, ", ".join((CREDENTIALS, *setup.checkout)))
     before, next_step, after = text.partition(AFTER_ACTION)
     return before + "".join(f"          {line}\n" for line in _setup_lines(setup)) + next_step + after
 
 
 def _setup_lines(setup: Setup) -> Iterator[str]:
+    yield from (f"# {sentence} {WHAT_TO_DO}" for sentence in setup.unknown)
     if setup.apt_packages:
         yield f"apt-packages: {setup.apt_packages}"
     if setup.setup:
@@ -208,6 +211,10 @@ def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck], se
         yield f"The workflow installs first: {', then '.join(f'`{step}`' for step in steps)}."
     elif commands:
         yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
+    if setup.checkout:
+        yield f"The workflow checks out with {', '.join(f'`{line}`' for line in setup.checkout)}."
+    for sentence in setup.unknown:
+        yield f"{sentence} Give commands with --check, and write what they need into {WORKFLOW}."
     for each in detected:
         if not each.installed and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
@@ -223,132 +230,3 @@ def _next(root: Path, name: str) -> Iterator[str]:
     yield f"  stepflow rehearse {name}   # plays its scenario: no key"
     yield f"  stepflow run {name} --issue 1 --issue-text 'What the issue says.'   # a dry run; set ANTHROPIC_API_KEY"
     yield f"Then make its prompts your own, commit, push, and put the label agent:{name} on an issue."
-
-
-MOST_BYTES = 1024 * 1024
-#: Lock file → the program that runs its scripts.
-_NODE = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
-_SCRIPTS = ("test", "lint", "typecheck", "type-check")
-#: The text that `npm init` writes if there are no tests.
-_NO_TESTS = "no test specified"
-_TARGETS = re.compile(r"^(test|lint|check)[ \t]*::?(?!=)", re.M)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DetectedCheck:
-    """A command and the file in which it was found. `installed` is true if the tools would find its program on this
-    machine."""
-
-    command: str
-    source: str
-    installed: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """What a job installs first, Debian packages and commands, in the form of the inputs with these names."""
-
-    apt_packages: str = ""
-    setup: tuple[str, ...] = ()
-
-
-def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ...]:
-    """Return every check, but only one for each purpose. The Makefile comes first, because that is what people run.
-    `programs` are the folders in which the tools look for programs."""
-    path = ":".join(map(str, programs))
-    detected: dict[str, DetectedCheck] = {}
-    for name, purposes in _SOURCES.items():
-        text = _text(root / name)
-        for purpose, command in () if text is None else purposes(text, root):
-            if purpose not in detected:
-                installed = shutil.which(command.split()[0], path=path) is not None
-                detected[purpose] = DetectedCheck(command=command, source=name, installed=installed)
-    return tuple(detected.values())
-
-
-def _text(file: Path) -> str | None:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
-
-
-def find_setup(root: Path, commands: Sequence[str]) -> Setup:
-    """Return what the repository's lock files and these commands need in addition to the image."""
-    programs = {command.split()[0] for command in commands}
-    locks = [lock for lock in _INSTALL if (root / lock).is_file()]
-    python = [program for program in _FROM_PYPI if program in programs]
-    required = [f"--requirement {name}" for name in _REQUIREMENTS if (root / name).is_file()]
-    pip = [f"{_PIP} {' '.join((*python, *required))}"] if python or (required and "make" in programs) else []
-    return Setup(
-        apt_packages=" ".join(_FROM_DEBIAN[program] for program in _FROM_DEBIAN if program in programs),
-        setup=(*pip, *(_INSTALL[lock] for lock in locks[:1])),
-    )
-
-
-def _make(text: str, _root: Path) -> Iterator[tuple[str, str]]:
-    return ((target, f"make {target}") for target in dict.fromkeys(_TARGETS.findall(text)))
-
-
-def _node(text: str, root: Path) -> Iterator[tuple[str, str]]:
-    try:
-        package = json.loads(text)
-    except ValueError:
-        return
-    scripts = package.get("scripts") if isinstance(package, dict) else {}
-    if not isinstance(scripts, dict):
-        return
-    program = next((program for lock, program in _NODE.items() if (root / lock).exists()), "npm")
-    for name in _SCRIPTS:
-        if isinstance(scripts.get(name), str) and _NO_TESTS not in scripts[name]:
-            yield name.replace("typecheck", "types").replace("type-check", "types"), f"{program} run {name}"
-
-
-def _python(text: str, root: Path) -> Iterator[tuple[str, str]]:
-    try:
-        tools = tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError:
-        return
-    if "pytest" in tools or (root / "tests").is_dir() or (root / "pytest.ini").exists():
-        yield "test", "pytest -q"
-    if "ruff" in tools:
-        yield "lint", "ruff check ."
-    if "mypy" in tools:
-        named = isinstance(tools["mypy"], dict) and {"files", "packages", "modules"} & tools["mypy"].keys()
-        yield "types", "mypy" if named else "mypy ."
-
-
-def _go(_text: str, _root: Path) -> Iterator[tuple[str, str]]:
-    yield "test", "go test ./..."
-    yield "lint", "go vet ./..."
-
-
-def _cargo(_text: str, _root: Path) -> Iterator[tuple[str, str]]:
-    yield "test", "cargo test --quiet"
-
-
-def _deno(_text: str, _root: Path) -> Iterator[tuple[str, str]]:
-    yield "test", "deno test"
-    yield "lint", "deno lint"
-
-
-_PIP = "python3 -m pip install --user --quiet"
-_FROM_PYPI = ("pytest", "ruff", "mypy")
-_REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
-_FROM_DEBIAN = {"go": "golang-go", "cargo": "cargo"}
-_HOME = "npm install --global --prefix ~/.local"
-_INSTALL = {
-    "pnpm-lock.yaml": f"{_HOME} pnpm && pnpm install --frozen-lockfile",
-    "yarn.lock": f"{_HOME} yarn && yarn install --frozen-lockfile",
-    "package-lock.json": "npm ci",
-}
-
-_SOURCES: dict[str, Callable[[str, Path], Iterator[tuple[str, str]]]] = {
-    "Makefile": _make,
-    "package.json": _node,
-    "pyproject.toml": _python,
-    "deno.json": _deno,
-    "go.mod": _go,
-    "Cargo.toml": _cargo,
-}

@@ -216,6 +216,8 @@ class Rehearsed:
     seconds: float = 0.0
     differences: tuple[Mismatch, ...] = ()
     notes: tuple[str, ...] = ()
+    #: Why the scenario was not played. It is neither as expected nor a failure.
+    skipped: str = ""
     #: The actual results were written to the file as the new expectations.
     updated: bool = False
     #: Why the file was not updated although an update was requested.

@@ -118,13 +118,14 @@ class Expect(_ScenarioShape):
 
 class Scenario(_ScenarioShape):
     """A scenario file: the run's arguments, the replies in order (`turns`) or by step (`steps`), and the
-    expectations."""
+    expectations. With `base_checks: require`, a rehearsal skips the scenario where a check is red before the run."""
 
     params: dict[str, JsonValue] = Field(default_factory=dict)
     issue: ScenarioIssue | None = None
     turns: tuple[Turn, ...] | None = None
     steps: dict[str, tuple[Turn, ...]] | None = None
     expect: Expect | None = None
+    base_checks: Literal["require"] | None = None
 
     @model_validator(mode="after")
     def _one_order(self) -> Self:

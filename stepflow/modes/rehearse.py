@@ -12,8 +12,8 @@ from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
-from stepflow.domain.text import count
-from stepflow.domain.words import Outcome, Provider
+from stepflow.domain.text import count, telling_line
+from stepflow.domain.words import BaseChecks, Outcome, Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect, ScriptedModel
 from stepflow.modes.expectations import came_of, differences, read_files, update_expect
@@ -135,8 +135,9 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
     )
 
 
-#: Lines of a failed check's output that are shown.
+#: Lines of a failed check's output that are shown, and characters of the one that says most.
 RED_LINES = 10
+LINE_SHOWN = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,7 @@ class Played:
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
     """Play a scenario. An error that prevents the run from starting is also an outcome, which a scenario may expect."""
     clock, terminal = RehearsalClock(), TerminalLog()
-    begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), set[str]()
+    begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), dict[str, BaseChecked]()
     expect: Expect | None = None
     text, run_folder = "", ""
     notes = list[str]()
@@ -177,14 +178,18 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         if isinstance(entry.event, ValidatorRan):
             ran.append(entry.event)
         elif isinstance(entry.event, BaseChecked) and not entry.event.passed:
-            red_before.add(entry.event.name)
+            red_before[entry.event.name] = entry.event
         elif isinstance(entry.event, ApprovalAnswered):
             notes.append(f'the approval before step "{entry.event.step_id}" was granted')
 
     try:
         # Read only once, before the run: afterward it is a file that tools may have changed.
         text = read_scenario(listed.file, root=request.definition_root)
-        expect = parse_scenario(text, name=listed.file).expect
+        scenario = parse_scenario(text, name=listed.file)
+        expect = scenario.expect
+        if scenario.base_checks:
+            inputs = request.inputs.model_copy(update={"base_checks": BaseChecks(scenario.base_checks)})
+            request = replace(request, inputs=inputs)
         waits = expect is not None and expect.outcome is Outcome.AWAITING_APPROVAL
         prepared = prepare_run(replace(request, approvals_given=not waits), now=begun)
         report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listen,)).report
@@ -198,6 +203,8 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
     except (InputError, DefinitionError) as error:
         came = Expect(outcome=outcome_of(error))
         reason = request.redactor(str(error).replace(f"{request.root}/", ""))
+    expected_red = expect is not None and expect.outcome is Outcome.BASE_FAILED
+    skipped = describe_red(red_before.values()) if came.outcome is Outcome.BASE_FAILED and not expected_red else ""
     rehearsed = Rehearsed(
         agent=listed.agent,
         name=listed.name,
@@ -207,13 +214,23 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         reason=reason,
         iterations=len(came.steps or ()),
         seconds=clock.now() - begun,
-        differences=differences(expect, came),
-        notes=tuple(notes),
+        differences=() if skipped else differences(expect, came),
+        notes=() if skipped else tuple(notes),
+        skipped=skipped,
         log=tuple(log),
         run_folder=run_folder,
         red=red_lines(ran, red_before),
     )
     return Played(rehearsed=rehearsed, expect=expect, came=came)
+
+
+def describe_red(checks: Iterable[BaseChecked]) -> str:
+    """Say in one line which checks were red before the run, each with the line that says most."""
+    return "; ".join(
+        f"{check.name} was red before the run (exit code {check.exit_code}): "
+        f"{telling_line(check.output_tail, LINE_SHOWN) or 'no output'}"
+        for check in checks
+    )
 
 
 def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple[str, ...]:
@@ -233,7 +250,7 @@ def red_lines(ran: Sequence[ValidatorRan], red_before: Collection[str]) -> tuple
 def accept(played: Played, root: Path) -> Rehearsed:
     """Write the actual result into the file, if it differs or if nothing was expected yet."""
     rehearsed, expect = played.rehearsed, played.expect
-    if expect is not None and not rehearsed.differences:
+    if rehearsed.skipped or (expect is not None and not rehearsed.differences):
         return rehearsed
     if rehearsed.outcome in NOT_PLAYED and not (expect and expect.outcome is rehearsed.outcome):
         said = f"a run that ends {rehearsed.outcome} was not played through; fix the scenario or the agent first"

@@ -41,6 +41,8 @@ def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
     lines = [(mark.tone, f"{mark.text} {name}  {figures}{updated}")]
     lines += [(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
     lines += [(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
+    if rehearsed.skipped:
+        lines = [(Tone.WARNING, f"! {name}  not played: {one_line(rehearsed.skipped, REASON)}")]
     if rehearsed.refusal:
         lines.append((Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
     return [Line(tone, defuse(text)) for tone, text in lines]
@@ -62,9 +64,14 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
 
 def describe_rehearsal(rehearsal: Rehearsal) -> str:
     """Return how many scenarios are as expected, and which are not."""
-    failed = rehearsal.failed
+    failed, skipped = rehearsal.failed, sum(bool(each.skipped) for each in rehearsal.scenarios)
     total = count(len(rehearsal.scenarios), "scenario")
-    text = f"{total}, {len(failed)} not as expected" if failed else f"{total}, as expected"
+    parts = [total, *([f"{skipped} not played"] if skipped else ())]
+    if failed:
+        parts.append(f"{len(failed)} not as expected")
+    elif skipped < len(rehearsal.scenarios):
+        parts.append("the rest as expected" if skipped else "as expected")
+    text = ", ".join(parts)
     updated = sum(each.updated for each in rehearsal.scenarios)
     named = f": {', '.join(f'{each.agent}/{each.name}' for each in failed)}" if failed else ""
     return f"{text}{f', {updated} updated' if updated else ''}{named}"
@@ -76,7 +83,9 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
     for each in rehearsal.scenarios:
         figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
         name = one_line(each.name, CELL)
-        rows.append((mark_of(each.passed).text, each.agent, name, *figures, ", ".join(_what(each))))
+        rows.append(
+            ("!" if each.skipped else mark_of(each.passed).text, each.agent, name, *figures, ", ".join(_what(each)))
+        )
     lines = [(Tone.PLAIN, row) for row in ("", *aligned(rows))]
     lines += [(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
     lines.append((mark_of(not rehearsal.failed).tone, one_line(describe_rehearsal(rehearsal), REASON)))
@@ -110,6 +119,8 @@ def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
 
 
 def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
+    if rehearsed.skipped:
+        return (f"not played: {one_line(rehearsed.skipped, REASON)}",)
     return tuple(one_line(difference.what) for difference in rehearsed.differences)
 
 
@@ -143,7 +154,7 @@ def _totals(name: str, scenarios: Sequence[Rehearsed]) -> dict[str, str]:
         "tests": str(len(scenarios)),
         "failures": str(sum(not each.passed for each in scenarios)),
         "errors": "0",
-        "skipped": "0",
+        "skipped": str(sum(bool(each.skipped) for each in scenarios)),
         "time": f"{sum(each.seconds for each in scenarios):.3f}",
     }
 
@@ -155,6 +166,8 @@ def _add_case(suite: ElementTree.Element, rehearsed: Rehearsed) -> None:
         message = "not as expected: " + ", ".join(difference.what for difference in rehearsed.differences)
         failure = ElementTree.SubElement(case, "failure", {"message": _text(message), "type": rehearsed.outcome})
         failure.text = _text("\n".join(difference_lines(rehearsed)))
+    if rehearsed.skipped:
+        ElementTree.SubElement(case, "skipped", {"message": _text(rehearsed.skipped)})
     if said := [*rehearsed.notes, *([rehearsed.refusal] if rehearsed.refusal else [])]:
         ElementTree.SubElement(case, "system-out").text = _text("\n".join(said))
 

@@ -75,6 +75,8 @@ def build_environment(
         "PATH": _path(home, programs, options),
         "HOME": str(home),
         "TMPDIR": str(private / "tmp"),
+        # Where pnpm 12 puts its locks. Without it, that is /tmp, where tools cannot write.
+        "XDG_RUNTIME_DIR": str(private / "tmp"),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         # Some programs (Deno) color what no terminal will show; models and reports would pay for the codes.

@@ -58,6 +58,22 @@ def test_a_check_that_cannot_run_ends_the_run_before_the_first_turn(
     assert events(checkout, "model_turn") == []
 
 
+def test_a_project_that_is_not_installed_is_missing_and_not_red(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "src/sizes").mkdir(parents=True)
+    (checkout / "tests").mkdir()
+    files = {"src/sizes/__init__.py": "", "tests/test_sizes.py": "import sizes\n"}
+    change_check(checkout, "python3 -m unittest discover -s tests", files=files)
+    assert run(checkout) == 2
+    out = " ".join(capsys.readouterr().out.split())
+    assert "cannot run: the project is not installed: Python does not find its own `sizes`" in out
+    assert events(checkout, "model_turn") == []
+    capsys.readouterr()
+    assert preflight(checkout) == 2
+    assert "the project is not installed" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.init import find_checks, find_setup, workflow_text
+from stepflow.cli.init import WHAT_TO_DO, workflow_text
+from stepflow.cli.layouts.detect import find_checks, find_setup
 from stepflow.definition.builtin import (
     BUILTIN,
     OWN_CHECK,
@@ -37,6 +38,16 @@ from tests.tried import tried
 
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
 PIP = "            python3 -m pip install --user --quiet"
+NPM = "npm install --global --prefix ~/.local"
+PNPM = "pnpm install --frozen-lockfile"
+PYPROJECT = """[project]
+name = "sizes"
+[project.optional-dependencies]
+test = ["pytest"]
+docs = ["sphinx"]
+[dependency-groups]
+dev = ["ruff"]
+"""
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "stepflow/definition/templates"
 PACKAGE = json.dumps({"scripts": {"test": "node -e 0", "lint": "node -e 0", "start": "x"}})
@@ -52,7 +63,7 @@ REPOSITORIES = {
     "node without tests": ({"package.json": NO_TESTS}, []),
     "python": (
         {"pyproject.toml": "[tool.ruff]\n[tool.mypy]\n", "tests/test_it.py": TEST_FILE},
-        ["pytest -q", "ruff check .", "mypy ."],
+        ["python3 -m pytest -q", "ruff check .", "python3 -m mypy ."],
     ),
     "go": ({"go.mod": "module x\n"}, ["go test ./...", "go vet ./..."]),
     "rust": (
@@ -314,9 +325,57 @@ def test_the_files_of_a_repository_tell_its_checks(kind: str, tmp_path: Path) ->
         ({}, ["make test"], ""),
         ({}, ["true"], ""),
         ({"requirements.txt": ""}, ["make test"], f"setup: |\n{PIP} --requirement requirements.txt\n"),
+        (
+            {"pyproject.toml": PYPROJECT},
+            ["python3 -m pytest"],
+            f"setup: |\n{PIP} --editable '.[test]' --group dev pytest\n",
+        ),
+        (
+            {
+                "requirements/test.txt": "",
+                "requirements/docs.txt": "",
+                "dev-requirements.txt": "",
+                "Makefile": "test:\n\tpytest\n",
+            },
+            ["make test"],
+            f"setup: |\n{PIP} --requirement dev-requirements.txt --requirement requirements/test.txt\n{PIP} pytest\n",
+        ),
+        (
+            {"uv.lock": "", "pyproject.toml": PYPROJECT},
+            ["uv run x"],
+            f"setup: |\n{PIP} uv && uv sync --locked --quiet --extra test --group dev\n",
+        ),
         ({}, ["pytest -q", "mypy ."], f"setup: |\n{PIP} pytest mypy\n"),
-        ({"package-lock.json": ""}, ["npm run test"], "setup: |\n            npm ci\n"),
-        ({}, ["go test ./..."], "apt-packages: golang-go\n"),
+        ({"package.json": "{}", "package-lock.json": ""}, ["npm run test"], "setup: |\n            npm ci\n"),
+        ({"go.mod": ""}, ["make"], "apt-packages: golang-go\n          setup: |\n            go mod download\n"),
+        ({"go.mod": "", "vendor/modules.txt": ""}, ["make"], "apt-packages: golang-go\n"),
+        (
+            {"package.json": '{"packageManager": "pnpm@9.1.0+sha512.0"}', "pnpm-lock.yaml": ""},
+            ["make"],
+            f"setup: |\n            {NPM} pnpm@9.1.0 && {PNPM}\n",
+        ),
+        ({"pnpm-lock.yaml": "lockfileVersion: '6.0'\n"}, ["make"], f"setup: |\n            {NPM} pnpm@8 && {PNPM}\n"),
+        (
+            {"yarn.lock": "# yarn lockfile v1\n"},
+            ["make"],
+            f"setup: |\n            {NPM} yarn && yarn install --frozen-lockfile\n",
+        ),
+        (
+            {"yarn.lock": "__metadata:\n  version: 8\n"},
+            ["make"],
+            f"setup: |\n            {NPM} @yarnpkg/cli-dist@4.9.1 && yarn install --immutable\n",
+        ),
+        (
+            {"package.json": '{"dependencies": {"ms": "2"}}'},
+            ["make"],
+            "setup: |\n            npm install --no-package-lock\n",
+        ),
+        ({"CMakeLists.txt": ""}, ["make"], f"# Not known: how to install what CMakeLists.txt asks for. {WHAT_TO_DO}\n"),
+        (
+            {"build.gradle": ""},
+            ["make"],
+            f"# Not known: which Gradle build.gradle needs, since the repository has no `gradlew`. {WHAT_TO_DO}\n",
+        ),
     ],
 )
 def test_the_workflow_installs_what_the_checks_need(
@@ -328,6 +387,40 @@ def test_the_workflow_installs_what_the_checks_need(
     assert (before, after) == (bare[0], bare[2])
     assert step.removeprefix(bare[1]).lstrip() == lines
     assert yaml.safe_load(step)[0]["with"]["agent"] == "${{ inputs.agent }}"
+
+
+def test_the_checkout_brings_submodules_and_lfs_where_the_repository_has_them(tmp_path: Path, capsys) -> None:
+    attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
+    root = repository(
+        tmp_path, {".gitmodules": "", "deep/er/.gitattributes": attributes, "Makefile": "test:\n\ttrue\n"}
+    )
+    assert main(["init", "fixer", "--repo", str(root)]) == 0
+    assert "checks out with `submodules: recursive`, `lfs: true`" in capsys.readouterr().out
+    workflow = yaml.safe_load((root / ".github/workflows/stepflow.yml").read_text("utf-8"))
+    (checkout,) = [
+        step for step in workflow["jobs"]["stepflow"]["steps"] if step.get("uses", "").startswith("actions/checkout@")
+    ]
+    assert checkout["with"] == {"persist-credentials": False, "submodules": "recursive", "lfs": True}
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({}, "Not known: how this repository is installed and tested; no file at its root says so."),
+        ({"package.json": NO_TESTS}, "Not known: how this repository is tested; package.json does not say so."),
+        ({"Pipfile": ""}, "Not known: how to install what Pipfile asks for."),
+    ],
+)
+def test_what_is_not_known_is_told_with_what_to_do(
+    tmp_path: Path, capsys, files: dict[str, str], sentence: str
+) -> None:
+    root = repository(tmp_path, files)
+    assert main(["init", "fixer", "--repo", str(root)]) == 0
+    advice = "Give commands with --check, and write what they need into .github/workflows/stepflow.yml."
+    assert f"{sentence} {advice}\n" in capsys.readouterr().out
+    written = (root / ".github/workflows/stepflow.yml").read_text("utf-8")
+    assert f"          # {sentence} {WHAT_TO_DO}\n" in written
+    assert yaml.safe_load(around_action(written)[1])[0]["with"]["agent"] == "${{ inputs.agent }}"
 
 
 def test_no_two_checks_get_one_name() -> None:

@@ -370,3 +370,20 @@ def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None
     scenarios = played(capsys)
     assert scenarios["greets"]["passed"]
     assert len(scenarios) == 2
+
+
+def test_where_a_check_is_red_before_the_run_a_line_says_so_and_nothing_fails(
+    checkout: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    put(checkout, text=f"base_checks: require\n{TURNS}{EXPECT}")
+    code, out = rehearse(capsys, "fixer", "--junit", str(tmp_path / "junit.xml"))
+    assert code == 0
+    assert "! fixer/greets  not played: greeting was red before the run (exit code 1)" in out
+    assert "1 scenario, 1 not played" in out
+    assert "<skipped message=" in (tmp_path / "junit.xml").read_text()
+    # One that expects the end is compared with it.
+    put(checkout, text=f"base_checks: require\n{TURNS}expect: {{ outcome: base_failed }}\n")
+    assert rehearse(capsys, "fixer")[1].endswith("1 scenario, as expected\n")
+    # Without the key, the scenario may be about the red check.
+    put(checkout)
+    assert rehearse(capsys, "fixer")[1].endswith("1 scenario, as expected\n")

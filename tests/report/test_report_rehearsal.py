@@ -49,10 +49,13 @@ RED = replace(
     notes=("1 turn of the scenario was not played",),
     red=("the check tests failed (exit code 1): make test", "1 failed"),
 )
+SKIPPED = replace(
+    GREEN, name="red", outcome=Outcome.BASE_FAILED, skipped="tests was red before the run (exit code 1): no"
+)
 HOSTILE = "\n::error::forged\r##[add-path]/x\x1b[31m </failure>]]> | <b> \x00\x08\ufffe \ud800 {uv-x}"
 
 
-REHEARSAL = Rehearsal(scenarios=(GREEN, RED, replace(GREEN, agent="other")), unrehearsed=("idle",))
+REHEARSAL = Rehearsal(scenarios=(GREEN, RED, SKIPPED, replace(GREEN, agent="other")), unrehearsed=("idle",))
 
 
 def text(rehearsed: Rehearsed) -> list[str]:

@@ -22,7 +22,19 @@ from stepflow.sandbox.environment import SYSTEM_PATH, build_environment, tool_pr
 from stepflow.sandbox.isolation import Choice, SandboxState, ToolboxOptions, judge_layers
 
 ENVIRONMENT = {
-    *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
+    *(
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "LANG",
+        "TERM",
+        "NO_COLOR",
+        "CI",
+        "PAGER",
+        "GIT_PAGER",
+        "GIT_TERMINAL_PROMPT",
+    ),
     *("PYTHONDONTWRITEBYTECODE", "GIT_CONFIG_COUNT"),
     *(f"GIT_CONFIG_{part}_{number}" for part in ("KEY", "VALUE") for number in range(5)),
 }

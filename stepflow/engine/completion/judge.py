@@ -24,15 +24,11 @@ from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
+from stepflow.engine.completion.missing import NOT_RUNNABLE, error_text, find_missing_program, find_uninstalled
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
 from stepflow.ports import Commands, Guards
 
-#: Exit codes of a shell that could not run the command, and what a person should do then.
-NOT_RUNNABLE = {
-    126: "A file that it starts is not executable: make it so with `chmod +x`, and commit that",
-    127: "A program that it starts is missing: install it with the input setup or apt-packages, or fix the command",
-}
 NO_PERMISSION = ("EACCES", "Permission denied")
 REWRITES = "This check changes files that git tracks"
 LEAVE_AS_IT_IS = (
@@ -201,14 +197,9 @@ def _describe_unmet(validator: Validator, result: CommandResult) -> str:
             assert_never(validator.success)
 
 
-def error_text(result: CommandResult) -> str:
-    """Return what went wrong: the engine's error, then the command's output."""
-    return "\n".join(text for text in (result.error, readable_output(result.output)) if text.strip())
-
-
 def _telling_line(result: CommandResult) -> str:
     """Return the line that says most about what went wrong."""
-    words = result.error.strip().partition("\n")[0] or _find_missing_program(result)
+    words = result.error.strip().partition("\n")[0] or find_missing_program(result)
     return words[:LINE] or telling_line(readable_output(result.output), LINE) or "no output"
 
 
@@ -294,15 +285,6 @@ def _apply_guards(run: ConditionRun, diagnostics: GuardDiagnostics) -> Condition
     return replace(run, result=result, faults=tuple(faults), warnings=tuple(warnings))
 
 
-#: How a shell, Python and make say on stderr that a program is missing, when the exit code does not.
-MISSING = re.compile(
-    r"^(?:\S*sh: (?:line )?(?:\d+: )?.+: (?:command )?not found"
-    r"|\S*python[\d.]*(?:\.exe)?: No module named \S+"
-    r"|make(?:\[\d+\])?: \*\*\* .* Error 127)$",
-    re.MULTILINE,
-)
-
-
 def run_on_base(
     agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
 ) -> Iterator[BaseChecked]:
@@ -310,7 +292,7 @@ def run_on_base(
     is known before a token is spent (input `base-checks`). One that changes tracked files fails too, as it would at
     every closing. Validators with `known` commands are skipped.
 
-    Raises `InputError` if the program of one is missing or cannot be started.
+    Raises `InputError` if the program of one is missing or cannot be started, or if the project is not installed.
     """
     entries = [step.validation for step in agent.steps.values() if step.validation]
     conditions = {validator_command(each): each for entry in entries for each in entry.conditions}
@@ -320,7 +302,7 @@ def run_on_base(
         guards.closing()
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
-        if not passed and (missing := _find_missing_program(result)):
+        if not passed and (missing := find_missing_program(result) or find_uninstalled(result, commands)):
             raise InputError(
                 f'The check "{validator.name}" cannot run: {missing}. Its command is `{command}`.',
                 hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
@@ -342,13 +324,3 @@ def require_passing(checks: Iterable[BaseChecked]) -> None:
     """Raises `BaseCheckError` if one of the checks failed."""
     if failed := ", ".join(check.name for check in checks if not check.passed):
         raise BaseCheckError(f"these checks already fail: {failed}.")
-
-
-def _find_missing_program(result: CommandResult) -> str:
-    """Return a command's message about a program that is missing or cannot be started; empty if there is none."""
-    match = MISSING.search(result.stderr)
-    if match:
-        return match[0].strip()
-    if result.exit_code in NOT_RUNNABLE:
-        return next((line.strip() for line in reversed(error_text(result).splitlines()) if line.strip()), "no output")
-    return ""

@@ -1,0 +1,147 @@
+"""Python projects: of pip, uv, Poetry, PDM and tox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from stepflow.cli.layouts.files import Check, RepositoryFiles, table_of
+
+_TARGETS = re.compile(r"^(test|lint|check)[ \t]*::?(?!=)", re.M)
+
+
+def make_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """Yield the targets of a Makefile that check something."""
+    return ((name, f"make {name}") for name in dict.fromkeys(_TARGETS.findall(repository.text("Makefile"))))
+
+
+PIP_INSTALL = "python3 -m pip install --user --quiet"
+#: Extras, groups and requirement files with these names hold what the checks need.
+_FOR_CHECKS = frozenset(
+    ("test", "tests", "testing", "dev", "develop", "development", "lint", "linting", "typing", "types", "check", "ci")
+)
+_BASE = frozenset(("base", "main", "requirements", "txt"))
+_TOOLS = ("pytest", "ruff", "mypy")
+
+
+def _python_tools(repository: RepositoryFiles) -> Iterator[tuple[str, str, str]]:
+    """Yield the tools that the repository is configured for: what each is for, its name, and its arguments."""
+    tools = table_of(repository.pyproject, "tool")
+    tested = "pytest" in tools or repository.setup_cfg.has_section("tool:pytest") or repository.find("pytest.ini")
+    if tested or (repository.root / "tests").is_dir() or repository.find("test_*.py"):
+        yield "test", "pytest", "-q"
+    if "ruff" in tools or repository.find("ruff.toml", ".ruff.toml"):
+        yield "lint", "ruff", "check ."
+    if "mypy" in tools or repository.setup_cfg.has_section("mypy") or repository.find("mypy.ini", ".mypy.ini"):
+        named = {"files", "packages", "modules"} & table_of(tools, "mypy").keys()
+        yield "types", "mypy", "" if named else "."
+
+
+def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """`python3 -m` finds what is in the repository and what pip installed, whatever else stands on the path."""
+    for purpose, tool, arguments in _python_tools(repository):
+        program = tool if tool == "ruff" else f"python3 -m {tool}"
+        yield purpose, f"{program} {arguments}".strip()
+
+
+def locked_checks(runner: str, lock: str, repository: RepositoryFiles) -> Iterator[Check]:
+    """Run the tools that the lock file has in the project's environment. Ruff needs none."""
+    for purpose, tool, arguments in _python_tools(repository):
+        if _locks(repository, lock, tool):
+            yield purpose, f"{runner} {tool} {arguments}".strip()
+        elif tool == "ruff":
+            yield purpose, f"{tool} {arguments}"
+
+
+def _locks(repository: RepositoryFiles, lock: str, package: str) -> bool:
+    return f'name = "{package}"' in repository.text(lock)
+
+
+def named_tools(repository: RepositoryFiles, commands: Iterable[str]) -> list[str]:
+    """Return the tools that the commands run, or that the Makefile mentions if one of them is `make`."""
+    commands = list(commands)
+    text = "\n".join((*commands, *((repository.text("Makefile"),) if any(map(_is_make, commands)) else ())))
+    return [tool for tool in _TOOLS if re.search(rf"(?<![\w./-]){tool}(?![\w./-])", text)]
+
+
+def _is_make(command: str) -> bool:
+    return program_of(command) == "make"
+
+
+def program_of(command: str) -> str:
+    """Return the program that a command starts, or the module that Python runs."""
+    return (command.removeprefix("python3 -m ").split() or [""])[0]
+
+
+def tools_setup(commands: Iterable[str]) -> Iterator[str]:
+    """Install the tools that these commands run outside the project's environment."""
+    programs = {program_of(command) for command in commands}
+    if tools := [tool for tool in _TOOLS if tool in programs]:
+        yield f"{PIP_INSTALL} {' '.join(tools)}"
+
+
+def pip_setup(repository: RepositoryFiles, commands: Sequence[str]) -> Iterator[str]:
+    """Requirement files come first and on a line of their own, because pip takes files with hashes only alone."""
+    if required := [f"--requirement {name}" for name in _requirement_files(repository)]:
+        yield f"{PIP_INSTALL} {' '.join(required)}"
+    project = _project(repository)
+    if words := [*project, *named_tools(repository, commands)]:
+        yield f"{PIP_INSTALL} {' '.join(words)}"
+
+
+def _project(repository: RepositoryFiles) -> Iterator[str]:
+    """Install the project as editable, so that checks see what the agent changes."""
+    extras = [*_extras(repository)]
+    if repository.pyproject.keys() & {"project", "build-system"} or repository.find("setup.py", "setup.cfg"):
+        yield f"--editable '.[{','.join(extras)}]'" if extras else "--editable ."
+    yield from (f"--group {name}" for name in _groups(repository))
+
+
+def _extras(repository: RepositoryFiles) -> Iterator[str]:
+    declared = dict.fromkeys(table_of(repository.pyproject, "project", "optional-dependencies"))
+    if repository.setup_cfg.has_section("options.extras_require"):
+        declared |= dict.fromkeys(repository.setup_cfg.options("options.extras_require"))
+    declared |= dict.fromkeys(re.findall(r"""["'](\w+)["']\s*:\s*\[""", repository.text("setup.py")))
+    return (name for name in declared if name.lower() in _FOR_CHECKS)
+
+
+def _groups(repository: RepositoryFiles) -> Iterator[str]:
+    return (name for name in table_of(repository.pyproject, "dependency-groups") if name.lower() in _FOR_CHECKS)
+
+
+def _requirement_files(repository: RepositoryFiles) -> Iterator[str]:
+    """Return `requirements.txt` and the files beside it for tests and development, such as `requirements/test.txt`."""
+    names = ("*requirements*.txt", "requirements/*.txt")
+    for name in dict.fromkeys(name for pattern in names for name in repository.names(pattern)):
+        if {*re.split(r"[-_/.]", name.lower())} <= _FOR_CHECKS | _BASE:
+            yield name
+
+
+def uv_setup(repository: RepositoryFiles) -> Iterator[str]:
+    """Sync what uv.lock locks, with what the checks need."""
+    members = ["--all-packages"] if table_of(repository.pyproject, "tool", "uv", "workspace") else []
+    extras = [f"--extra {name}" for name in _extras(repository)]
+    groups = [f"--group {name}" for name in _groups(repository)]
+    yield f"{PIP_INSTALL} uv && {' '.join(('uv sync --locked --quiet', *members, *extras, *groups))}"
+
+
+def poetry_setup(repository: RepositoryFiles) -> Iterator[str]:
+    """Install what poetry.lock locks, with what the checks need."""
+    poetry = table_of(repository.pyproject, "tool", "poetry")
+    extras = [*_extras(repository), *(name for name in table_of(poetry, "extras") if name in _FOR_CHECKS)]
+    groups = [*(name for name in table_of(poetry, "group") if name in _FOR_CHECKS), *_groups(repository)]
+    flags = (*(f"--extras {name}" for name in extras), *([f"--with {','.join(groups)}"] if groups else []))
+    yield f"{PIP_INSTALL} poetry && {' '.join(('poetry install --quiet', *flags))}"
+
+
+def pdm_setup(_repository: RepositoryFiles) -> Iterator[str]:
+    """Install every group that pdm.lock locks."""
+    # Without the bound pip takes hishel 2, with which pdm 2.29 does not start.
+    yield f"{PIP_INSTALL} pdm 'hishel<2' && pdm sync --quiet --group :all"
+
+
+def uses_tox(repository: RepositoryFiles) -> bool:
+    """A Makefile with tests that does not start tox tests in another way, and `tox.ini` may hold settings of others."""
+    configured = re.search(r"^\[(tox|testenv)\b", repository.text("tox.ini"), re.M) or repository.find("tox.toml")
+    tests = "test" in dict(make_checks(repository))
+    return bool(configured) and (not tests or "tox" in repository.text("Makefile"))
