@@ -74,9 +74,12 @@ def execute_init(arguments: argparse.Namespace) -> int:
         console = make_console(sys.stdout)
         if name:
             check_name(root, name)
-        name, builtin, commands = ask(
-            console, name=name, commands=commands, detected=detected, check=lambda name: check_name(root, name)
-        )
+        try:
+            name, builtin, commands = ask(
+                console, name=name, commands=commands, detected=detected, check=lambda name: check_name(root, name)
+            )
+        except EOFError as error:  # Ctrl-D
+            raise KeyboardInterrupt from error
     builtin = builtin or DEFAULT_AGENT
     check_name(root, name or "")
     if commands is None:

@@ -218,6 +218,16 @@ def _read_by(folder: Path) -> Iterator[Path]:
         yield from _prefix(folder.resolve())
         if (folder / _RUSTUP).exists():
             yield _rustup_home(folder)
+        for programs in _linked_environments(folder):
+            yield from _read_by(programs)
+
+
+def _linked_environments(folder: Path) -> set[Path]:
+    """The programs of the virtual environments into which links of the folder lead, as pipx and uv leave them."""
+    if folder in _SYSTEM or not os.access(folder, os.R_OK):
+        return set()
+    behind = {Path(os.path.realpath(path)).parent for path in folder.iterdir() if path.is_symlink()}
+    return {programs for programs in behind if (programs.parent / _ENVIRONMENT).is_file()}
 
 
 def _prefix(folder: Path) -> Iterator[Path]:

@@ -461,6 +461,14 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
     demand_sound_and_green(root, "helper", capsys)
 
 
+def test_the_end_of_input_cancels_and_writes_nothing(tmp_path: Path) -> None:
+    root = repository(tmp_path, {})
+    output = at_terminal("init", "fixer", keys="\x04", cwd=root, code=130, TERM="dumb")
+    assert "stepflow: cancelled." in output
+    assert "Traceback" not in output
+    assert not (root / ".agent").exists()
+
+
 @pytest.mark.whole
 def test_with_a_shipped_agent_given_it_asks_nothing(tmp_path: Path) -> None:
     root = repository(tmp_path, {})

@@ -392,6 +392,23 @@ def test_tools_have_the_users_programs_and_none_of_stepflows_own(
     assert "your own PATH" in events[0]["isolation"]["path"]
 
 
+def test_a_link_to_a_program_of_an_environment_works_as_pipx_and_uv_leave_it(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, programs = checkout.parent / "venvs/greets", checkout.parent / "programs"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
+    (folder / "bin/greets").write_text(f"#!{folder}/bin/python\nprint('good day')\n")
+    (folder / "bin/greets").chmod(0o755)
+    programs.mkdir()
+    (programs / "greets").symlink_to(folder / "bin/greets")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    edit_scenario(checkout, "echo 'hello, world' >", "greets; echo 'hello, world' >")
+    run(checkout, "--run-folder", str(checkout.parent / "run"))
+    events = [json.loads(line) for line in (checkout.parent / "run/journal.jsonl").read_text().splitlines()]
+    (output,) = (event["output"] for event in events if event["event"] == "tool_call")
+    assert output.startswith("good day")
+
+
 def test_stepflow_in_the_active_environment_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Path(sys.prefix) / "bin"
     path = f"{own}:relative:{tmp_path / 'none'}:/usr/bin"
