@@ -1,1 +1,1 @@
-"""What stepflow costs, beside what people would use instead. `make bench` runs it, bench/README.md shows it."""
+"""What stepflow costs, compared with what people would use instead. `make bench` runs it, bench/README.md shows it."""

@@ -1,4 +1,4 @@
-"""bench/README.md: the figures as tables, each target beside what was measured."""
+"""bench/README.md: the figures as tables, each target next to what was measured."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ COMMIT_LESS = "Commit less: large, generated, and binary files belong in .gitign
 
 
 def rewrite_advice(base: str) -> str:
-    """What corrects commits: a later commit that takes something back does not."""
+    """How to correct the commits: a later commit that reverts something is not enough."""
     return (
         "Every commit counts, even what a later one reverts, so redo the commits: "
         f"`git reset --soft {base[:12]}` undoes them and keeps the files."
@@ -69,7 +69,7 @@ def rewrite_advice(base: str) -> str:
 
 
 def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Violation]:
-    """Why these changes may not leave. Every commit counts, also what a later one takes back."""
+    """Why these changes may not be pushed. Every commit counts, even what a later one reverts."""
     if guarded := [change for change in changes if is_among(change.path, rules.protected_paths)]:
         yield Violation(
             message=f"protected path: {_named(guarded)}",
@@ -79,13 +79,13 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
     if submodules := [change for change in changes if change.mode == SUBMODULE]:
         yield Violation(
             message=f"submodule or nested repository: {_named(submodules)}",
-            advice="Commit no submodule and no repository inside the repository: remove the `.git` of a folder whose "
+            advice="Commit no submodules or nested repositories: remove the `.git` of a folder whose "
             "files belong to the change, or leave the folder out.",
         )
     if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
         yield Violation(
             message=f"symlink that leaves the tree: {_named(links)}",
-            advice="Let a symlink point to a place inside the repository by a relative path, or commit a file instead.",
+            advice="Make the symlink point inside the repository with a relative path, or commit a file instead.",
         )
     if (files := len({change.path for change in changes})) > rules.most_files:
         yield Violation(

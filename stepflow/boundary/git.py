@@ -35,13 +35,13 @@ _LEAK = (
     "the address that GitHub names, and start the run again."
 )
 _PROTECTED = f"A branch protection rule forbids this push: {_PREFIX}"
-_RULE = f"A repository rule forbids this push, as GitHub says: {_PREFIX}"
+_RULE = f"A repository rule on GitHub forbids this push: {_PREFIX}"
 #: What to do by the code of GitHub's error: https://docs.github.com has them as GH001 and so on.
 _CODE_HINTS = {
     "GH001": "A file is larger than GitHub accepts: make sure that no commit contains it, or store it in Git LFS.",
     "GH006": _PROTECTED,
     "GH008": "The commits add files stored in Git LFS, and the boundary pushes git's own objects only: let people add "
-    "such files, or take them out of `.gitattributes`.",
+    "such files, or remove them from `.gitattributes`.",
     "GH009": _LEAK,
     "GH013": _RULE,
 }
@@ -55,10 +55,10 @@ _REASON_HINTS = {
     "push declined": _RULE,
     "non-fast-forward": "The server forbids replacing the commits of an earlier run: allow forced updates of the "
     "run's branches, or delete the branch.",
-    "stale info": "Somebody else pushes to the run's branches at the same time: start the run again.",
+    "stale info": "Somebody else is pushing to the run's branches: start the run again.",
     "cannot lock ref": "Another branch is in the way, or somebody else is writing to this one: delete the branch that "
     f"the server names, or {_PREFIX.partition(', or')[0]}.",
-    "pre-receive hook": "A hook of the server refused the commits, as it says: exempt the run's branches from it, or "
+    "pre-receive hook": "A server hook refused the commits: exempt the run's branches from it, or "
     "tell the agent in its prompts what the hook requires.",
 }
 #: What git and servers say of a branch that is not where it was; a push whose answer was lost may have moved it itself.

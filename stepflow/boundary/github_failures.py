@@ -36,7 +36,7 @@ _HINTS = {
     "`pull-requests: write`.",
     NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
     "the job.",
-    CONFLICT: "Somebody else writes to the run's branches at the same time: start the run again.",
+    CONFLICT: "Somebody else is writing to the run's branches: start the run again.",
     GONE: "The issue was deleted, or issues are turned off in the repository's settings: commits that were pushed are "
     "on their branch.",
     UNPROCESSABLE: "GitHub rejected the write: fix what it names, then start the run again.",

@@ -74,7 +74,7 @@ class CommitNow(Answer):
 
 
 class NewCommit(Answer):
-    """What is said of a commit that was made."""
+    """The answer to a commit that was made."""
 
     oid: str = Field(validation_alias=AliasPath("createCommitOnBranch", "commit", "oid"))
 
@@ -236,7 +236,7 @@ class FoundThread(Answer):
 
 
 class NewReply(Answer):
-    """What is said of a reply that was made."""
+    """The answer to a reply that was made."""
 
     url: str = Field(validation_alias=AliasPath("addPullRequestReviewThreadReply", "comment", "url"))
 

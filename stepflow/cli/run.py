@@ -45,7 +45,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
     parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a completed run")
-    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
+    parser.add_argument(
+        "--allow-dirty", action="store_true", help="with --in-place: run even if there are uncommitted files"
+    )
     add_request_flags(parser)
 
 

@@ -225,9 +225,9 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
 
 
 def describe_red(checks: Iterable[BaseChecked]) -> str:
-    """Say in one line which checks were red before the run, each with the line that says most."""
+    """Say in one line which checks failed before the run, each with the line that says most."""
     return "; ".join(
-        f"{check.name} was red before the run (exit code {check.exit_code}): "
+        f"{check.name} failed before the run (exit code {check.exit_code}): "
         f"{telling_line(check.output_tail, LINE_SHOWN) or 'no output'}"
         for check in checks
     )

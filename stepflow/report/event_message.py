@@ -293,7 +293,7 @@ def _effect_applied(event: events.EffectApplied) -> EventMessage:
 
 
 def _failure_reported(event: events.FailureReported) -> EventMessage:
-    commented = f"the issue's comment says what happened: {one_line(event.url)}"
+    commented = f"the comment on the issue says what happened: {one_line(event.url)}"
     return EventMessage(
         title=commented if event.url else one_line(event.detail, REASON_SHOWN),
         tone=Tone.PLAIN if event.url else Tone.WARNING,

@@ -245,7 +245,7 @@ class Inputs(BaseModel):
     and the last job of `many-issues.yml`."""
     # model
     provider: Provider = Provider.ANTHROPIC
-    """Who answers: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
+    """Model provider: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
     anthropic_api_key: Secret = None
     """API key for the Anthropic API; not needed with workload identity or another provider."""
     anthropic_base_url: Text = None

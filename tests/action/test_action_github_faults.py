@@ -178,7 +178,7 @@ def said(*lines: str) -> Callable[[World], None]:
 
 
 REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
-    "a pre-receive hook": (said("no commits on Sundays"), "A hook of the server refused the commits"),
+    "a pre-receive hook": (said("no commits on Sundays"), "A server hook refused the commits"),
     "a protected branch": (
         said("error: GH006: Protected branch update failed for x."),
         "A branch protection rule",

@@ -142,12 +142,12 @@ IN_A_HOOK = "remote: the workflow of our hooks: GH-ISSUE 13, returned error: 503
         ("push", SIGNED, RULES, "`commits: verified`", "workflow files"),
         ("push", "", WORKFLOW, "workflow files", PREFIX),
         ("push", "", LOCKED, PREFIX, "workflow files"),
-        ("push", IN_A_HOOK, HOOK, "A hook of the server", "workflow files"),
+        ("push", IN_A_HOOK, HOOK, "A server hook", "workflow files"),
         ("push", DENIED, "", "may not push", "workflow files"),
         ("fetch", DENIED, "", "may not read", "push"),
         ("push", ARCHIVED, "", "archived", "contents: write"),
         ("ls-remote", NOT_THERE, "", "does not exist", "workflow files"),
-        ("push", "", "[rejected] (stale info)", "at the same time", "workflow files"),
+        ("push", "", "[rejected] (stale info)", "Somebody else is pushing", "workflow files"),
     ],
 )
 def test_facts_decide_the_advice(command: str, written: str, rejected: str, says: str, never: str) -> None:

@@ -377,7 +377,7 @@ def test_trouble_at_each_write_passes_and_nothing_is_written_twice(
         ),
         (
             {"status": 200, "content": json.dumps({"errors": [{"type": "STALE_DATA", "message": "Expected"}]})},
-            "at the same time",
+            "Somebody else is writing",
         ),
         ({"status": 500}, "githubstatus.com"),
     ],

@@ -378,7 +378,7 @@ def test_where_a_check_is_red_before_the_run_a_line_says_so_and_nothing_fails(
     put(checkout, text=f"base_checks: require\n{TURNS}{EXPECT}")
     code, out = rehearse(capsys, "fixer", "--junit", str(tmp_path / "junit.xml"))
     assert code == 0
-    assert "! fixer/greets  not played: greeting was red before the run (exit code 1)" in out
+    assert "! fixer/greets  not played: greeting failed before the run (exit code 1)" in out
     assert "1 scenario, 1 not played" in out
     assert "<skipped message=" in (tmp_path / "junit.xml").read_text()
     # One that expects the end is compared with it.

@@ -50,7 +50,7 @@ RED = replace(
     red=("the check tests failed (exit code 1): make test", "1 failed"),
 )
 SKIPPED = replace(
-    GREEN, name="red", outcome=Outcome.BASE_FAILED, skipped="tests was red before the run (exit code 1): no"
+    GREEN, name="red", outcome=Outcome.BASE_FAILED, skipped="tests failed before the run (exit code 1): no"
 )
 HOSTILE = "\n::error::forged\r##[add-path]/x\x1b[31m </failure>]]> | <b> \x00\x08\ufffe \ud800 {uv-x}"
 
