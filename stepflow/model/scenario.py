@@ -118,7 +118,7 @@ class Expect(_ScenarioShape):
 
 class Scenario(_ScenarioShape):
     """A scenario file: the run's arguments, the replies in order (`turns`) or by step (`steps`), and the
-    expectations. With `base_checks: require`, a rehearsal skips the scenario where a check is red before the run."""
+    expectations. With `base_checks: require`, a rehearsal skips the scenario if a check fails before the run."""
 
     params: dict[str, JsonValue] = Field(default_factory=dict)
     issue: ScenarioIssue | None = None
