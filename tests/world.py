@@ -116,6 +116,16 @@ class World:
         git("commit", "--quiet", "--all", "--message", "Change the agent", cwd=self.checkout)
         git("push", "--quiet", str(self.served), "main", cwd=self.checkout)
 
+    def use_ci(self, workflow: str = "on: [pull_request, workflow_dispatch]\njobs: {}\n") -> None:
+        """Let the repository have a workflow that each run starts on its branch, committed on both sides."""
+        file = self.checkout / ".github" / "workflows" / "ci.yml"
+        file.parent.mkdir(parents=True)
+        file.write_text(workflow)
+        git("add", "--force", str(file), cwd=self.checkout)
+        git("commit", "--quiet", "--message", "Add a workflow", cwd=self.checkout)
+        git("push", "--quiet", str(self.served), "main", cwd=self.checkout)
+        self.runner.inputs["ci-workflow"] = "ci.yml"
+
     def wrote_nothing(self, *, but_comments: int = 0) -> bool:
         """True when GitHub is as it was, but for so many comments."""
         return (

@@ -27,6 +27,7 @@ from stepflow.boundary.own_texts import (
     spent_on_issue,
     update_text,
     whole_cost,
+    workflow_lines,
 )
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import Refused, check_actor
@@ -36,6 +37,7 @@ from stepflow.domain.effect import (
     AnswerThreads,
     CloseIssue,
     CreateRelease,
+    DispatchWorkflow,
     Effect,
     EffectKind,
     EffectStatus,
@@ -49,10 +51,10 @@ from stepflow.domain.effect import (
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import Spent, count
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError, StepflowError
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHub, GitHubWriter
+    from stepflow.boundary.github_api import GitHubWriter
 
 #: Effects that are left out after a forbidden pull request, so that nothing looks finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)
@@ -188,6 +190,8 @@ class EffectWriter:
                 return self._create_release(effect)
             case CloseIssue():
                 return self._close_issue(effect)
+            case DispatchWorkflow():
+                return self._dispatch_workflow(effect)
             case _:
                 assert_never(effect)
 
@@ -288,12 +292,16 @@ class EffectWriter:
         """Return the engine's own lines below the text of the comment."""
         lines: tuple[str, ...] = ()
         planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
-        if planned and (pushed := self.receipts.get(EffectKind.PUSH_BRANCH)):
+        pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
+        if planned and pushed:
             lines += branch_lines(planned.branch, pushed.branch)
         if opened := self.receipts.get(EffectKind.OPEN_PULL_REQUEST):
             lines += pull_request_lines(opened, self._writer.viewer())
         if self._plan.follow_up:
             lines += (f"Pull request: #{self._plan.follow_up.pull_request}",)
+        dispatch = next((effect for effect in self._plan.effects if isinstance(effect, DispatchWorkflow)), None)
+        if dispatch and pushed:
+            lines += workflow_lines(dispatch.workflow, pushed, self._plan.settings.repository_url)
         if self._plan.issue and self._plan.settings.issue_text_from_event:
             with suppress(BoundaryError):
                 lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
@@ -416,6 +424,29 @@ class EffectWriter:
         self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=self.is_closed)
         return _applied(effect, f"#{self.issue}")
 
+    def _dispatch_workflow(self, effect: DispatchWorkflow) -> Receipt:
+        """Start the workflow, unless it was started for the pushed commit. The receipt names no address, so a resumed
+        run believes it without asking."""
+        workflow, pushed = effect.workflow, self.receipts[EffectKind.PUSH_BRANCH]
+
+        def started() -> bool:
+            return self._writer.was_dispatched(workflow, branch=pushed.branch, commit=pushed.commit)
+
+        try:
+            if started():
+                return _skipped(effect, f"{workflow} was already started on {pushed.branch}")
+            self._retry_policy.ensure(
+                lambda: self._writer.dispatch_workflow(workflow, branch=pushed.branch), done=started
+            )
+        except WriteFailed as exc:
+            if exc.status in (FORBIDDEN, NOT_FOUND):
+                exc.hint = (
+                    f"The job needs the permission `actions: write`, and the default branch needs `{workflow}` with "
+                    "the trigger `workflow_dispatch`."
+                )
+            raise
+        return _applied(effect, f"{workflow} on {pushed.branch}")
+
     @property
     def _commit(self) -> str:
         """The tip that was pushed; empty where nothing was."""
@@ -444,56 +475,3 @@ def _applied(effect: Effect, detail: str, *, url: str = "", number: int | None =
 
 def _skipped(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
     return replace(_applied(effect, detail, url=url, number=number), status=EffectStatus.SKIPPED)
-
-
-def confirm_receipts(
-    github: GitHub, receipts: Sequence[Receipt], *, run: str, agent: str, issue: int | None, follow_up: FollowUp | None
-) -> tuple[Receipt, ...]:
-    """Return the receipts of this run that GitHub confirms. A run folder may be forged, and the names in its receipts
-    go into our comment and into outputs. Receipts without names need no confirmation; without an answer from GitHub,
-    the others do not count. An unconfirmed effect is written again, which changes nothing if it was complete."""
-    named = {receipt.kind: receipt for receipt in receipts}
-    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
-    followed = follow_up.url if follow_up else ""
-    confirmed = [receipt for receipt in receipts if _names_nothing(receipt, followed)]
-    number = follow_up.pull_request if follow_up else opened.number if opened else None
-    url = followed or (opened.url if opened else "")
-    if pushed and number and _is_own_push(github, pushed, number, url):
-        confirmed += [pushed, *([opened] if opened else [])]
-    commented = named.get(EffectKind.POST_COMMENT)
-    if commented and issue and _is_own_comment(github, commented, run=run, agent=agent, issue=issue):
-        confirmed.append(commented)
-    return tuple(receipt for receipt in receipts if receipt in confirmed)
-
-
-def _names_nothing(receipt: Receipt, followed: str) -> bool:
-    """Whether a receipt leads nowhere but to the pull request that is followed up."""
-    with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
-    names = receipt.number, receipt.branch, receipt.commit
-    return receipt.kind not in with_names and not any(names) and receipt.url in ("", followed)
-
-
-def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool:
-    """Whether our account opened this pull request from the branch that was pushed, and it has the commit."""
-    try:
-        pull = github.pull_request(number)
-        return (
-            (pull.head, pull.url) == (pushed.branch, url)
-            and pushed.url == f"{url.rpartition('/pull/')[0]}/tree/{pushed.branch}"
-            and pull.author_id == github.viewer().id
-            and (
-                pull.head_commit == pushed.commit
-                or any(commit.oid == pushed.commit for commit in github.pull_request_commits(number))
-            )
-        )
-    except StepflowError:
-        return False
-
-
-def _is_own_comment(github: GitHub, commented: Receipt, *, run: str, agent: str, issue: int) -> bool:
-    """Whether that is where our account's comment of this run is."""
-    try:
-        own = find_own_comment(github.comments(issue), github.viewer(), agent=agent, issue=issue)
-    except StepflowError:
-        return False
-    return own is not None and own.marker.run == marker_word(run) and own.comment.url == commented.url

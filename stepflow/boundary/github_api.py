@@ -18,10 +18,12 @@ from stepflow.boundary.github_failures import (
     ISSUE_LIST,
     NOT_FOUND,
     PULL_REQUEST,
+    UNPROCESSABLE,
     WORKFLOW_RUN,
     AnswerFailed,
     ReadSubject,
     RetryPolicy,
+    WriteFailed,
     read_failed,
     write_failed,
 )
@@ -56,6 +58,7 @@ from stepflow.boundary.github_types import (
     Role,
     Rule,
     WorkflowJob,
+    WorkflowRuns,
 )
 from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
@@ -389,6 +392,22 @@ class GitHubWriter(GitHub):
             generate_release_notes=False,
             make_latest="true",
         )
+
+    def was_dispatched(self, workflow: str, *, branch: str, commit: str) -> bool:
+        """Whether somebody has started this workflow for this commit of a branch."""
+        query = {"event": "workflow_dispatch", "branch": branch, "head_sha": commit, "per_page": "1"}
+        path = f"/actions/workflows/{quote(workflow, safe='')}/runs"
+        return self._get("list the runs of a workflow", WorkflowRuns, path, WORKFLOW_RUN, **query).total_count > 0
+
+    def dispatch_workflow(self, workflow: str, *, branch: str) -> None:
+        """Start a workflow on a branch; what was pushed a moment ago may not be known there yet."""
+        try:
+            self._send(
+                "start a workflow", "POST", f"/actions/workflows/{quote(workflow, safe='')}/dispatches", ref=branch
+            )
+        except WriteFailed as exc:
+            exc.passes |= exc.status == UNPROCESSABLE and "No ref found" in exc.message
+            raise
 
     def commit(self, oid: str) -> CommitNow:
         """A commit of the repository."""

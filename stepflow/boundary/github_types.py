@@ -274,6 +274,12 @@ class Jobs(Answer):
     jobs: tuple[WorkflowJob, ...]
 
 
+class WorkflowRuns(Answer):
+    """The runs of a workflow that fit what was asked for."""
+
+    total_count: int
+
+
 class Comparison(Answer):
     """How a commit relates to a branch: `ahead`, `behind`, `identical` or `diverged`."""
 

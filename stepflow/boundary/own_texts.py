@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
 from stepflow.domain.approval import APPROVE
@@ -171,7 +172,7 @@ def _spent(figure: str) -> Spent:
     return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+"))
 
 
-#: The account of a job's own token; its actions start no workflow.
+#: The account of a job's own token; it starts no workflow but by a dispatch.
 JOB_ACCOUNT = "github-actions[bot]"
 
 
@@ -189,9 +190,17 @@ def pull_request_lines(receipt: Receipt, viewer: Account) -> tuple[str, ...]:
         return (line,)
     return (
         line,
-        "It was opened with the job's own token, so no workflow starts on it by itself: close and reopen it to start "
-        "them, or give the action the token of a GitHub App as `github-token`.",
+        "It was opened with the job's own token, so its workflows wait until somebody with write access selects "
+        "*Approve workflows to run* there (where there is no such button, close and reopen it). With the token of a "
+        "GitHub App as `github-token` they start by themselves.",
     )
+
+
+def workflow_lines(workflow: str, pushed: Receipt, repository_url: str) -> tuple[str, ...]:
+    """Say where to find the runs of the workflow on the pushed branch, which is started last."""
+    query = quote(f"branch:{pushed.branch}")
+    runs = f"{repository_url}/actions/workflows/{quote(workflow)}?query={query}"
+    return (f"[Runs of `{workflow}` on the branch]({runs})",)
 
 
 def branch_lines(planned: str, pushed: str) -> tuple[str, ...]:

@@ -7,11 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
-from stepflow.boundary.settings import (
-    BoundarySettings,
-    choose_labels,
-    object_to_labels,
-)
+from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
 from stepflow.boundary.target_branch import branch_name, branch_problem
 from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.decision import FlowResult
@@ -22,6 +18,7 @@ from stepflow.domain.effect import (
     AnswerThreads,
     CloseIssue,
     CreateRelease,
+    DispatchWorkflow,
     Effect,
     OpenPullRequest,
     PostComment,
@@ -168,8 +165,7 @@ class _AnswerReader:
         return tuple(answers.values())
 
     def _warn(self, path: str, value: JsonValue, expected: str) -> None:
-        shown = repr(value)[:80]
-        self.warnings.append(f"The closing answer's `{path}` is {shown}, not {expected}: it has no effect.")
+        self.warnings.append(f"The closing answer's `{path}` is {repr(value)[:80]}, not {expected}: it has no effect.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +239,7 @@ def plan_effects(
 NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
 UNCHANGED = "No changes: the run made no commit and answered no thread, so the pull request stays as it is."
 NOT_ANSWERED = "the run does not say what became of it."
-LONGEST_REMOVED = 8_000
-LONGEST_VERIFIED = 8_000
+LONGEST_REMOVED = LONGEST_VERIFIED = 8_000
 LONGEST_REPLY = 4_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
@@ -288,6 +283,7 @@ class Planner:
                 *((PushBranch(branch=follow_up.branch, fast_forward=True),) if pushes else ()),
                 *self.replies(follow_up, pushes),
                 *self.comment(summary, removed),
+                *self.workflow(pushes),
             )
         else:
             branch, opens = branch_name(self.agent, self.facts), self.opens_pull_request()
@@ -298,11 +294,12 @@ class Planner:
             by_hand = self.by_hand() if by_merge and opens else ""
             expects = ("open" if by_merge else "closed") if closes else None
             effects = (
-                *((PushBranch(branch=branch), self.pull_request(branch, by_merge, by_hand)) if opens else ()),
+                *((PushBranch(branch=branch), self.pull_request(branch, summary, by_merge, by_hand)) if opens else ()),
                 *self.comment(summary, removed, by_hand),
                 *self.labels(),
                 *self.release(),
                 *((CloseIssue(),) if closes and not by_merge else ()),
+                *self.workflow(opens),
             )
         redact = self.plan.output_filter.redactor
         return replace(
@@ -349,15 +346,23 @@ class Planner:
         self.warnings.append("The commits of this run are not pushed: agent.json allows no pull request.")
         return False
 
-    def pull_request(self, branch: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:
-        """The pull request; the engine's last line says what it belongs to."""
+    def workflow(self, pushes: bool) -> tuple[DispatchWorkflow, ...]:
+        """The workflow to start on the pushed branch. It is the last effect: if it fails, the others are written."""
+        name = self.plan.settings.ci_workflow
+        return (DispatchWorkflow(workflow=name),) if pushes and name else ()
+
+    def pull_request(self, branch: str, summary: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:
+        """The pull request. Without a body in the answer its text is the comment's; its last line is the engine's."""
         requested, issue = self.requested.pull_request, self.facts.issue
         given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.plan.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge and not by_hand else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`. {by_hand}"
-        text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer.rstrip())
+        written = requested.body or self.requested.comment
+        # The summary says itself what was verified.
+        verified = self._verified() if written else ""
+        text, below = self._text_above(written or summary, verified, self._guard_warnings(), footer.rstrip())
         return OpenPullRequest(
             branch=branch,
             base=self.base,

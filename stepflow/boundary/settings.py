@@ -36,6 +36,8 @@ class BoundarySettings:
     min_permission: Permission = Permission.WRITE
     allow_bots: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.NOTHING
+    #: File name of the workflow to start on a pushed branch; empty for none.
+    ci_workflow: str = ""
     #: False if the text came from an input, so that it cannot be compared with the issue.
     issue_text_from_event: bool = True
 

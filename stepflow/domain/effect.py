@@ -20,6 +20,7 @@ class EffectKind(StrEnum):
     REMOVE_LABELS = "remove_labels"
     CREATE_RELEASE = "create_release"
     CLOSE_ISSUE = "close_issue"
+    DISPATCH_WORKFLOW = "dispatch_workflow"
 
 
 class AllowedEffect(StrEnum):
@@ -127,8 +128,24 @@ class CloseIssue:
     kind: EffectKind = EffectKind.CLOSE_ISSUE
 
 
+@dataclass(frozen=True, kw_only=True)
+class DispatchWorkflow:
+    """Start a workflow on the pushed branch, once for each pushed commit. `workflow` is its file name."""
+
+    workflow: str
+    kind: EffectKind = EffectKind.DISPATCH_WORKFLOW
+
+
 Effect = (
-    PushBranch | OpenPullRequest | AnswerThreads | PostComment | AddLabels | RemoveLabels | CreateRelease | CloseIssue
+    PushBranch
+    | OpenPullRequest
+    | AnswerThreads
+    | PostComment
+    | AddLabels
+    | RemoveLabels
+    | CreateRelease
+    | CloseIssue
+    | DispatchWorkflow
 )
 
 
@@ -181,5 +198,7 @@ def describe_effect(effect: Effect) -> str:  # noqa: PLR0911 - one return per ef
             return f"{effect.tag}{' (draft)' if effect.draft else ''}"
         case CloseIssue():
             return ""
+        case DispatchWorkflow():
+            return effect.workflow
         case _:
             assert_never(effect)

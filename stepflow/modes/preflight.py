@@ -376,7 +376,8 @@ def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[Pref
         where = f"{_address(request)}/settings/actions"
         allows = "Allow GitHub Actions to create and approve pull requests"
         yield unknown("Actions may create pull requests", f"see {where}, '{allows}'")
-        takes = "it takes contents, issues and pull-requests, each `write`"
+        actions = ", actions" if request.inputs.ci_workflow else ""
+        takes = f"it takes contents{actions}, issues and pull-requests, each `write`"
         yield unknown("scopes of github-token", f"see `permissions:` of the job: {takes}")
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.apply import apply_effects, confirm_receipts
+from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush, read_bundle
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.boundary.receipts import confirm_receipts
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
 from stepflow.domain.agent_settings import GitHubSettings

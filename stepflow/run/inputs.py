@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, get_args
@@ -208,6 +209,13 @@ def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[s
     return value
 
 
+def check_workflow_name(value: str | None) -> str | None:
+    """Refuse what cannot be a file in `.github/workflows`."""
+    if value is not None and not re.fullmatch(r"[\w. -]+\.ya?ml", value):
+        raise ValueError("write the name of a file in .github/workflows, such as ci.yml")
+    return value
+
+
 class Inputs(BaseModel):
     """The action's inputs. None means not set: `agent.json` or the built-in default decides."""
 
@@ -301,6 +309,9 @@ class Inputs(BaseModel):
     progress: Progress = Progress.NOTHING
     """What shows the run's progress while it runs: `nothing`, or `comment`, the run's comment on the issue, with steps,
     checks, cost and time, updated at most every 30 seconds."""
+    ci_workflow: Annotated[Text, AfterValidator(check_workflow_name)] = None
+    """Workflow to start, by `workflow_dispatch`, on each branch that a completed run pushes, such as `ci.yml`; the job
+    then needs the permission `actions: write`."""
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""

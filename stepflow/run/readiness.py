@@ -16,8 +16,10 @@ from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_probl
 from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
+from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.definition import AgentDefinition, McpServer
+from stepflow.domain.json import JsonValue, value_at
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError
@@ -164,6 +166,47 @@ def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] 
     return ()
 
 
+def _check_ci_workflow(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """GitHub starts a workflow only where it exists, can be dispatched, and asks for nothing. The default branch counts
+    for that; it usually is what is checked out."""
+    name = request.inputs.ci_workflow
+    if name is None:
+        return None
+    if not agent.github.pushes:
+        return ("`ci-workflow` has no effect, because this agent pushes nothing.",)
+    file = f".github/workflows/{name}"
+    try:
+        _, workflow = read_yaml((request.checkout / file).read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise InputError(
+            f"`ci-workflow` names {name}, but the checkout has no file {file}.",
+            hint="Name a workflow of this repository that its default branch has.",
+        ) from exc
+    except (YamlFault, UnicodeDecodeError) as exc:
+        raise InputError(f"{file}, which `ci-workflow` names, is not valid YAML: {exc}", hint="Correct it.") from exc
+    # YAML 1.1 reads the key `on` as true.
+    triggers = workflow.get("on", workflow.get(True)) if isinstance(workflow, dict) else None
+    if "workflow_dispatch" not in (triggers if isinstance(triggers, dict | list) else [triggers]):
+        raise InputError(
+            f"{file} cannot be started on the branch of a run: it has no trigger `workflow_dispatch`.",
+            hint="Add `workflow_dispatch:` below `on:`, on the default branch, or leave `ci-workflow` out.",
+        )
+    inputs = value_at(triggers, "workflow_dispatch.inputs") if isinstance(triggers, dict) else None
+    settings = inputs if isinstance(inputs, dict) else {}
+    required = [key for key, rules in settings.items() if _is_required(rules)]
+    if required:
+        raise InputError(
+            f"{file} cannot be started on the branch of a run: it requires the input `{required[0]}`.",
+            hint="Give the input a default, or leave `ci-workflow` out.",
+        )
+    return ()
+
+
+def _is_required(rules: JsonValue) -> bool:
+    """Whether a workflow cannot be dispatched without this input."""
+    return isinstance(rules, dict) and rules.get("required") is True and rules.get("default") in (None, "")
+
+
 def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """The server must have the commit from which the run starts, no branch in the way of the run's own, and accept
     pushes if `read-token` is the token that pushes. A follow-up has read its commit and branch from the server."""
@@ -193,6 +236,7 @@ CHECKS: Mapping[str, Check] = {
     "git filters": _check_filters,
     "disk": _check_space,
     "issue": check_issue,
+    "ci-workflow": _check_ci_workflow,
     "git server": _check_server,
 }
 

@@ -396,5 +396,6 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
         min_permission=inputs.min_permission,
         allow_bots=inputs.allow_bots,
         on_failure=inputs.on_failure,
+        ci_workflow=inputs.ci_workflow or "",
         issue_text_from_event=trigger.issue is not None,
     )

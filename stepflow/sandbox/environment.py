@@ -43,7 +43,7 @@ _PROXY = "http://127.0.0.1:3128"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _GIT_CONFIG = (
     ("user.name", "stepflow"),
-    ("user.email", "stepflow@users.noreply.github.com"),
+    ("user.email", "agent@stepflow.invalid"),
     # A collection in the background would outlive its command and be killed half-way.
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),

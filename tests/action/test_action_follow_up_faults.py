@@ -31,8 +31,9 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "second reply": ("answer_threads", {"method": "POST", "path": REPLY, "skip": 1}),
     "resolving": ("answer_threads", {"method": "POST", "path": "/graphql resolveReviewThread$"}),
     "comment": ("post_comment", {"method": "PATCH", "path": "/issues/comments/"}),
+    "dispatch": ("dispatch_workflow", {"method": "POST", "path": "/dispatches$"}),
 }
-KINDS = ("push_branch", "answer_threads", "post_comment")
+KINDS = ("push_branch", "answer_threads", "post_comment", "dispatch_workflow")
 CELLS = [
     pytest.param(trouble, place, id=f"{trouble} at {place}")
     for trouble, place in covering(
@@ -82,7 +83,8 @@ def verified(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 def left_undisturbed(folder: Path, **inputs: str) -> Left:
     with open_world(folder) as world:
-        done = follow_up(open_pull_request(world), improve(threads=ANSWERS), **inputs)
+        open_pull_request(world).use_ci()
+        done = follow_up(world, improve(threads=ANSWERS), **inputs)
         assert effects(done) == dict.fromkeys(KINDS, "applied"), done.log
         return left(world)
 
@@ -91,6 +93,7 @@ def left_undisturbed(folder: Path, **inputs: str) -> Left:
 def test_trouble_at_a_write_and_the_run_goes_on(
     waiting: World, undisturbed: Left, verified: Left, show: Callable[[str], None], trouble: str, place: str
 ) -> None:
+    waiting.use_ci()
     made, (kind, where) = TROUBLES[trouble], PLACES[place]
     inputs = {"run_folder": str(waiting.runner.folder / "mine")}
     inputs |= {"commits": "verified"} if place == "signed push" else {}
@@ -104,12 +107,14 @@ def test_trouble_at_a_write_and_the_run_goes_on(
         at = KINDS.index(kind)
         statuses = (*["applied"] * at, "failed", *["planned"] * (len(KINDS) - at - 1))
         assert effects(done) == dict(zip(KINDS, statuses, strict=True))
-        assert made.says in done.outputs["reason"]
+        refused = kind == "dispatch_workflow" and trouble in ("403", "404")
+        assert ("the permission `actions: write`" if refused else made.says) in done.outputs["reason"]
         done = again(waiting, [], **inputs)
     assert "Traceback" not in done.log
     assert len(waiting.model.bodies) == asked
     assert set(effects(done).values()) == {"applied"}
     assert left(waiting) == (verified if place == "signed push" else undisturbed)
+    assert waiting.github.state.dispatched == [("ci.yml", BRANCH, waiting.branches()[BRANCH])]
     show(f"Follow-up fault | {trouble:22} {place:13} {'at once' if made.passes else 'resumed'}")
 
 

@@ -38,6 +38,7 @@ PLACES: dict[str, dict[str, str]] = {
     "remove_labels": {"method": "DELETE", "path": "/issues/7/labels/bug$"},
     "create_release": {"method": "POST", "path": "/releases$"},
     "close_issue": {"method": "PATCH", "path": "/issues/7$"},
+    "dispatch_workflow": {"method": "POST", "path": "/dispatches$"},
     "read-back": {"method": "GET", "path": "/issues/7$", "since": "PATCH .*/issues/7$"},
 }
 #: An answer that is lost after the write doubles what is made anew, and these two refusals have words of their own.
@@ -49,6 +50,8 @@ ALWAYS = {
     ("timeout after it", "create_release"),
     ("403", "open_pull_request"),
     ("404", "actor check"),
+    ("403", "dispatch_workflow"),
+    ("404", "dispatch_workflow"),
 }
 CELLS = [
     pytest.param(trouble, moment, id=f"{trouble} at {moment}")
@@ -66,6 +69,7 @@ class Left:
     pulls: list[dict[str, Any]]
     releases: list[dict[str, Any]]
     branches: set[str]
+    dispatched: set[tuple[str, str]]
     work: list[str] = field(default_factory=list)
 
 
@@ -152,6 +156,8 @@ def assert_ended(done: Invocation, trouble: str, moment: str, made: Trouble) -> 
     reason = done.outputs["reason"]
     forbidden = (trouble, moment) == ("403", "open_pull_request")
     says = "Allow GitHub Actions" if forbidden else "has the permission 'none'" if stranger else made.says
+    if moment == "dispatch_workflow" and trouble in ("403", "404"):
+        says = "the permission `actions: write`"
     assert says in reason
     named = {"actor check": "Nothing was written", "read-back": "could not be read back"}.get(
         moment, f"`{moment}` failed"
@@ -165,7 +171,7 @@ def expected_effects(trouble: str, moment: str) -> dict[str, str]:
     if moment == "read-back":
         return dict.fromkeys(KINDS, "applied")
     if (trouble, moment) == ("403", "open_pull_request"):
-        states = ("applied", "forbidden", "applied", "applied", "applied", "planned", "planned")
+        states = ("applied", "forbidden", "applied", "applied", "applied", "planned", "planned", "applied")
         return dict(zip(KINDS, states, strict=True))
     at = KINDS.index(moment)
     return {
@@ -296,6 +302,7 @@ def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = Non
         github["closeBy"] = "now"
 
     world.edit("agent.json", change)
+    world.use_ci()
     world.runner.inputs["base-checks"] = "skip"
     if monkeypatch:
         monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 1.5)
@@ -344,7 +351,9 @@ def assert_honest(world: World, done: Invocation) -> None:
         "add_labels": "ready-for-review" in world.labels(),
         "create_release": bool(state.releases),
         "close_issue": state.issues[7]["state"] == "closed",
+        "dispatch_workflow": bool(state.dispatched),
     }
+    assert len(state.dispatched) == len(set(state.dispatched)), "a workflow was started twice for one commit"
     assert [kind for kind in written if statuses[kind] in ("applied", "skipped") and not written[kind]] == []
 
 
@@ -357,5 +366,6 @@ def left(world: World) -> Left:
         pulls=[{key: plain(str(value)) for key, value in pull.items()} for pull in state.pulls],
         releases=[{key: plain(str(value)) for key, value in release.items()} for release in state.releases],
         branches=set(world.branches()),
+        dispatched={(workflow, branch) for workflow, branch, _ in state.dispatched},
         work=[plain(line) for line in log.splitlines()],
     )

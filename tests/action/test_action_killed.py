@@ -111,6 +111,7 @@ class Scene:
             "pulls": masked([{key: pull[key] for key in ("title", "body", "head", "base")} for pull in world.pulls()]),
             "labels": sorted(world.labels()),
             "issue": state.issues[7]["state"],
+            "dispatched": masked(state.dispatched),
             "releases": masked([release["tag_name"] for release in state.releases]),
             "writes": self.writes(),
         }
@@ -131,6 +132,7 @@ def open_scene(folder: Path, nursery: Nursery) -> Iterator[Scene]:
     folder.mkdir()
     with open_world(folder) as world:
         world.edit("agent.json", everything)
+        world.use_ci()
         world.play(reply)
         yield Scene(world=world, nursery=nursery, folder=folder / "mine")
 

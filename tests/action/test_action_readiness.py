@@ -66,6 +66,23 @@ def filter_without_program(world: World) -> None:
     set_filter(world)
 
 
+def workflow_that_is_not_there(world: World) -> None:
+    world.runner.inputs["ci-workflow"] = "ci.yml"
+
+
+def workflow_without_the_trigger(world: World) -> None:
+    world.use_ci("on: [push, pull_request]\njobs: {}\n")
+
+
+def workflow_that_is_not_yaml(world: World) -> None:
+    world.use_ci("on: [push\n")
+
+
+def workflow_with_a_required_input(world: World) -> None:
+    inputs = "{ level: { default: all, required: true }, target: { required: true, type: string } }"
+    world.use_ci(f"on:\n  push:\n  workflow_dispatch:\n    inputs: {inputs}\njobs: {{}}\n")
+
+
 def set_filter(world: World) -> None:
     (world.checkout / ".gitattributes").write_text("*.bin filter=crypt diff=crypt\n")
     for name, value in (
@@ -87,6 +104,10 @@ CASES = [
     (base_that_is_gone, "`dev`"),
     (repository_that_is_not_there, "`github-token` is for this repository"),
     (prefix_that_is_none, "pullRequest.branchPrefix"),
+    (workflow_that_is_not_there, "the checkout has no file .github/workflows/ci.yml"),
+    (workflow_without_the_trigger, "has no trigger `workflow_dispatch`"),
+    (workflow_that_is_not_yaml, "is not valid YAML"),
+    (workflow_with_a_required_input, "requires the input `target`"),
     (filter_without_program, "`no-such-program` is not installed"),
 ]
 
@@ -109,6 +130,14 @@ def test_a_preflight_asks_the_same(world: World, happens: Any, says: str) -> Non
     done = preflight(world)
     assert done.outputs["outcome"] == "misconfigured", done.log
     assert says in done.log
+
+
+@pytest.mark.parametrize("on", ["workflow_dispatch", "[push, workflow_dispatch]", "{ workflow_dispatch: null }"])
+def test_a_workflow_that_can_be_started_is_told_by_preflight_with_what_it_takes(world: World, on: str) -> None:
+    world.use_ci(f"on: {on}\njobs: {{}}\n")
+    done = preflight(world)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "it takes contents, actions, issues and pull-requests, each `write`" in " ".join(done.log.split())
 
 
 def preflight(world: World, **inputs: str) -> Invocation:

@@ -125,7 +125,7 @@ def plan_everything(
         agent(allowed_effects=ALLOWED, close_by=close_by),
         facts(**changes),  # type: ignore[arg-type]
         result(answer),
-        settings(**(given or {})),
+        settings(ci_workflow="ci.yml", **(given or {})),
         summary="All done.",
         commits=CommitsInfo(count=commits),
     )

@@ -23,6 +23,7 @@ from tests.servers.github_api import GitHubServer
 
 BRANCH = "stepflow/fixer/issue-7"
 PULLS, COMMENTS = "POST /api/v3/repos/o/r/pulls", "POST /api/v3/repos/o/r/issues/7/comments"
+DISPATCHES = "POST /api/v3/repos/o/r/actions/workflows/ci.yml/dispatches"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,38 @@ def test_the_comment_says_what_the_engine_knows_of_branch_and_pull_request(
     body = github.state.comments[0]["body"]
     assert f"those of this run are on `{BRANCH}-2`" in body
     assert "opened with the job's own token" in body, "which starts no workflow"
+    runs = "https://github.com/o/r/actions/workflows/ci.yml?query=branch%3Astepflow/fixer/issue-7-2"
+    assert f"[Runs of `ci.yml` on the branch]({runs})" in body
+
+
+def test_a_workflow_is_started_once_for_a_pushed_commit(github: GitHubServer, writer: GitHubWriter) -> None:
+    github.state.dispatched.append(("ci.yml", BRANCH, "a" * 40))
+    _, recorded = apply(plan_everything(), writer)
+    assert (recorded[-1].status, recorded[-1].detail) == ("skipped", f"ci.yml was already started on {BRANCH}")
+    github.state.dispatched[:] = [("ci.yml", BRANCH, "b" * 40), ("ci.yml", "main", "a" * 40)]
+    _, recorded = apply(plan_everything(), writer)
+    assert (recorded[-1].status, recorded[-1].detail) == ("applied", f"ci.yml on {BRANCH}")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "says"),
+    [
+        (403, "Resource not accessible by integration", "The job needs the permission `actions: write`"),
+        (404, "Not Found", "the default branch needs `ci.yml` with the trigger `workflow_dispatch`"),
+        (422, "Workflow does not have 'workflow_dispatch' trigger", "does not have 'workflow_dispatch' trigger"),
+    ],
+)
+def test_a_workflow_that_cannot_be_started_costs_nothing_else_and_is_reported(
+    github: GitHubServer, writer: GitHubWriter, status: int, message: str, says: str
+) -> None:
+    github.fail("POST", "/dispatches$", status, message)
+    applied, recorded = apply(plan_everything(), writer)
+    assert applied.outcome is Outcome.BOUNDARY_FAILED
+    assert applied.reason.startswith("`dispatch_workflow` failed: ")
+    assert says in applied.reason
+    assert [receipt.status for receipt in recorded] == [*["applied"] * (len(recorded) - 1), "failed"]
+    again, recorded = apply(plan_everything(), writer, done=tuple(recorded))
+    assert (again.outcome, statuses(recorded)) == (Outcome.COMPLETED, "dispatch_workflow:applied")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +254,7 @@ def test_without_an_issue_the_branch_and_the_pull_request_are_all(github: GitHub
     pusher = RecordingPusher()
     applied, _ = apply(plan_everything({}, issue=None), writer, pusher)
     assert applied.outcome is Outcome.COMPLETED
-    assert (github.writes(), pusher.pushes) == ([PULLS], ["stepflow/fixer/run-run-1"])
+    assert (github.writes(), pusher.pushes) == ([PULLS, DISPATCHES], ["stepflow/fixer/run-run-1"])
 
 
 @pytest.mark.parametrize(("vanishes", "outcome"), [(True, Outcome.COMPLETED), (False, Outcome.BOUNDARY_FAILED)])

@@ -124,6 +124,14 @@ KINDS: dict[str, tuple[Plan, str]] = {
     "an empty allowedEffects writes nothing": (plan(commits=COMMITS, allowed_effects=()), ""),
     "comments can be switched off": (plan(comment=CommentSettings(enabled=False)), "remove_labels close_issue"),
     "a disabled integration writes nothing": (plan(LABELS, commits=COMMITS, enabled=False), ""),
+    "a workflow is started after all else, where something is pushed": (
+        plan(commits=COMMITS, close_by=CloseBy.NOW, given={"ci_workflow": "ci.yml"}),
+        "push_branch open_pull_request post_comment remove_labels close_issue dispatch_workflow",
+    ),
+    "no workflow is started where nothing is pushed": (
+        plan(given={"ci_workflow": "ci.yml"}),
+        "post_comment remove_labels close_issue",
+    ),
     "without an issue only code and releases": (
         plan(LABELS, commits=COMMITS, issue=None),
         "push_branch open_pull_request",
@@ -243,6 +251,14 @@ def test_what_was_checked_stands_below_the_texts_of_the_model() -> None:
     assert effect(planned, OpenPullRequest).body.startswith(f"I greet.\n\n{checked}\n\nCloses #7.")
     # The engine's own comment has it already.
     assert effect(plan(verified="- ✅ `make test`"), PostComment).body == "All done."
+
+
+def test_a_pull_request_without_a_text_in_the_answer_has_that_of_the_comment() -> None:
+    given = {"commits": CommitsInfo(count=1), "verified": "- ✅ `make test`"}
+    answered = effect(plan({"comment": "Hello."}, **given), OpenPullRequest).body
+    assert answered.startswith("Hello.\n\n---\n\n- ✅ `make test`\n\nCloses #7.")
+    # The engine's own comment has the checks already.
+    assert effect(plan(**given), OpenPullRequest).body.startswith("All done.\n\n---\n\nCloses #7.")
 
 
 def test_files_left_uncommitted_are_named_in_the_comment() -> None:

@@ -72,6 +72,13 @@ def test_a_write_whose_answer_was_lost_is_looked_for_before_it_is_written_again(
     assert len(sent) == (1 if after_write else 2)
 
 
+def test_a_branch_that_github_does_not_know_yet_is_waited_for(github: GitHubServer, waiting: Waiting) -> None:
+    github.fail("POST", "/dispatches$", 422, "No ref found for: stepflow/fixer/issue-7")
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert_written_once(github)
+    assert waiting.clock.slept == [5.0]
+
+
 def test_a_write_whose_answer_was_lost_at_the_second_try_is_looked_for_before_the_third(
     github: GitHubServer, waiting: Waiting
 ) -> None:

@@ -24,7 +24,8 @@ def plan(github: GitHubServer, run_id: str = "run-1") -> Plan:
 
 def assert_written_once(github: GitHubServer) -> None:
     state = github.state
-    assert [len(made) for made in (state.comments, state.pulls, state.releases)] == [1, 1, 1]
+    written = (state.comments, state.pulls, state.releases, state.dispatched)
+    assert [len(made) for made in written] == [1, 1, 1, 1]
     assert (state.issues[7]["state"], state.issues[7]["labels"]) == ("closed", ["done"])
 
 
@@ -40,6 +41,7 @@ def test_a_plan_is_written_in_order_with_a_receipt_each(github: GitHubServer, wr
         "DELETE /api/v3/repos/o/r/issues/7/labels/bug",
         "POST /api/v3/repos/o/r/releases",
         "PATCH /api/v3/repos/o/r/issues/7",
+        "POST /api/v3/repos/o/r/actions/workflows/ci.yml/dispatches",
     ]
     assert all(request.token for request in github.requests)
     assert [receipt.kind for receipt in recorded] == KINDS
@@ -82,6 +84,7 @@ WRITES = {
     EffectKind.REMOVE_LABELS: ("DELETE", "/labels/bug$"),
     EffectKind.CREATE_RELEASE: ("POST", "/releases$"),
     EffectKind.CLOSE_ISSUE: ("PATCH", "/issues/7$"),
+    EffectKind.DISPATCH_WORKFLOW: ("POST", "/dispatches$"),
 }
 
 
@@ -110,7 +113,8 @@ def test_a_forbidden_pull_request_is_explained_and_follows_after_the_setting_is_
     applied, recorded = apply(plan(github), writer)
     assert applied.outcome is Outcome.BOUNDARY_FAILED
     assert statuses(recorded) == (
-        "push_branch:applied open_pull_request:forbidden post_comment:applied add_labels:applied remove_labels:applied"
+        "push_branch:applied open_pull_request:forbidden post_comment:applied add_labels:applied "
+        "remove_labels:applied dispatch_workflow:applied"
     )
     assert github.state.issues[7] == {**github.state.issues[7], "state": "open", "labels": ["done"]}
     setting = "Allow GitHub Actions to create and approve pull requests"

@@ -285,4 +285,4 @@ def test_files_that_tools_write_can_be_committed(box):
     box.tool("write", file_path="new.txt", content="x\n")
     assert box.sh("git add -A && git commit -qm two && git status --porcelain").stdout == ""
     box.toolbox.close()
-    assert git(box.checkout, "log", "-1", "--format=%an %ae %s") == "stepflow stepflow@users.noreply.github.com two"
+    assert git(box.checkout, "log", "-1", "--format=%an %ae %s") == "stepflow agent@stepflow.invalid two"

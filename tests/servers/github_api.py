@@ -96,6 +96,9 @@ class State:
     releases: list[Json] = field(default_factory=list)
     #: Each issue's number with what somebody reacted to it with.
     reactions: list[tuple[int, str]] = field(default_factory=list)
+    #: The workflows that can be dispatched, and what was: workflow, branch and commit of each run.
+    workflows: set[str] = field(default_factory=lambda: {"ci.yml"})
+    dispatched: list[tuple[str, str, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
     custom_roles: dict[str, str] = field(default_factory=dict)
@@ -518,6 +521,26 @@ class _Api:
         self.headers["Location"] = self._github.log_store.keep(int(number), logs[0])
         raise Answer(302, "Found")
 
+    def dispatch(self, workflow: str) -> tuple[int, Any]:
+        if workflow not in self._state.workflows:
+            raise Answer(404, "Not Found")
+        if (commit := self._tip(self._body["ref"])) is None:
+            raise Answer(422, f"No ref found for: {self._body['ref']}")
+        self._state.dispatched.append((workflow, self._body["ref"], commit))
+        return 204, None
+
+    def workflow_runs(self, workflow: str) -> tuple[int, Any]:
+        asked = self._query
+        runs = [
+            github_json.workflow_run(self._repo(), number, run)
+            for number, run in enumerate(self._state.dispatched, 1)
+            if run[0] == workflow
+            and run[1] == asked.get("branch", run[1])
+            and run[2] in (asked.get("head_sha", run[2]), NOTHING)
+            and asked.get("event", "workflow_dispatch") == "workflow_dispatch"
+        ]
+        return 200, {"total_count": len(runs), "workflow_runs": self._page(runs)}
+
     def releases(self) -> tuple[int, Any]:
         return 200, self._page([self._release_json(release) for release in self._state.releases])
 
@@ -738,6 +761,8 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", r"/pulls/(\d+)/files", _Api.pull_files),
     ("GET", r"/actions/runs/(\d+)/jobs", _Api.run_jobs),
     ("GET", r"/actions/jobs/(\d+)/logs", _Api.job_log),
+    ("POST", r"/actions/workflows/([^/]+)/dispatches", _Api.dispatch),
+    ("GET", r"/actions/workflows/([^/]+)/runs", _Api.workflow_runs),
     ("GET", r"/compare/([^/]+\.\.\.[^/]+)", _Api.compare),
     ("GET", "/releases", _Api.releases),
     ("POST", "/releases", _Api.create_release),

@@ -150,6 +150,20 @@ def job(repo: Json, facts: Json) -> Json:
     }
 
 
+def workflow_run(repo: Json, number: int, dispatched: tuple[str, str, str]) -> Json:
+    workflow, branch, commit = dispatched
+    return {
+        **smallest("workflow-run"),
+        "id": number,
+        "url": f"{repo['url']}/actions/runs/{number}",
+        "html_url": f"{repo['html_url']}/actions/runs/{number}",
+        "path": f".github/workflows/{workflow}",
+        "event": "workflow_dispatch",
+        "head_branch": branch,
+        "head_sha": commit,
+    }
+
+
 def commit(repo: Json, stored: StoredCommit, author: Json, committer: Json) -> Json:
     url = f"{repo['url']}/commits/{stored.oid}"
     whole = smallest("commit")

@@ -46,6 +46,8 @@ OPERATIONS = {
     f"{REPO}/pulls/{{pull_number}}/files": ["get"],
     f"{REPO}/actions/runs/{{run_id}}/jobs": ["get"],
     f"{REPO}/actions/jobs/{{job_id}}/logs": ["get"],
+    f"{REPO}/actions/workflows/{{workflow_id}}/dispatches": ["post"],
+    f"{REPO}/actions/workflows/{{workflow_id}}/runs": ["get"],
     f"{REPO}/compare/{{basehead}}": ["get"],
     f"{REPO}/releases": ["get", "post"],
     f"{REPO}/collaborators/{{username}}/permission": ["get"],

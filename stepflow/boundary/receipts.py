@@ -1,0 +1,67 @@
+"""Receipts of an earlier part of a run, which count only if GitHub confirms them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.own_texts import find_own_comment, marker_word
+from stepflow.domain.effect import EffectKind, Receipt
+from stepflow.domain.run import FollowUp
+from stepflow.errors import StepflowError
+
+if TYPE_CHECKING:
+    from stepflow.boundary.github_api import GitHub
+
+
+def confirm_receipts(
+    github: GitHub, receipts: Sequence[Receipt], *, run: str, agent: str, issue: int | None, follow_up: FollowUp | None
+) -> tuple[Receipt, ...]:
+    """Return the receipts of this run that GitHub confirms. A run folder may be forged, and the names in its receipts
+    go into our comment and into outputs. Receipts without names need no confirmation; without an answer from GitHub,
+    the others do not count. An unconfirmed effect is written again, which changes nothing if it was complete."""
+    named = {receipt.kind: receipt for receipt in receipts}
+    pushed, opened = named.get(EffectKind.PUSH_BRANCH), named.get(EffectKind.OPEN_PULL_REQUEST)
+    followed = follow_up.url if follow_up else ""
+    confirmed = [receipt for receipt in receipts if _names_nothing(receipt, followed)]
+    number = follow_up.pull_request if follow_up else opened.number if opened else None
+    url = followed or (opened.url if opened else "")
+    if pushed and number and _is_own_push(github, pushed, number, url):
+        confirmed += [pushed, *([opened] if opened else [])]
+    commented = named.get(EffectKind.POST_COMMENT)
+    if commented and issue and _is_own_comment(github, commented, run=run, agent=agent, issue=issue):
+        confirmed.append(commented)
+    return tuple(receipt for receipt in receipts if receipt in confirmed)
+
+
+def _names_nothing(receipt: Receipt, followed: str) -> bool:
+    """Whether a receipt leads nowhere but to the pull request that is followed up."""
+    with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
+    names = receipt.number, receipt.branch, receipt.commit
+    return receipt.kind not in with_names and not any(names) and receipt.url in ("", followed)
+
+
+def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool:
+    """Whether our account opened this pull request from the branch that was pushed, and it has the commit."""
+    try:
+        pull = github.pull_request(number)
+        return (
+            (pull.head, pull.url) == (pushed.branch, url)
+            and pushed.url == f"{url.rpartition('/pull/')[0]}/tree/{pushed.branch}"
+            and pull.author_id == github.viewer().id
+            and (
+                pull.head_commit == pushed.commit
+                or any(commit.oid == pushed.commit for commit in github.pull_request_commits(number))
+            )
+        )
+    except StepflowError:
+        return False
+
+
+def _is_own_comment(github: GitHub, commented: Receipt, *, run: str, agent: str, issue: int) -> bool:
+    """Whether that is where our account's comment of this run is."""
+    try:
+        own = find_own_comment(github.comments(issue), github.viewer(), agent=agent, issue=issue)
+    except StepflowError:
+        return False
+    return own is not None and own.marker.run == marker_word(run) and own.comment.url == commented.url
