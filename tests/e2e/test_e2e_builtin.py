@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.world import World
+    from tests.servers.messages_api import Reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 MAKEFILE = "test:\n\tpython3 -c 'import sizes; assert sizes.parse_size(\"12k\") == 12 * 1024'\n"
@@ -114,7 +115,8 @@ def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_worl
     world = new_world()
     shutil.rmtree(world.checkout / ".agent")
     (world.checkout / "Makefile").write_text(MAKEFILE)
-    world.use_workflow(lead_to(named_block("quick start"), world.urls()))
+    world.use_workflow(lead_to(named_block("quick start"), {**world.urls(), "progress": "comment"}))
+    seen: list[str] = []
     closing = {
         "missing": "nothing",
         "comment": "A size such as `12k` is a number of bytes now.",
@@ -127,13 +129,22 @@ def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_worl
         answer("continuation.default", "handoff", changes="parse_size gives a number"),
         answer("closure.default", "closing", **closing),
     ]
-    job = world.run(script, labeled("agent:fix", secret=EVENT_CANARY))
+
+    def watched() -> Iterator[Reply]:
+        for reply in script:
+            seen.extend(comment["body"] for comment in world.github.state.comments)
+            yield reply
+
+    job = world.run(watched(), labeled("agent:fix", secret=EVENT_CANARY))
     assert (job.exit_code, job.outputs["outcome"], job.outputs["agent"]) == (0, "completed", "fix"), job.everything
     assert job.outputs["branch"] == "stepflow/fix/issue-7"
     (pull,) = world.github.state.pulls
     assert (pull["title"], pull["draft"]) == ("Return sizes as numbers", True)
     (comment,) = world.github.state.comments
     assert "A size such as `12k`" in comment["body"]
+    assert len(seen) == len(script)
+    assert all("### ⏳ fix on issue #7: running" in body for body in seen)
+    assert "running" not in comment["body"]
     assert "make-test" in job.summary
     assert "failing before this run" in job.summary
     assert world.github.violations == []

@@ -23,7 +23,6 @@ from tests.e2e.script import (
     EVENT_CANARY,
     HUNT,
     REPAIR,
-    WORKFLOW_TOKEN,
     answer,
 )
 from tests.servers.messages_api import calls
@@ -289,7 +288,7 @@ def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_push: Foll
     opened.check_out()
     event = reviewed(PULL, BRANCH, "Once more.", secret=EVENT_CANARY)
     runner = opened.hosted_runner(improve(opened, "Once more"), event)
-    inputs = {**opened.inputs(), "read-token": WORKFLOW_TOKEN, "agent": "builtin/fix", "checks": "npm test"}
+    inputs = {**opened.inputs(), "agent": "builtin/fix", "checks": "npm test"}
     with runner.started(inputs, event_name="pull_request_review", environment={"GITHUB_RUN_ID": "5"}) as process:
         ended = runner.finish(process, timeout=200)
     assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log

@@ -159,10 +159,10 @@ class World:
             runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
-        """The inputs of the workflow of docs/use.md but `read-token`, and GitHub's addresses: without it, nothing is
-        asked of GitHub before the boundary."""
+        """The inputs of the workflow of docs/use.md, and GitHub's addresses."""
         addresses = {"github-api-url": self.github.plain_url, "github-server-url": self.git_server.url}
-        return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls(), **addresses}
+        tokens = dict.fromkeys(("github-token", "read-token"), WORKFLOW_TOKEN)
+        return {"anthropic-api-key": MODEL_KEY, **tokens, "on-failure": "comment", **self.urls(), **addresses}
 
     def urls(self) -> dict[str, str]:
         """The input that the tests add to the workflow."""

@@ -62,7 +62,7 @@ def test_a_marker_that_another_workflow_quotes_is_neither_overwritten_nor_billed
     text = f"The bot repeats what alice wrote:\n\n> {quoted}"
     state = attacked.world.github.state
     state.add_comment(7, text, state.viewer[0])
-    ended = attacked.run(budget_usd_per_issue="1", read_token=attacked.world.inputs()["github-token"])
+    ended = attacked.run(budget_usd_per_issue="1")
     assert ended.outputs["outcome"] == "completed", ended.log
     bodies = [comment["body"] for comment in attacked.world.comments()]
     assert text in bodies
