@@ -151,7 +151,7 @@ def test_best_effort_warns_of_every_layer_that_is_missing(world: World) -> None:
     done = world.run(solve(), isolation="best-effort")
     isolation = journal(done)[0]["isolation"]
     warned = [message for message in messages(done, "warning") if message.startswith("[Isolation] ")]
-    assert any(message.startswith("[Isolation] uid:") for message in warned) == ("root" in isolation["uid"])
+    assert any(message.startswith("[Isolation] uid:") for message in warned) == ("root without" in isolation["uid"])
     assert all(message.split()[1].rstrip(":") in isolation for message in warned)
 
 

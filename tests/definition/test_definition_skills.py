@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -72,7 +73,12 @@ def test_files_and_bytes_of_a_skill_have_a_limit(root: Path) -> None:
 
 @pytest.mark.whole
 def test_folders_nested_deeper_than_a_program_calls_itself_are_read(root: Path) -> None:
-    """As deep as a path may name them; the agent's own folder is listed in a problem then."""
+    """As deep as a path may name them; the agent's own folder is listed in a problem then.
+
+    Each folder is open while what it holds is read, and the usual limit of open files is 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for top in ("docs/skills/release", ".agent/demo/prompts"):
         here = os.open(root / top, os.O_RDONLY)
         for _ in range(1_500):
@@ -90,3 +96,4 @@ def test_folders_nested_deeper_than_a_program_calls_itself_are_read(root: Path) 
     finally:
         # Whoever removes the test's folder later would call itself as often.
         subprocess.run(["rm", "-r", "docs", ".agent"], cwd=root, check=True)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
