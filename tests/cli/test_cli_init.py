@@ -34,6 +34,7 @@ from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
 from tests.docs.page import around_action
+from tests.e2e.layouts import LAYOUTS, SampleProject
 from tests.tried import tried
 
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
@@ -317,6 +318,17 @@ def test_a_check_whose_program_is_missing_is_told_and_not_taken(
 def test_the_files_of_a_repository_tell_its_checks(kind: str, tmp_path: Path) -> None:
     files, commands = REPOSITORIES[kind]
     assert [each.command for each in find_checks(repository(tmp_path, files), PROGRAMS)] == commands
+
+
+@pytest.mark.parametrize("sample", LAYOUTS, ids=lambda sample: sample.name)
+def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
+    sample: SampleProject, tmp_path: Path
+) -> None:
+    """What is written for them runs in the image in tests/e2e."""
+    sample.write(tmp_path)
+    commands = [each.command for each in find_checks(tmp_path, PROGRAMS)]
+    assert commands == [*sample.checks]
+    assert find_setup(tmp_path, commands).unknown == ((sample.unknown,) if sample.unknown else ())
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,12 @@ def _find_checkout(repository: RepositoryFiles) -> Iterator[str]:
 def _find_unknown(
     repository: RepositoryFiles, layouts: Mapping[str, ProjectLayout], commands: Sequence[str]
 ) -> Iterator[str]:
-    for name in filter(None, map(repository.find, UNKNOWN)):
-        yield f"Not known: how to install what {name} asks for."
+    named = [f"how to install what {name} asks for" for name in filter(None, map(repository.find, UNKNOWN))]
     if (name := repository.find("build.gradle", "build.gradle.kts")) and not repository.find("gradlew"):
-        yield f"Not known: which Gradle {name} needs, since the repository has no `gradlew`."
-    if not (layouts or commands):
-        yield "Not known: how this repository is installed and tested; no file at its root says so."
-    elif not any("test" in dict(layout.checks(repository)) for layout in layouts.values()) and not commands:
-        yield f"Not known: how this repository is tested; {', '.join(layouts)} does not say so."
+        named.append(f"which Gradle {name} needs, since the repository has no `gradlew`")
+    if not (layouts or commands or named):
+        named.append("how this repository is installed and tested; no file at its root says so")
+    tested = any("test" in dict(layout.checks(repository)) for layout in layouts.values())
+    if layouts and not (tested or commands):
+        named.append(f"how this repository is tested; {', '.join(layouts)} does not say so")
+    yield from (f"Not known: {what}." for what in named)
