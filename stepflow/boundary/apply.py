@@ -134,7 +134,12 @@ class EffectWriter:
         self._plan, self._writer, self._pusher = plan, writer, pusher
         self._retry_policy = writer.retry_policy
         self.receipts = {receipt.kind: receipt for receipt in done if receipt.status in _WRITTEN}
-        if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
+        failed_after_comment = EffectKind.DISPATCH_WORKFLOW, EffectStatus.FAILED
+        if any(
+            receipt.status is EffectStatus.FORBIDDEN or (receipt.kind, receipt.status) == failed_after_comment
+            for receipt in done
+        ):
+            # The comment says what failed.
             self.receipts.pop(EffectKind.POST_COMMENT, None)
         #: What all runs on the issue have cost, known once our comment was looked for.
         self.spent: Spent | None = None

@@ -140,7 +140,7 @@ def test_a_workflow_that_cannot_be_started_costs_nothing_else_and_is_reported(
     assert says in applied.reason
     assert [receipt.status for receipt in recorded] == [*["applied"] * (len(recorded) - 1), "failed"]
     again, recorded = apply(plan_everything(), writer, done=tuple(recorded))
-    assert (again.outcome, statuses(recorded)) == (Outcome.COMPLETED, "dispatch_workflow:applied")
+    assert (again.outcome, statuses(recorded)) == (Outcome.COMPLETED, "post_comment:applied dispatch_workflow:applied")
 
 
 @pytest.mark.parametrize(
