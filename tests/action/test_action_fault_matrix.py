@@ -262,7 +262,7 @@ def test_a_step_whose_conversation_outgrew_the_model_begins_again_and_nothing_it
     assert len(outgrown["messages"]) == 9, "the conversation was sent as it was"
     assert len(again["messages"]) == 1
     assert "bash (4 calls)" in str(again["messages"])
-    assert "the step begins again" in done.log
+    assert "the step starts over" in done.log
     assert done.annotations == []
 
 
