@@ -65,9 +65,10 @@ class Hunk:
     exempt: str = ""
 
     @property
-    def lines(self) -> str:
-        """The lines as people write them."""
-        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+    def place(self) -> str:
+        """File and lines, as people write them: `a.py:3-5`, or `a.py` if there are no lines."""
+        lines = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.file}:{lines}" if self.first else self.file
 
 
 @dataclass(frozen=True, kw_only=True)

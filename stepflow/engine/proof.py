@@ -12,7 +12,6 @@ from stepflow.domain.checkout import CommandResult, glob_expression
 from stepflow.domain.proof import (
     RED,
     ChangeTrees,
-    Hunk,
     Proof,
     ProofVerdict,
     Trial,
@@ -54,8 +53,9 @@ _FAILED_IN_NODE = re.compile(
 _NO_NAMES = re.compile(r"failing tests:|.*\.(?:test|spec)\.\w+|\S+\.[cm]?[jt]s", re.IGNORECASE)
 _OUTPUT_SHOWN = 2000
 _MOST_NAMES = 20
-#: All trials of single hunks together may take this many times what the tests take once.
+#: All trials of single hunks together may take this many times what the tests take once, and at least so many seconds.
 TIME_FACTOR = 3.0
+LEAST_SECONDS = 30.0
 MOST_HUNKS = 20
 
 
@@ -194,7 +194,7 @@ class _Hunks:
 
     def __init__(self, change: ChangeTrees, try_tree: Try, *, seconds: float, most: int) -> None:
         self._hunks, self._try = change.hunks, try_tree
-        self._left, self._most = max(seconds, 1.0), most
+        self._left, self._most = max(seconds, LEAST_SECONDS), most
         self.notes: list[str] = []
 
     def each(self) -> Iterator[TriedHunk]:
@@ -236,12 +236,8 @@ def describe_proof(proof: Proof) -> str:
         held = [each for each in judged if each.held_by is not None]
         loose = [each.hunk for each in judged if each.held_by is None]
         sentence = f"{len(held)} of {count(len(judged), 'change')} {_is(len(held))} held by a test"
-        places = name_some(_place(hunk) for hunk in loose)
+        places = name_some(hunk.place for hunk in loose)
         sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")
     if proof.weakened:
         sentences.append(f"With the change, these tests of the base fail: {name_some(proof.weakened)}.")
     return " ".join((*sentences, *proof.notes))
-
-
-def _place(hunk: Hunk) -> str:
-    return f"{hunk.file}:{hunk.lines}" if hunk.first else hunk.file

@@ -85,7 +85,7 @@ def _describe(tree: str, change: ChangeTrees) -> str:
     if tree in known:
         return known[tree]
     hunk = next((hunk for hunk in change.hunks if hunk.tree == tree), None)
-    return f"without {hunk.file} {hunk.lines}" if hunk else "with the change, and the tests of the base"
+    return f"without {hunk.place}" if hunk else "with the change, and the tests of the base"
 
 
 @dataclass(frozen=True)

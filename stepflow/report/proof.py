@@ -26,9 +26,7 @@ def proof_lines(proof: Proof) -> list[Line]:
 
 
 def _row(tried: TriedHunk) -> str:
-    hunk = tried.hunk
-    place = f"{one_line(hunk.file, CELL)}:{hunk.lines}" if hunk.first else one_line(hunk.file, CELL)
-    return f"  {place}  {_holds(tried)}"
+    return f"  {one_line(tried.hunk.place, CELL)}  {_holds(tried)}"
 
 
 def _holds(tried: TriedHunk) -> str:

@@ -190,13 +190,16 @@ class Trials:
             name.replace("_", " "): code if isinstance(code, list) else [code] for name, code in codes.items()
         }
         self.tried: list[str] = []
+        self.seconds = 1.0
 
     def __call__(self, tree: str) -> CommandResult:
         self.tried.append(tree)
         codes = self.codes[tree]
         code = codes.pop(0) if len(codes) > 1 else codes[0]
         return CommandResult(
-            exit_code=code, stdout=f"FAILED t.py::{tree.replace(' ', '_')}" if code else "1 passed", seconds=1.0
+            exit_code=code,
+            stdout=f"FAILED t.py::{tree.replace(' ', '_')}" if code else "1 passed",
+            seconds=self.seconds,
         )
 
     def prove(self, *hunks: Hunk, old_tests: str = "", **options: int) -> Proof:
@@ -243,6 +246,7 @@ def test_hunks_beyond_the_limit_and_the_time_are_named() -> None:
     proof = trials.prove(hunk("x"), hunk("y"), most_hunks=1)
     assert proof.notes == ("1 change was not tried: at most 1 is tried.",)
     slow = Trials(after=0, before=1, **{f"without_{name}": 1 for name in "abcde"})
+    slow.seconds = 20.0
     proof = slow.prove(*map(hunk, "abcde"))
     assert [each.tried for each in proof.hunks] == [True, True, True, False, False]
     assert proof.notes == ("2 changes were not tried: there was no time left.",)
