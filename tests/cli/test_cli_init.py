@@ -355,7 +355,7 @@ def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
         (
             {"uv.lock": "", "pyproject.toml": PYPROJECT},
             ["uv run x"],
-            f"setup: |\n{PIP} uv && uv sync --locked --quiet --extra test --group dev\n",
+            f"setup: |\n{PIP} uv && uv sync --locked --quiet --extra test\n",
         ),
         ({}, ["pytest -q", "mypy ."], f"setup: |\n{PIP} pytest mypy\n"),
         ({"package.json": "{}", "package-lock.json": ""}, ["npm run test"], "setup: |\n            npm ci\n"),

@@ -100,7 +100,7 @@ PYTHON = (
     SampleProject(
         name="uv-extras",
         files=_src(HATCHLING + PROJECT + '[project.optional-dependencies]\ntest = ["pytest"]\n[tool.ruff]\n'),
-        checks=("uv run --locked pytest -q", "ruff check ."),
+        checks=("uv run --locked --extra test pytest -q", "ruff check ."),
         locks=("uv.lock",),
     ),
     SampleProject(

@@ -182,7 +182,7 @@ class TestEdit:
 
     def test_a_binary_file_is_refused(self, box):
         put(box, "b.bin", b"\xff\xfe\0")
-        assert "no UTF-8" in refused(box.tool("edit", file_path="b.bin", old_string="a", new_string="b"))
+        assert "is not UTF-8" in refused(box.tool("edit", file_path="b.bin", old_string="a", new_string="b"))
 
     def test_git_is_out_of_reach(self, box):
         assert ".git" in refused(box.tool("edit", file_path=".git/config", old_string="[core]", new_string="x"))

@@ -117,12 +117,22 @@ def _requirement_files(repository: RepositoryFiles) -> Iterator[str]:
             yield name
 
 
+def uv_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """Name the extras and groups in each command, so that it also works before the first sync."""
+    return locked_checks(" ".join(("uv run --locked", *_uv_flags(repository))), "uv.lock", repository)
+
+
 def uv_setup(repository: RepositoryFiles) -> Iterator[str]:
     """Sync what uv.lock locks, with what the checks need."""
     members = ["--all-packages"] if table_of(repository.pyproject, "tool", "uv", "workspace") else []
-    extras = [f"--extra {name}" for name in _extras(repository)]
-    groups = [f"--group {name}" for name in _groups(repository)]
-    yield f"{PIP_INSTALL} uv && {' '.join(('uv sync --locked --quiet', *members, *extras, *groups))}"
+    yield f"{PIP_INSTALL} uv && {' '.join(('uv sync --locked --quiet', *members, *_uv_flags(repository)))}"
+
+
+def _uv_flags(repository: RepositoryFiles) -> Iterator[str]:
+    yield from (f"--extra {name}" for name in _extras(repository))
+    # The group `dev` is there by default.
+    usual = () if "default-groups" in table_of(repository.pyproject, "tool", "uv") else ("dev",)
+    yield from (f"--group {name}" for name in _groups(repository) if name not in usual)
 
 
 def poetry_setup(repository: RepositoryFiles) -> Iterator[str]:

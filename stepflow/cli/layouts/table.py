@@ -18,6 +18,7 @@ from stepflow.cli.layouts.python import (
     pip_setup,
     poetry_setup,
     uses_tox,
+    uv_checks,
     uv_setup,
 )
 
@@ -116,7 +117,7 @@ LAYOUTS = (
     ProjectLayout(
         files=("uv.lock",),
         language="python",
-        checks=partial(locked_checks, "uv run --locked", "uv.lock"),
+        checks=uv_checks,
         setup=_alone(uv_setup),
     ),
     ProjectLayout(
