@@ -62,11 +62,17 @@ def builtin_root(builtin: str, commands: Sequence[str]) -> Iterator[Path]:
         yield Path(root)
 
 
+#: What only starts the tool that a check is named after.
+_RUNNER = re.compile(
+    r"\A(?:python3? -m|uv run(?: --locked| --extra \S+| --group \S+)*|(?:poetry|pdm) run|bundle exec) +"
+)
+
+
 def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
-    """A check for each command, with a unique name made from its first words."""
+    """A check for each command, with a unique name made from the first words of its tool."""
     named: dict[str, str] = {}
     for command in dict.fromkeys(command.strip() for command in commands if command.strip()):
-        short = "-".join(re.findall(r"[a-z0-9]+", command.lower())[:3]) or "check"
+        short = "-".join(re.findall(r"[a-z0-9]+", _RUNNER.sub("", command.lower(), count=1))[:3]) or "check"
         numbers = (f"{short}-{number}" for number in range(2, 1000))
         named[next(each for each in (short, *numbers) if each not in (*named, OWN_CHECK))] = command
     return tuple(NewCheck(name=name, command=command) for name, command in named.items())

@@ -440,6 +440,11 @@ def test_no_two_checks_get_one_name() -> None:
     assert [check.name for check in checks] == ["git-clean-2", "a", "a-2", "check", "check-2", "make-test"]
 
 
+def test_a_check_is_named_after_its_tool() -> None:
+    checks = name_checks(["uv run --locked --extra test pytest -q", "python3 -m mypy", "bundle exec rspec", "uv run x"])
+    assert [check.name for check in checks] == ["pytest-q", "mypy", "rspec", "x"]
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
