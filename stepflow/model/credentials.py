@@ -110,7 +110,7 @@ def _credentials(info: JsonObject) -> Any:  # noqa: ANN401 - google-auth's class
         return kinds[kind](info, scopes=[SCOPE])
     except (GoogleAuthError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"The file of GOOGLE_APPLICATION_CREDENTIALS is not a complete {kind}: {error}.",
+            f"The file of GOOGLE_APPLICATION_CREDENTIALS is not a complete {kind}: {str(error).rstrip('.')}.",
             hint="Let the login step write it again.",
         ) from error
 

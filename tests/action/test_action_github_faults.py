@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from stepflow.domain.effect import EffectKind
+from tests.action.follow_up_world import before_last
 from tests.action.github_troubles import FOR_GOOD, TROUBLES, Trouble, effects, plain
 from tests.checkout import Invocation, git
 from tests.covering import covering
@@ -198,7 +199,10 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
         "let people add such files",
     ),
     "no way in": (lambda world: world.git_server.fail("/git-receive-pack$", 403, times=99), "contents: write"),
-    "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99, skip=1), "not there"),
+    "a lost base": (
+        lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99, skip=1),
+        "does not exist (any more)",
+    ),
 }
 
 
@@ -230,8 +234,7 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, show: Callable[[
 def test_an_issue_that_is_gone_or_closed_to_comments(
     door: World, undisturbed: Left, show: Callable[[str], None], state: str, effect: str, says: str
 ) -> None:
-    getattr(door.github.state, state).add(7)
-    done = door.run(every_effect())
+    done = door.run(before_last(door, [*every_effect()], lambda world: getattr(world.github.state, state).add(7)))
     assert_honest(door, done)
     assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
     assert effects(done)[effect] == "failed"

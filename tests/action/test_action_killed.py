@@ -178,7 +178,7 @@ def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(
     assert len(whole.kinds) > 60
     assert whole.kinds.count("tool_call") == 3
     assert whole.kinds.count("validator_ran") == 3
-    assert whole.kinds.count("effect_applied") == 7
+    assert whole.kinds.count("effect_applied") == 8
     assert (whole.state["issue"], whole.state["labels"]) == ("closed", ["ready-for-review"])
     assert (len(whole.state["comments"]), len(whole.state["pulls"]), whole.state["releases"]) == (1, 1, ["v9"])
 

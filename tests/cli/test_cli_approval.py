@@ -57,7 +57,7 @@ def test_more_than_write_access_is_asked_of_github(checkout: Path, capsys) -> No
     approve = wait(checkout, capsys, by="admin")
     assert main(approve) == 1
     said = capsys.readouterr().err
-    assert "no token to ask whether the person who triggered the run has the permission 'admin'" in said
+    assert "there is no read-token to ask whether the person who triggered the run has the permission 'admin'" in said
     assert "STEPFLOW_READ_TOKEN" in said
 
 

@@ -129,7 +129,7 @@ def test_a_repository_of_somebody_else_is_told_at_the_start(checkout: Path, caps
     monkeypatch.setenv("HOME", str(tmp_path))
     for path in (checkout, *checkout.rglob("*")):
         os.chown(path, 1001, 1001, follow_symlinks=False)
-    demand_nothing_played(checkout, f"git config --global --add safe.directory {checkout}. Where", capsys)
+    demand_nothing_played(checkout, f"git config --global --add safe.directory {checkout}. If", capsys)
 
 
 def test_a_failed_run_in_place_says_where_its_commits_are(checkout: Path, capsys) -> None:

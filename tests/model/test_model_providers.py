@@ -252,7 +252,7 @@ def test_a_login_that_google_refuses_is_a_fault(name: str, open_model) -> None:
     [
         ({"type": "external_account_authorized_user"}, "kind"),
         ({"type": "external_account", "credential_source": {"executable": {"command": "id"}}}, "kind"),
-        ({"type": "service_account", "client_email": "a@b"}, "no whole service_account"),
+        ({"type": "service_account", "client_email": "a@b"}, "is not a complete service_account"),
         ({}, "kind"),
     ],
 )
