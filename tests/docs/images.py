@@ -39,7 +39,7 @@ def told_variants() -> dict[str, tuple[float, float]]:
 
 def promised_megabytes() -> float:
     """What the whole image stays below."""
-    (most,) = re.findall(r"^Below (\d+) MB in all", PAGE.read_text(encoding="utf-8"), re.M)
+    (most,) = re.findall(r"the image stays below (\d+) MB,", PAGE.read_text(encoding="utf-8"), re.M)
     return float(most)
 
 

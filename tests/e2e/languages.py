@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from stepflow.definition.builtin import agent_files, name_checks
-from tests.docs.page import DOCS, page_blocks
+from tests.docs.page import DOCS, around_action, page_blocks
 from tests.e2e.repository import git
 from tests.e2e.script import answer
 from tests.servers.messages_api import Answer, calls
@@ -54,7 +54,8 @@ class Language:
             (world.checkout / name).write_text(text, encoding="utf-8")
         workflow = world.checkout / ".github/workflows/stepflow.yml"
         lines = (f"          {name}: {json.dumps(value)}\n" for name, value in inputs.items())
-        workflow.write_text(workflow.read_text(encoding="utf-8") + "".join(lines), encoding="utf-8")
+        before, action, after = around_action(workflow.read_text(encoding="utf-8"))
+        workflow.write_text(before + action + "".join(lines) + after, encoding="utf-8")
         git(world.checkout, "add", "--all")
         git(world.checkout, "commit", "--quiet", "--message", f"Begin anew in {self.name}")
         git(world.checkout, "push", "--quiet", str(world.server), "HEAD:main")

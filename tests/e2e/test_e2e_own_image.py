@@ -59,7 +59,7 @@ def own_workflow(world: World, own_image: str) -> str:
 
 
 def test_the_commands_of_the_page_work_in_an_image_of_ones_own(own_image: str, tmp_path: Path) -> None:
-    script = block("sh").text.replace(OWN, own_image)
+    script = block("your image").text.replace(OWN, own_image)
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "This was a dry run" in done.stdout
