@@ -18,7 +18,7 @@ from stepflow.domain.proof import (
     TrialOutcome,
     TriedHunk,
 )
-from stepflow.domain.text import count, excerpt, name_some, readable_output
+from stepflow.domain.text import count, excerpt, readable_output
 from stepflow.engine.completion.tool_output import find_failed_tests
 
 #: Files that are tests by the conventions of Python, JavaScript and TypeScript, Go, Rust, Java and Ruby.
@@ -148,7 +148,7 @@ def prove_change(change: ChangeTrees, try_tree: Try, *, most_hunks: int = MOST_H
     return replace(
         proof,
         hunks=hunks,
-        weakened=None if old is None else () if old.outcome is TrialOutcome.PASSED else old.tests or ("(no names)",),
+        weakened=None if old is None else () if old.outcome is TrialOutcome.PASSED else old.tests or change.tests,
         notes=tuple(tried.notes),
     )
 
@@ -170,7 +170,7 @@ def _problem_after(after: Trial) -> str:
         TrialOutcome.NOT_BUILT: "The tests cannot be built or collected with the change.",
         TrialOutcome.NOTHING_RAN: "The command runs no test.",
         TrialOutcome.TIMED_OUT: "The tests do not end in time with the change.",
-        TrialOutcome.FLAKY: "The tests are flaky: of two runs with the change, one passed and one did not.",
+        TrialOutcome.FLAKY: "The tests are flaky: two runs with the change ended differently.",
         TrialOutcome.NOT_STARTED: f"The command cannot be run: {after.output.rstrip('.')}.",
     }[after.outcome]
 
@@ -184,7 +184,7 @@ _WITHOUT = {
     ),
     TrialOutcome.NOTHING_RAN: "Without the change the command runs no test.",
     TrialOutcome.TIMED_OUT: "The tests do not end in time without the change.",
-    TrialOutcome.FLAKY: "The tests are flaky: of two runs without the change, one passed and one did not.",
+    TrialOutcome.FLAKY: "The tests are flaky: two runs without the change ended differently.",
     TrialOutcome.NOT_STARTED: "The command cannot be run without the change.",
 }
 
@@ -212,13 +212,9 @@ class _Hunks:
                 self._left -= trial.seconds
                 yield TriedHunk(hunk=hunk, held_by=_held_by(trial), tried=True)
         if untried:
-            why = f"at most {self._most} {_is(self._most)} tried" if tried == self._most else "there was no time left"
-            was = "was" if untried == 1 else "were"
+            is_are, was = "is" if self._most == 1 else "are", "was" if untried == 1 else "were"
+            why = f"at most {self._most} {is_are} tried" if tried == self._most else "there was no time left"
             self.notes.append(f"{count(untried, 'change')} {was} not tried: {why}.")
-
-
-def _is(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def _held_by(trial: Trial) -> tuple[str, ...] | None:
@@ -226,18 +222,3 @@ def _held_by(trial: Trial) -> tuple[str, ...] | None:
     if trial.outcome in RED or trial.outcome is TrialOutcome.TIMED_OUT:
         return trial.tests
     return None
-
-
-def describe_proof(proof: Proof) -> str:
-    """Return the proof in two or three sentences."""
-    sentences = [proof.reason]
-    judged = [each for each in proof.hunks if each.tried]
-    if judged:
-        held = [each for each in judged if each.held_by is not None]
-        loose = [each.hunk for each in judged if each.held_by is None]
-        sentence = f"{len(held)} of {count(len(judged), 'change')} {_is(len(held))} held by a test"
-        places = name_some(hunk.place for hunk in loose)
-        sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")
-    if proof.weakened:
-        sentences.append(f"With the change, these tests of the base fail: {name_some(proof.weakened)}.")
-    return " ".join((*sentences, *proof.notes))

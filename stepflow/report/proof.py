@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import Proof, ProofVerdict, Trial, TriedHunk
-from stepflow.engine.proof import describe_proof
+from stepflow.domain.text import count, name_some
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.report.wording import Line, Tone, mark_of
 
@@ -70,3 +70,18 @@ def _hunk(tried: TriedHunk) -> JsonObject:
         "tried": tried.tried,
         "exempt": tried.hunk.exempt,
     }
+
+
+def describe_proof(proof: Proof) -> str:
+    """Return the proof in two or three sentences."""
+    sentences = [proof.reason]
+    judged = [each for each in proof.hunks if each.tried]
+    if judged:
+        held = [each for each in judged if each.held_by is not None]
+        loose = [each.hunk for each in judged if each.held_by is None]
+        sentence = f"{len(held)} of {count(len(judged), 'change')} {'is' if len(held) == 1 else 'are'} held by a test"
+        places = name_some(hunk.place for hunk in loose)
+        sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")
+    if proof.weakened:
+        sentences.append(f"With the change, these tests of the base fail: {name_some(proof.weakened)}.")
+    return " ".join((*sentences, *proof.notes))

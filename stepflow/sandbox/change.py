@@ -63,13 +63,12 @@ class ChangeRepository:
         patches = tuple(self._patches(base, head))
         tests = [each for each in patches if all(map(is_test, each.paths))]
         others = [each for each in patches if each not in tests]
-        after, old = self._tree(head), [path for each in tests for path in ([each.before] if each.before else [])]
         hunks = (hunk for each in others for hunk in self._hunks(each, base, head))
         return ChangeTrees(
             tests=tuple(each.after for each in tests if each.after),
-            after=after,
+            after=self._tree(head),
             before=self._with_files(base, tests, of=head),
-            old_tests=self._with_files(head, tests, of=base) if old else "",
+            old_tests=self._with_files(head, tests, of=base) if any(each.before for each in tests) else "",
             hunks=tuple(replace(hunk, exempt=self._exemption(hunk, head, is_same_code)) for hunk in hunks),
         )
 

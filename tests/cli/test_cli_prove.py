@@ -317,6 +317,20 @@ def test_without_a_range_it_is_what_is_checked_out_beyond_the_main_branch(
     assert files == ["durations.py", *(["notes.txt"] if branch == "fix" else [])]
 
 
+@pytest.mark.whole
+def test_files_are_tests_setup_runs_and_parts_are_limited_as_the_flags_say(
+    repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = {"durations.py": FIXED.replace(" min", " minutes"), "verify_days.py": TESTS + DAYS}
+    folder = repository_of(Case(change=change, verdict="proven", says=""))
+    words = ["--tests", "verify_*.py", "--max-hunks", "1", "--setup", "touch ~/ready", "--json"]
+    command = "test -e ~/ready && python3 -m unittest {tests}"
+    assert main(["prove", "HEAD^..HEAD", "--repo", str(folder), "--command", command, *words]) == 0
+    proof = json.loads(capsys.readouterr().out)["proof"]
+    assert (proof["tests"], [each["tried"] for each in proof["hunks"]]) == (["verify_days.py"], [True, False])
+    assert proof["notes"] == ["1 change was not tried: at most 1 is tried."]
+
+
 def test_a_person_reads_what_the_page_shows(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

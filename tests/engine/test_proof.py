@@ -9,13 +9,13 @@ import pytest
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import ChangeTrees, Hunk, Proof, ProofVerdict, TrialOutcome
 from stepflow.engine.proof import (
-    describe_proof,
     is_same_code,
     is_test,
     prove_change,
     read_trial,
     runnable_tests,
 )
+from stepflow.report.proof import describe_proof
 
 PYTEST_FAILED = """\
 F.                                                                       [100%]
@@ -212,8 +212,8 @@ class Trials:
         (0, 1, "proven", "fail without the change and pass with it", 4),
         (0, 0, "unproven", "pass without the change too", 4),
         (1, 1, "unproven", "fail with the change", 2),
-        ([0, 1], 1, "unproven", "flaky: of two runs with", 2),
-        (0, [1, 0], "unproven", "flaky: of two runs without", 4),
+        ([0, 1], 1, "unproven", "flaky: two runs with the", 2),
+        (0, [1, 0], "unproven", "flaky: two runs without", 4),
     ],
 )
 def test_failing_before_and_passing_after_decide(
