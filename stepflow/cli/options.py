@@ -30,6 +30,7 @@ GROUPS = {
     "github-token": "GitHub",
     "isolation": "the sandbox of tools and validators",
     "resume": "the run",
+    "prove": "proof of fix",
     "github-api-url": "GitHub's server, recording, and output",
 }
 
@@ -55,6 +56,7 @@ METAVARS = {
     "pass-env": "NAMES",
     "setup": "COMMANDS",
     "model": "MODEL",
+    "prove": "COMMAND",
 }
 
 #: The environment variable of each secret, read if its flag is not set.

@@ -19,6 +19,13 @@ class ProofVerdict(StrEnum):
     NOT_TRIED = "not_tried"
 
 
+class HunkPolicy(StrEnum):
+    """Whether a part of a change that no test holds fails its proof, or is only reported."""
+
+    REQUIRE = "require"
+    TELL = "tell"
+
+
 class TrialOutcome(StrEnum):
     """The result of running the command on one version of the files."""
 

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from stepflow.domain.json import JsonObject
+from stepflow.domain.proof import HunkPolicy
 from stepflow.domain.words import (
     Allowance,
     BaseChecks,
@@ -193,6 +194,27 @@ def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssu
     return value
 
 
+#: How a YAML map begins. The first word of a command never ends with a colon.
+_MAP = re.compile(r"(?:\s|#.*\n)*[\w-]+:(?:\s|$)")
+
+
+def parse_proof(value: object) -> object:
+    """Parse a YAML map. Any other text is the command itself."""
+    if not isinstance(value, str) or not value.strip():
+        return empty_to_none(value)
+    return parse_yaml_map(value) if _MAP.match(value) else {"command": value.strip()}
+
+
+class ProveInput(InputMap):
+    """What proves a change. None and an empty list mean the built-in default."""
+
+    command: Annotated[str, Field(pattern=r"\S")]
+    tests: Lines = ()
+    max_hunks: Count = None
+    hunks: HunkPolicy = HunkPolicy.TELL
+    comment: Flag = False
+
+
 def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """Check the hosts, which `network: allow` requires and every other value forbids."""
     if "network" not in info.data:
@@ -361,6 +383,11 @@ class Inputs(BaseModel):
     `plan-next` of the page before, to take only issues with a higher number. In the mode `gather`: `from`, the folder
     below which the reports of the jobs were downloaded; `issues`, the output `plan-issues`, so that an issue whose job
     left no report is shown too."""
+    # proof
+    prove: Annotated[ProveInput | None, BeforeValidator(parse_proof)] = None
+    """Command that runs the tests of a change, such as `pytest -q {tests}`, or a YAML map: `command`; `tests`, a list
+    of globs of the test files; `max-hunks`, the parts to try by themselves, 20 by default; `hunks`, `require` if a part
+    that no test holds fails the proof, or `tell`, the default; `comment`, `true` for a comment on the pull request."""
     host: str = ""
     """The host path of the runner's temporary folder; filled in by the runner, do not set it."""
     # not inputs of the action: from the runner's environment, or flags of the command line

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stepflow.domain.proof import HunkPolicy
 from stepflow.errors import InputError
-from stepflow.run.inputs import read_inputs
+from stepflow.run.inputs import ProveInput, read_inputs
 
 #: Two hundred bytes that stand for a billion texts.
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
@@ -43,6 +44,9 @@ def test_texts_become_what_they_mean() -> None:
         ("min-permission", "none", "write read, triage"),
         ("min-permission", "owner", "'maintain' or 'admin'"),
         ("many-issues", "label: bug", "`label` is for the mode plan"),
+        ("prove", "comand: pytest", "input prove: command: Field required"),
+        ("prove", "command: pytest\nhunks: maybe", "input prove: hunks: should be 'require' or 'tell'"),
+        ("prove", "command: pytest\nmax-hunks: 0", "input prove: max-hunks: should be greater than"),
         ("parameters", "- a", "YAML map"),
         ("parameters", "a: [", "not valid YAML"),
         ("parameters", BOMB, "aliases written out"),
@@ -55,6 +59,31 @@ def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> No
         read_inputs({name: value})
     assert words in str(caught.value)
     assert f"input {name}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" ", None),
+        ("pytest -q {tests}\n", ProveInput(command="pytest -q {tests}")),
+        ("npm test -- --grep 'days: all'", ProveInput(command="npm test -- --grep 'days: all'")),
+        (
+            "# In a job of its own.\ncommand: pytest {tests}\ntests: [spec/*.py]\nmax-hunks: 3\nhunks: require\n"
+            "comment: true",
+            ProveInput(
+                command="pytest {tests}",
+                tests=("spec/*.py",),
+                max_hunks=3,
+                hunks=HunkPolicy.REQUIRE,
+                comment=True,
+            ),
+        ),
+    ],
+)
+def test_a_proof_is_a_command_or_a_map_that_has_one(text: str, expected: ProveInput | None) -> None:
+    inputs = read_inputs({"prove": text})
+    assert inputs.prove == expected
+    assert read_inputs({"prove": inputs.options()["prove"]}).prove == expected
 
 
 @pytest.mark.parametrize(
