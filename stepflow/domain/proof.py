@@ -57,25 +57,31 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hunk:
-    """A part of the change outside of its tests that can be taken back by itself.
+class ChangedLines:
+    """A part of the change outside of its tests that can be reverted by itself.
 
-    `first` and `last` are lines of the file as changed; both are 0 for lines or files that the change only removes.
+    `lines` are the first and the last one in the file as changed; both are 0 for lines or files that the change only
+    removes.
     """
 
     file: str
-    first: int
-    last: int
-    #: The tree of the change without this hunk.
-    tree: str
+    lines: tuple[int, int]
     #: Why no test can notice it: it changes comments or formatting only. Empty otherwise.
     exempt: str = ""
 
     @property
     def place(self) -> str:
         """File and lines, as people write them: `a.py:3-5`, or `a.py` if there are no lines."""
-        lines = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
-        return f"{self.file}:{lines}" if self.first else self.file
+        first, last = self.lines
+        lines = f"{first}" if first == last else f"{first}-{last}"
+        return f"{self.file}:{lines}" if first else self.file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunk(ChangedLines):
+    """A hunk with the tree of the change without it."""
+
+    tree: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +99,9 @@ class ChangeTrees:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriedHunk:
+class TriedHunk(ChangedLines):
     """A hunk, and the tests that failed without it: None if it was not tried or no test noticed."""
 
-    hunk: Hunk
     held_by: tuple[str, ...] | None
     tried: bool
 

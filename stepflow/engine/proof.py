@@ -12,6 +12,7 @@ from stepflow.domain.checkout import CommandResult, glob_expression
 from stepflow.domain.proof import (
     RED,
     ChangeTrees,
+    Hunk,
     Proof,
     ProofVerdict,
     Trial,
@@ -202,19 +203,24 @@ class _Hunks:
         tried = untried = 0
         for hunk in self._hunks:
             if hunk.exempt:
-                yield TriedHunk(hunk=hunk, held_by=None, tried=False)
+                yield _tried(hunk)
             elif tried == self._most or self._left <= 0:
                 untried += 1
-                yield TriedHunk(hunk=hunk, held_by=None, tried=False)
+                yield _tried(hunk)
             else:
                 tried += 1
                 trial = read_trial(self._try(hunk.tree))
                 self._left -= trial.seconds
-                yield TriedHunk(hunk=hunk, held_by=_held_by(trial), tried=True)
+                yield _tried(hunk, trial)
         if untried:
             is_are, was = "is" if self._most == 1 else "are", "was" if untried == 1 else "were"
             why = f"at most {self._most} {is_are} tried" if tried == self._most else "there was no time left"
             self.notes.append(f"{count(untried, 'change')} {was} not tried: {why}.")
+
+
+def _tried(hunk: Hunk, trial: Trial | None = None) -> TriedHunk:
+    held_by = _held_by(trial) if trial else None
+    return TriedHunk(file=hunk.file, lines=hunk.lines, exempt=hunk.exempt, held_by=held_by, tried=trial is not None)
 
 
 def _held_by(trial: Trial) -> tuple[str, ...] | None:

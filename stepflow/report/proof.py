@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import TypeAdapter
+
 from stepflow.domain.json import JsonObject
-from stepflow.domain.proof import Proof, ProofVerdict, Trial, TriedHunk
+from stepflow.domain.proof import Proof, ProofVerdict, TriedHunk
 from stepflow.domain.text import count, name_some
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.report.wording import Line, Tone, mark_of
@@ -26,12 +28,12 @@ def proof_lines(proof: Proof) -> list[Line]:
 
 
 def _row(tried: TriedHunk) -> str:
-    return f"  {one_line(tried.hunk.place, CELL)}  {_holds(tried)}"
+    return f"  {one_line(tried.place, CELL)}  {_holds(tried)}"
 
 
 def _holds(tried: TriedHunk) -> str:
-    if tried.hunk.exempt:
-        return f"no test can notice: {tried.hunk.exempt} only"
+    if tried.exempt:
+        return f"no test can notice: {tried.exempt} only"
     if not tried.tried:
         return "not tried"
     if tried.held_by is None:
@@ -41,35 +43,8 @@ def _holds(tried: TriedHunk) -> str:
 
 
 def proof_json(proof: Proof) -> JsonObject:
-    """Return the proof as a JSON object. `held_by` is null for a hunk that no test holds or that was not tried."""
-    return {
-        "proof": {
-            "verdict": proof.verdict.value,
-            "summary": describe_proof(proof),
-            "tests": list(proof.tests),
-            "before": _trial(proof.before),
-            "after": _trial(proof.after),
-            "hunks": list(map(_hunk, proof.hunks)),
-            "weakened": None if proof.weakened is None else list(proof.weakened),
-            "notes": list(proof.notes),
-        }
-    }
-
-
-def _trial(trial: Trial | None) -> JsonObject | None:
-    return (
-        None if trial is None else {"outcome": trial.outcome.value, "tests": list(trial.tests), "output": trial.output}
-    )
-
-
-def _hunk(tried: TriedHunk) -> JsonObject:
-    return {
-        "file": tried.hunk.file,
-        "lines": [tried.hunk.first, tried.hunk.last],
-        "held_by": None if tried.held_by is None else list(tried.held_by),
-        "tried": tried.tried,
-        "exempt": tried.hunk.exempt,
-    }
+    """Return the proof as a JSON object, as `report.json` has it, with its summary."""
+    return {"proof": {"summary": describe_proof(proof), **TypeAdapter(Proof).dump_python(proof, mode="json")}}
 
 
 def describe_proof(proof: Proof) -> str:
@@ -78,7 +53,7 @@ def describe_proof(proof: Proof) -> str:
     judged = [each for each in proof.hunks if each.tried]
     if judged:
         held = [each for each in judged if each.held_by is not None]
-        loose = [each.hunk for each in judged if each.held_by is None]
+        loose = [each for each in judged if each.held_by is None]
         sentence = f"{len(held)} of {count(len(judged), 'change')} {'is' if len(held) == 1 else 'are'} held by a test"
         places = name_some(hunk.place for hunk in loose)
         sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")

@@ -102,12 +102,12 @@ class ChangeRepository:
         if _AS_A_WHOLE.search(patch.header) or not places:
             last = max((_last_line(match) for match in places), default=0) if patch.after else 0
             tree = self._with_files(head, [patch], of=base)
-            yield Hunk(file=patch.paths[0], first=min(last, 1), last=last, tree=tree)
+            yield Hunk(file=patch.paths[0], lines=(min(last, 1), last), tree=tree)
             return
         for text, match in zip(patch.hunks, places, strict=True):
             last = _last_line(match)
-            first = int(match["first"]) if last else 0
-            yield Hunk(file=patch.after, first=first, last=last, tree=self._without(head, patch.header + text))
+            lines = (int(match["first"]) if last else 0, last)
+            yield Hunk(file=patch.after, lines=lines, tree=self._without(head, patch.header + text))
 
     def _without(self, commit: str, patch: str) -> str:
         file = self.folder / "patch"
@@ -133,7 +133,7 @@ class ChangeRepository:
         return self._ask("write-tree", "--missing-ok")
 
     def _exemption(self, hunk: Hunk, head: str, is_same_code: SameCode) -> str:
-        if not hunk.last:
+        if not any(hunk.lines):
             return ""
         texts = [self._ask("show", f"{version}:{hunk.file}", may_fail=True) for version in (head, hunk.tree)]
         return "comments or formatting" if all(texts) and is_same_code(hunk.file, *texts) else ""

@@ -175,7 +175,7 @@ def test_only_what_certainly_means_the_same_needs_no_test(
 
 
 def hunk(name: str, exempt: str = "") -> Hunk:
-    return Hunk(file=f"{name}.py", first=3, last=4, tree=f"without {name}", exempt=exempt)
+    return Hunk(file=f"{name}.py", lines=(3, 4), tree=f"without {name}", exempt=exempt)
 
 
 def change(*hunks: Hunk, tests: tuple[str, ...] = ("test_a.py",), old_tests: str = "") -> ChangeTrees:
