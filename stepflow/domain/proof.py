@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,6 +55,14 @@ class Trial:
     #: The end of the output of a trial that did not pass.
     output: str = ""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialLimits:
+    """Seconds that each command of some trials may take, and all of these trials together, with what prepares them."""
+
+    each: float = math.inf
+    together: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

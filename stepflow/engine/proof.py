@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult, glob_expression
@@ -16,6 +16,7 @@ from stepflow.domain.proof import (
     Proof,
     ProofVerdict,
     Trial,
+    TrialLimits,
     TrialOutcome,
     TriedHunk,
 )
@@ -54,9 +55,12 @@ _FAILED_IN_NODE = re.compile(
 _NO_NAMES = re.compile(r"failing tests:|.*\.(?:test|spec)\.\w+|\S+\.[cm]?[jt]s", re.IGNORECASE)
 _OUTPUT_SHOWN = 2000
 _MOST_NAMES = 20
-#: All trials of single hunks together may take this many times what the tests take once, and at least so many seconds.
+#: All trials of parts together may take this many times what the tests take once, and at least so many seconds.
 TIME_FACTOR = 3.0
 LEAST_SECONDS = 30.0
+#: A part without which the tests take this many times as long, and at least so many seconds, makes them endless.
+HANGS_FACTOR = 2.0
+HANGS_SECONDS = 10.0
 MOST_HUNKS = 20
 
 
@@ -121,19 +125,19 @@ def _failed_tests(output: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))[:_MOST_NAMES]
 
 
-#: Runs the command on a tree.
-Try = Callable[[str], CommandResult]
+#: Runs the command on trees: a result for each, in their order, None where there was no time left.
+Try = Callable[[Sequence[str], TrialLimits], Sequence[CommandResult | None]]
 
 
-def prove_change(change: ChangeTrees, try_tree: Try, *, most_hunks: int = MOST_HUNKS) -> Proof:
+def prove_change(change: ChangeTrees, try_trees: Try, *, most_hunks: int = MOST_HUNKS) -> Proof:
     """Run the trials that decide, in the order in which each makes the next worthwhile."""
     if not change.tests:
         return Proof(verdict=ProofVerdict.NO_TESTS, reason="The change has no test file.")
-    after = _try_twice(change.after, try_tree)
+    after = _try_twice(change.after, try_trees)
     if problem := _problem_after(after):
         verdict = ProofVerdict.NOT_TRIED if after.outcome is TrialOutcome.NOT_STARTED else ProofVerdict.UNPROVEN
         return Proof(verdict=verdict, reason=problem, tests=change.tests, after=after)
-    before = _try_twice(change.before, try_tree)
+    before = _try_twice(change.before, try_trees)
     proof = Proof(
         verdict=ProofVerdict.PROVEN if before.outcome in RED else ProofVerdict.UNPROVEN,
         reason=_WITHOUT[before.outcome],
@@ -143,22 +147,14 @@ def prove_change(change: ChangeTrees, try_tree: Try, *, most_hunks: int = MOST_H
     )
     if proof.verdict is not ProofVerdict.PROVEN:
         return proof
-    tried = _Hunks(change, try_tree, seconds=TIME_FACTOR * after.seconds, most=most_hunks)
-    hunks = tuple(tried.each())
-    old = read_trial(try_tree(change.old_tests)) if change.old_tests else None
-    return replace(
-        proof,
-        hunks=hunks,
-        weakened=None if old is None else () if old.outcome is TrialOutcome.PASSED else old.tests or change.tests,
-        notes=tuple(tried.notes),
-    )
+    return _try_parts(proof, change, try_trees, most_hunks)
 
 
-def _try_twice(tree: str, try_tree: Try) -> Trial:
-    first, second = read_trial(try_tree(tree)), read_trial(try_tree(tree))
+def _try_twice(tree: str, try_trees: Try) -> Trial:
+    first, second = (read_trial(result) for result in try_trees((tree, tree), TrialLimits()) if result)
     if first.outcome is second.outcome:
         common = tuple(name for name in first.tests if name in second.tests)
-        return replace(first, tests=common or first.tests)
+        return replace(first, tests=common or first.tests, seconds=max(first.seconds, second.seconds))
     if {first.outcome, second.outcome} <= RED:
         return replace(first, outcome=TrialOutcome.FAILED)
     return replace(first if first.output else second, outcome=TrialOutcome.FLAKY)
@@ -190,35 +186,39 @@ _WITHOUT = {
 }
 
 
-class _Hunks:
-    """Tries hunk by hunk, within the time for all of them."""
-
-    def __init__(self, change: ChangeTrees, try_tree: Try, *, seconds: float, most: int) -> None:
-        self._hunks, self._try = change.hunks, try_tree
-        self._left, self._most = max(seconds, LEAST_SECONDS), most
-        self.notes: list[str] = []
-
-    def each(self) -> Iterator[TriedHunk]:
-        """Yield every hunk of the change in its order."""
-        tried = untried = 0
-        for hunk in self._hunks:
-            if hunk.exempt:
-                yield _tried(hunk)
-            elif tried == self._most or self._left <= 0:
-                untried += 1
-                yield _tried(hunk)
-            else:
-                tried += 1
-                trial = read_trial(self._try(hunk.tree))
-                self._left -= trial.seconds
-                yield _tried(hunk, trial)
-        if untried:
-            is_are, was = "is" if self._most == 1 else "are", "was" if untried == 1 else "were"
-            why = f"at most {self._most} {is_are} tried" if tried == self._most else "there was no time left"
-            self.notes.append(f"{count(untried, 'change')} {was} not tried: {why}.")
+def _try_parts(proof: Proof, change: ChangeTrees, try_trees: Try, most: int) -> Proof:
+    """Try the change with the tests of the base and without each part, within the time for all of that."""
+    once = proof.after.seconds if proof.after else 0.0
+    limits = TrialLimits(each=max(HANGS_FACTOR * once, HANGS_SECONDS), together=max(TIME_FACTOR * once, LEAST_SECONDS))
+    chosen = [hunk for hunk in change.hunks if not hunk.exempt][:most]
+    old = (change.old_tests,) if change.old_tests else ()
+    results = try_trees((*old, *(hunk.tree for hunk in chosen)), limits)
+    trials = [read_trial(result) if result else None for result in results]
+    tried = {hunk: trial for hunk, trial in zip(chosen, trials[len(old) :], strict=True) if trial}
+    return replace(
+        proof,
+        hunks=tuple(_tried(hunk, tried.get(hunk)) for hunk in change.hunks),
+        weakened=_weakened(trials[0], change) if old else None,
+        notes=tuple(_untried(change, chosen, tried)),
+    )
 
 
-def _tried(hunk: Hunk, trial: Trial | None = None) -> TriedHunk:
+def _weakened(old: Trial | None, change: ChangeTrees) -> tuple[str, ...] | None:
+    if old is None:
+        return None
+    return () if old.outcome is TrialOutcome.PASSED else old.tests or change.tests
+
+
+def _untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk]) -> Iterator[str]:
+    beyond = sum(not hunk.exempt for hunk in change.hunks) - len(chosen)
+    late = len(chosen) - len(tried)
+    why = (f"at most {len(chosen)} {'is' if len(chosen) == 1 else 'are'} tried", "there was no time left")
+    for number, reason in zip((beyond, late), why, strict=True):
+        if number:
+            yield f"{count(number, 'change')} {'was' if number == 1 else 'were'} not tried: {reason}."
+
+
+def _tried(hunk: Hunk, trial: Trial | None) -> TriedHunk:
     held_by = _held_by(trial) if trial else None
     return TriedHunk(file=hunk.file, lines=hunk.lines, exempt=hunk.exempt, held_by=held_by, tried=trial is not None)
 

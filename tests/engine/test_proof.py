@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.proof import ChangeTrees, Hunk, Proof, ProofVerdict, TrialOutcome
+from stepflow.domain.proof import ChangeTrees, Hunk, Proof, ProofVerdict, TrialLimits, TrialOutcome
 from stepflow.engine.proof import (
     is_same_code,
     is_test,
@@ -192,7 +192,15 @@ class Trials:
         self.tried: list[str] = []
         self.seconds = 1.0
 
-    def __call__(self, tree: str) -> CommandResult:
+    def __call__(self, trees: Sequence[str], limits: TrialLimits) -> list[CommandResult | None]:
+        """Try one after the other."""
+        left, results = limits.together, list[CommandResult | None]()
+        for tree in trees:
+            results.append(self.run(tree) if left > 0 else None)
+            left -= self.seconds
+        return results
+
+    def run(self, tree: str) -> CommandResult:
         self.tried.append(tree)
         codes = self.codes[tree]
         code = codes.pop(0) if len(codes) > 1 else codes[0]
@@ -260,6 +268,6 @@ def test_tests_of_the_base_that_fail_now_are_named() -> None:
 
 def test_a_command_that_cannot_be_started_or_ended_proves_nothing() -> None:
     gone = CommandResult(exit_code=-1, started=False, error="sh could not be started")
-    assert prove_change(change(), lambda _: gone).verdict is ProofVerdict.NOT_TRIED
+    assert prove_change(change(), lambda trees, _: [gone] * len(trees)).verdict is ProofVerdict.NOT_TRIED
     endless = CommandResult(exit_code=-1, timed_out=True, error="timed out")
-    assert prove_change(change(), lambda _: endless).verdict is ProofVerdict.UNPROVEN
+    assert prove_change(change(), lambda trees, _: [endless] * len(trees)).verdict is ProofVerdict.UNPROVEN
