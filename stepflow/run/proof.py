@@ -3,13 +3,19 @@ of their own."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.proof import TrialLimits
 from stepflow.engine.proof import runnable_tests
+from stepflow.errors import IsolationError
 from stepflow.journal.file import MemoryJournal
 from stepflow.run.clock import Cancellation, SystemClock
 from stepflow.run.request import RunRequest, toolbox_options
@@ -21,6 +27,10 @@ from stepflow.sandbox.workspace import GIT, make_workspace, start_branch, tempor
 #: Where the changed test files go in a command.
 PLACEHOLDER = "{tests}"
 _BRANCH = "trial"
+#: Trials that run at the same time share the machine's ports: one that met another one there is tried again, alone.
+_ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address (?:is )?already in use|port \d+ is already in use", re.IGNORECASE)
+#: While trials run, a signal is noticed within so many seconds.
+_LOOK_EVERY = 0.1
 
 
 def fill_command(command: str, tests: Sequence[str]) -> str:
@@ -28,10 +38,15 @@ def fill_command(command: str, tests: Sequence[str]) -> str:
     return command.replace(PLACEHOLDER, shlex.join(runnable_tests(tests)))
 
 
+def count_processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """Runs a shell command on trees of a change, so that no trial can change another one's result. Signals must be held
-    and stay so."""
+    """Runs a shell command on trees of a change, as many at the same time as there are processors. Each has a workspace
+    and a sandbox, so that no trial can change another one's result. Signals must be held and stay so."""
 
     repository: ChangeRepository
     request: RunRequest
@@ -45,36 +60,121 @@ class Trials:
     def run(self, trees: Sequence[str], limits: TrialLimits) -> Sequence[CommandResult | None]:
         """Return a result for each tree, in their order; None where there was no time left. Its seconds are those of
         the whole trial, as they count for `limits.together`."""
-        clock = SystemClock()
-        end = clock.now() + limits.together
-        results: list[CommandResult | None] = []
-        for tree in trees:
-            left = end - clock.now()
-            results.append(self._try(tree, min(self.timeout, limits.each), left) if left > 0 else None)
+        end = SystemClock().now() + limits.together
+        timeout = min(self.timeout, limits.each)
+        results = self._run(trees, end, timeout, at_once=count_processors())
+        met = [number for number, result in enumerate(results) if result and _ADDRESS_IN_USE.search(result.output)]
+        again = self._run([trees[number] for number in met], end, timeout, at_once=1)
+        for number, result in zip(met, again, strict=True):
+            results[number] = result
         return results
 
-    def _try(self, tree: str, timeout: float, left: float) -> CommandResult | None:
-        """Run the command on this tree, in a repository that has one commit and no history."""
-        self.note(tree)
-        request, clock = self.request, SystemClock()
-        begun = clock.now()
-        with temporary_folder(request.root) as place:
-            copy = place / "checkout"
-            with self.cancellation.obeyed():
-                commit = self.repository.stand_at(tree)
-                make_workspace(request.root, copy, without=request.login_files, with_history=False)
-                write_repository(self.repository.folder, copy / GIT)
-                copied = request_in_copy(request, copy)
-                with Toolbox.start(copy, options=options_at_root(copied)) as toolbox:
-                    start_branch(toolbox, _BRANCH, commit)
-            with open_toolbox(copy, toolbox_options(copied), self.cancellation) as toolbox:
-                set_up(toolbox, copied, MemoryJournal(clock))
-                left -= clock.now() - begun
-                if left <= 0:
+    def _run(self, trees: Sequence[str], end: float, timeout: float, *, at_once: int) -> list[CommandResult | None]:
+        clock, running = SystemClock(), _Running()
+        trials: list[Future[CommandResult | None]] = []
+        with ThreadPoolExecutor(at_once) as threads, running.stopped_on_error():
+            for tree in trees:
+                self._wait(trials, most=at_once - 1)
+                if clock.now() >= end:
+                    break
+                self.note(tree)
+                with ExitStack() as opened:
+                    trial = self._prepare(tree, opened, _Time(clock=clock, begun=clock.now(), end=end, timeout=timeout))
+                    trials.append(threads.submit(trial.run, running, opened.pop_all()))
+            self._wait(trials, most=0)
+        return [*(trial.result() for trial in trials), *[None] * (len(trees) - len(trials))]
+
+    def _wait(self, trials: Sequence[Future[CommandResult | None]], *, most: int) -> None:
+        """Wait until at most so many trials run. Raises what one of them has raised, and `RunCancelled`."""
+        # A signal that interrupts the wait itself could leave a lock taken.
+        while len(unfinished := [trial for trial in trials if not trial.done()]) > most:
+            for trial in wait(unfinished, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done:
+                trial.result()
+            self.cancellation.check()
+
+    def _prepare(self, tree: str, opened: ExitStack, time: _Time) -> _Trial:
+        """Copy the checkout for one trial, into a folder that is removed with `opened`. Its repository has one commit
+        and no history. This is done here, where a signal interrupts it."""
+        request = self.request
+        place = opened.enter_context(temporary_folder(request.root))
+        copy = place / "checkout"
+        with self.cancellation.obeyed():
+            commit = self.repository.stand_at(tree)
+            make_workspace(request.root, copy, without=request.login_files, with_history=False)
+            write_repository(self.repository.folder, copy / GIT)
+            return _Trial(request=request_in_copy(request, copy), commit=commit, command=self.command, time=time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Time:
+    """The time of one trial: when it began, when all have to end, and the seconds for its command."""
+
+    clock: SystemClock
+    begun: float
+    end: float
+    timeout: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    """One trial, in a workspace of its own."""
+
+    request: RunRequest
+    commit: str
+    command: str
+    time: _Time
+
+    def run(self, running: _Running, opened: ExitStack) -> CommandResult | None:
+        """Check the commit out, run the command, and close what is opened. None if there is too little time left."""
+        request, time, copy = self.request, self.time, self.request.root
+        with opened:
+            with Toolbox.start(copy, options=options_at_root(request)) as toolbox, running.stoppable(toolbox):
+                start_branch(toolbox, _BRANCH, self.commit)
+            # Signals reach the main thread only, which stops this one.
+            with (
+                open_toolbox(copy, toolbox_options(request), Cancellation()) as toolbox,
+                running.stoppable(toolbox),
+            ):
+                set_up(toolbox, request, MemoryJournal(time.clock))
+                if (left := time.end - time.clock.now()) <= 0:
                     return None
                 commands = MaskingCommands(commands=toolbox, redact=request.redactor)
                 argv = ("sh", "-c", self.command)
-                result = commands.run_command(CommandRequest(argv=argv, timeout=min(timeout, left)))
-                if result.timed_out and left < timeout:
-                    return None
-                return replace(result, seconds=clock.now() - begun)
+                result = commands.run_command(CommandRequest(argv=argv, timeout=min(time.timeout, left)))
+        if result.timed_out and left < time.timeout:
+            return None
+        return replace(result, seconds=time.clock.now() - time.begun)
+
+
+class _Running:
+    """The sandboxes of the trials that run now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._toolboxes: set[Toolbox] = set()
+        self._stopped = False
+
+    @contextmanager
+    def stoppable(self, toolbox: Toolbox) -> Iterator[None]:
+        """Inside the block the toolbox ends when all are stopped."""
+        with self._lock:
+            if self._stopped:
+                raise IsolationError("The trial was stopped.")
+            self._toolboxes.add(toolbox)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._toolboxes.discard(toolbox)
+
+    @contextmanager
+    def stopped_on_error(self) -> Iterator[None]:
+        """Stop all when the block ends by an exception."""
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._stopped = True
+                for toolbox in self._toolboxes:
+                    toolbox.interrupt()
+            raise

@@ -41,6 +41,7 @@ from stepflow.sandbox.isolation import (
     judge_layers,
     make_private_folder,
     private_place,
+    release_identity,
     sandbox_config,
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
@@ -103,9 +104,11 @@ class Toolbox:
         root = workspace.resolve()
         if not root.is_dir():
             raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
-        choice = choose_identity(root, chosen)
-        identity = choice.identity
         with contextlib.ExitStack() as ending:
+            choice = choose_identity(root, chosen)
+            identity = choice.identity
+            if identity:
+                ending.callback(release_identity, identity)
             private = private_place(chosen)
             if os.getpid() != 1:
                 # A container goes with its first process, and a cancelled job has no time to wait for this.
@@ -155,6 +158,11 @@ class Toolbox:
             yield
         finally:
             self._launcher.look = None
+
+    def interrupt(self) -> None:
+        """End everything in the sandbox, from another thread than the one that uses it, which gets an
+        `IsolationError`."""
+        self._launcher.interrupt()
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """The tools of the sandbox need nothing that has to be started (port `Tools`)."""

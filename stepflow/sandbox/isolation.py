@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Ids that systems keep for users of one service's lifetime; no package makes accounts there.
 _IDS = range(61184, 65520)
+#: Ids that sandboxes of this process have: none shows in the process table before its first process runs.
+_reserved_ids: set[int] = set()
+_reserving = threading.Lock()
 #: CHOWN, FOWNER, SETGID, SETUID: without them a root process cannot give the workspace away or change its user.
 _NEEDED_CAPABILITIES = (0, 3, 6, 7)
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
@@ -92,6 +96,12 @@ def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
     return Choice(identity=None, reason=obstacle)
 
 
+def release_identity(identity: Identity) -> None:
+    """Let the ids of a closed sandbox be chosen again."""
+    with _reserving:
+        _reserved_ids.difference_update((identity.uid, identity.gid))
+
+
 def closed_folder(path: Path, uid: int) -> Path | None:
     """The first folder on the way to `path` that the user cannot enter; groups and access lists are not looked at."""
     for folder in (*reversed(path.resolve().parents), path.resolve()):
@@ -119,13 +129,16 @@ def _identity(options: ToolboxOptions) -> Identity:
 
 
 def _unused(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
-    free = [number for number in _mapped(id_map) if number not in used]
-    if not free:
-        raise IsolationError(
-            f"No user or group id between {_IDS.start} and {_IDS.stop - 1} is free on this machine.",
-            hint="Run in a container whose user namespace maps these ids.",
-        )
-    return secrets.choice(free)
+    with _reserving:
+        free = [number for number in _mapped(id_map) if number not in used | _reserved_ids]
+        if not free:
+            raise IsolationError(
+                f"No user or group id between {_IDS.start} and {_IDS.stop - 1} is free on this machine.",
+                hint="Run in a container whose user namespace maps these ids.",
+            )
+        chosen = secrets.choice(free)
+        _reserved_ids.add(chosen)
+        return chosen
 
 
 def _mapped(id_map: str) -> list[int]:

@@ -231,6 +231,12 @@ class Launcher:
                         key.data(data)
         return True
 
+    def interrupt(self) -> None:
+        """Let the launcher end everything that it has started, and itself. May be called from any thread: the one that
+        waits for the launcher gets an `IsolationError`."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End the launcher and everything that it has started. May be called again."""
         self._broken = "The toolbox is closed."
