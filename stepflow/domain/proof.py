@@ -55,6 +55,9 @@ class Trial:
     #: The end of the output of a trial that did not pass.
     output: str = ""
     seconds: float = 0.0
+    #: How many tests passed, None where the output does not say; and how many it says were skipped.
+    passed: int | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +91,19 @@ class ChangedLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Hunk(ChangedLines):
-    """A hunk with the tree of the change without it."""
+    """A hunk with the tree of the change without it, and the lines that it adds."""
 
     tree: str
+    added: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedTestFile:
+    """A test file of the change, by its later name, with its text before and after: None where it did not exist."""
+
+    file: str
+    before: str | None
+    after: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +115,10 @@ class ChangeTrees:
     after: str
     #: The base with the change's test files.
     before: str
-    #: The last version with the test files of the base; empty if none of them existed there.
+    #: The last version where its test files have the text of the base; empty if none of them existed there.
     old_tests: str
     hunks: tuple[Hunk, ...]
+    test_files: tuple[ChangedTestFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +127,32 @@ class TriedHunk(ChangedLines):
 
     held_by: tuple[str, ...] | None
     tried: bool
+
+
+class Weakening(StrEnum):
+    """How a change may weaken a test."""
+
+    #: As it was in the base, it fails with the change.
+    FAILS = "fails"
+    #: It is gone, or has another name.
+    REMOVED = "removed"
+    SKIPPED = "skipped"
+    #: Skipped under a condition.
+    MAY_BE_SKIPPED = "may_be_skipped"
+    EXPECTED_FAILURE = "expected_failure"
+    #: Fewer of its lines assert something.
+    ASSERTS_LESS = "asserts_less"
+    #: What it expects was written anew, as by a flag of the test runner.
+    REWRITTEN = "rewritten"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakenedTest:
+    """A test that the change may weaken. Without a name of its own, it is named by its file, which may be unknown."""
+
+    name: str
+    file: str = ""
+    how: Weakening
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +166,7 @@ class Proof:
     before: Trial | None = None
     after: Trial | None = None
     hunks: tuple[TriedHunk, ...] = ()
-    #: Tests of the base that fail with the change; None if there were none to try, or they were not tried.
-    weakened: tuple[str, ...] | None = None
-    #: What was not tried, and why.
+    #: By the text of the test files, and by the tests of the base where these were tried.
+    weakened: tuple[WeakenedTest, ...] = ()
+    #: What was not tried, and why; what looks suspicious.
     notes: tuple[str, ...] = ()

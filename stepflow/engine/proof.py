@@ -19,9 +19,12 @@ from stepflow.domain.proof import (
     TrialLimits,
     TrialOutcome,
     TriedHunk,
+    WeakenedTest,
+    Weakening,
 )
 from stepflow.domain.text import count, excerpt, readable_output
 from stepflow.engine.completion.tool_output import find_failed_tests
+from stepflow.engine.weakened import find_special_cases, find_weakened
 
 #: Files that are tests by the conventions of Python, JavaScript and TypeScript, Go, Rust, Java and Ruby.
 TEST_FILES = (
@@ -95,7 +98,7 @@ def read_trial(result: CommandResult) -> Trial:
     if _NOTHING_RAN.search(output) and not _passed_some(output):
         outcome = TrialOutcome.NOTHING_RAN
     elif result.exit_code == 0:
-        return Trial(outcome=TrialOutcome.PASSED, seconds=result.seconds)
+        return _passed_trial(output, result.seconds)
     else:
         outcome = TrialOutcome.NOT_BUILT if _NOT_BUILT.search(output) else TrialOutcome.FAILED
     return Trial(
@@ -117,6 +120,29 @@ def _passed_some(output: str) -> bool:
     )
 
 
+#: How runners count what passed and what was skipped.
+_PASSED = re.compile(r"\b(\d+) (?:passed|passing)\b|^[#ℹ] pass (\d+)$|^(--- PASS)", re.MULTILINE)
+_SKIPPED = re.compile(
+    r"\b(\d+) (?:skipped|ignored|pending|xfailed)\b|^[#ℹ] skipped (\d+)$|\b(?:skipped|failures)=(\d+)|(--- SKIP)",
+    re.MULTILINE,
+)
+#: unittest counts what ran; whether what was skipped is part of it depends on the version of Python.
+_RAN = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
+
+
+def _passed_trial(output: str, seconds: float) -> Trial:
+    ran, passed, skipped = (_count(pattern, output) for pattern in (_RAN, _PASSED, _SKIPPED))
+    if passed is None and not skipped:
+        passed = ran
+    return Trial(outcome=TrialOutcome.PASSED, seconds=seconds, passed=passed, skipped=skipped or 0)
+
+
+def _count(pattern: re.Pattern[str], output: str) -> int | None:
+    """Return the sum of what the pattern finds: a number, or one for a name; None if it finds nothing."""
+    found = [next(filter(None, match.groups())) for match in pattern.finditer(output)]
+    return sum(int(text) if text.isdigit() else 1 for text in found) if found else None
+
+
 def _failed_tests(output: str) -> tuple[str, ...]:
     lines = output.splitlines()
     names = [str(found["name"]) for found in find_failed_tests(lines)]
@@ -131,23 +157,22 @@ Try = Callable[[Sequence[str], TrialLimits], Sequence[CommandResult | None]]
 
 def prove_change(change: ChangeTrees, try_trees: Try, *, most_hunks: int = MOST_HUNKS) -> Proof:
     """Run the trials that decide, in the order in which each makes the next worthwhile."""
+    proof = Proof(
+        verdict=ProofVerdict.NO_TESTS,
+        reason="The change has no test file.",
+        tests=change.tests,
+        weakened=find_weakened(change.test_files),
+    )
     if not change.tests:
-        return Proof(verdict=ProofVerdict.NO_TESTS, reason="The change has no test file.")
+        return proof
     after = _try_twice(change.after, try_trees)
     if problem := _problem_after(after):
         verdict = ProofVerdict.NOT_TRIED if after.outcome is TrialOutcome.NOT_STARTED else ProofVerdict.UNPROVEN
-        return Proof(verdict=verdict, reason=problem, tests=change.tests, after=after)
+        return replace(proof, verdict=verdict, reason=problem, after=after)
     before = _try_twice(change.before, try_trees)
-    proof = Proof(
-        verdict=ProofVerdict.PROVEN if before.outcome in RED else ProofVerdict.UNPROVEN,
-        reason=_WITHOUT[before.outcome],
-        tests=change.tests,
-        before=before,
-        after=after,
-    )
-    if proof.verdict is not ProofVerdict.PROVEN:
-        return proof
-    return _try_parts(proof, change, try_trees, most_hunks)
+    verdict = ProofVerdict.PROVEN if before.outcome in RED else ProofVerdict.UNPROVEN
+    proof = replace(proof, verdict=verdict, reason=_WITHOUT[before.outcome], before=before, after=after)
+    return _try_parts(proof, change, try_trees, most_hunks) if verdict is ProofVerdict.PROVEN else proof
 
 
 def _try_twice(tree: str, try_trees: Try) -> Trial:
@@ -198,15 +223,35 @@ def _try_parts(proof: Proof, change: ChangeTrees, try_trees: Try, most: int) -> 
     return replace(
         proof,
         hunks=tuple(_tried(hunk, tried.get(hunk)) for hunk in change.hunks),
-        weakened=_weakened(trials[0], change) if old else None,
-        notes=tuple(_untried(change, chosen, tried)),
+        weakened=(*(_failing(trials[0], change) if old else ()), *proof.weakened),
+        notes=(
+            *_untried(change, chosen, tried),
+            *(_passing_less(trials[0], proof) if old else ()),
+            *(
+                f"{hunk.place} may be written for the input of a test: it compares with a literal of that test."
+                for hunk in find_special_cases(change.test_files, change.hunks)
+            ),
+        ),
     )
 
 
-def _weakened(old: Trial | None, change: ChangeTrees) -> tuple[str, ...] | None:
+def _failing(old: Trial | None, change: ChangeTrees) -> Iterator[WeakenedTest]:
+    """Yield the tests that fail as they were in the base."""
+    if old and old.outcome is not TrialOutcome.PASSED:
+        yield from (WeakenedTest(name=name, how=Weakening.FAILS) for name in old.tests or change.tests)
+
+
+def _passing_less(old: Trial | None, proof: Proof) -> Iterator[str]:
+    """Say that fewer tests pass than before, or more are skipped, where the text of the test files does not explain
+    it."""
+    now, than = proof.after, "than with the test files of the base"
     if old is None:
-        return None
-    return () if old.outcome is TrialOutcome.PASSED else old.tests or change.tests
+        yield "There was no time left for the tests of the base."
+    elif now and old.outcome is TrialOutcome.PASSED and not proof.weakened:
+        if old.passed is not None and now.passed is not None and now.passed < old.passed:
+            yield f"Fewer tests pass {than}: {now.passed} instead of {old.passed}."
+        if now.skipped > old.skipped:
+            yield f"More tests are skipped {than}: {now.skipped} instead of {old.skipped}."
 
 
 def _untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk]) -> Iterator[str]:

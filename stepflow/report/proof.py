@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from pydantic import TypeAdapter
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.proof import Proof, ProofVerdict, TriedHunk
+from stepflow.domain.proof import Proof, ProofVerdict, TriedHunk, WeakenedTest, Weakening
 from stepflow.domain.text import count, name_some
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.report.wording import Line, Tone, mark_of
@@ -57,6 +59,22 @@ def describe_proof(proof: Proof) -> str:
         sentence = f"{len(held)} of {count(len(judged), 'change')} {'is' if len(held) == 1 else 'are'} held by a test"
         places = name_some(hunk.place for hunk in loose)
         sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")
-    if proof.weakened:
-        sentences.append(f"With the change, these tests of the base fail: {name_some(proof.weakened)}.")
+    sentences += _describe_weakened(proof.weakened)
     return " ".join((*sentences, *proof.notes))
+
+
+_WEAKENED = {
+    Weakening.FAILS: "With the change, these tests of the base fail",
+    Weakening.REMOVED: "Removed or renamed tests",
+    Weakening.SKIPPED: "Tests that are skipped now",
+    Weakening.MAY_BE_SKIPPED: "Tests that may be skipped now",
+    Weakening.EXPECTED_FAILURE: "Tests that are expected to fail now",
+    Weakening.ASSERTS_LESS: "Tests that may assert less now",
+    Weakening.REWRITTEN: "Expected output that was rewritten",
+}
+
+
+def _describe_weakened(weakened: Iterable[WeakenedTest]) -> Iterator[str]:
+    for how, words in _WEAKENED.items():
+        if names := list(dict.fromkeys(one_line(each.name, CELL) for each in weakened if each.how is how)):
+            yield f"{words}: {name_some(names)}."

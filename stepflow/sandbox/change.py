@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stepflow.domain.proof import ChangeTrees, Hunk
+from stepflow.domain.proof import ChangedTestFile, ChangeTrees, Hunk
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.host_git import ask_git, run_git
 from stepflow.sandbox.workspace import object_folders
@@ -63,13 +63,23 @@ class ChangeRepository:
         patches = tuple(self._patches(base, head))
         tests = [each for each in patches if all(map(is_test, each.paths))]
         others = [each for each in patches if each not in tests]
+        old_names = {each.before: each.paths[0] for each in tests if each.before}
         hunks = (hunk for each in others for hunk in self._hunks(each, base, head))
         return ChangeTrees(
             tests=tuple(each.after for each in tests if each.after),
             after=self._tree(head),
             before=self._with_files(base, tests, of=head),
-            old_tests=self._with_files(head, tests, of=base) if any(each.before for each in tests) else "",
+            # By the names that the command has for them; those that are new stay.
+            old_tests=self._with_names(head, old_names, of=base) if old_names else "",
             hunks=tuple(replace(hunk, exempt=self._exemption(hunk, head, is_same_code)) for hunk in hunks),
+            test_files=tuple(
+                ChangedTestFile(
+                    file=each.paths[0],
+                    before=self._ask("show", f"{base}:{each.before}", may_fail=True) if each.before else None,
+                    after=self._ask("show", f"{head}:{each.after}", may_fail=True) if each.after else None,
+                )
+                for each in tests
+            ),
         )
 
     def stand_at(self, tree: str) -> str:
@@ -102,12 +112,12 @@ class ChangeRepository:
         if _AS_A_WHOLE.search(patch.header) or not places:
             last = max((_last_line(match) for match in places), default=0) if patch.after else 0
             tree = self._with_files(head, [patch], of=base)
-            yield Hunk(file=patch.paths[0], lines=(min(last, 1), last), tree=tree)
+            yield Hunk(file=patch.paths[0], lines=(min(last, 1), last), tree=tree, added=_added("".join(patch.hunks)))
             return
         for text, match in zip(patch.hunks, places, strict=True):
             last = _last_line(match)
             lines = (int(match["first"]) if last else 0, last)
-            yield Hunk(file=patch.after, lines=lines, tree=self._without(head, patch.header + text))
+            yield Hunk(file=patch.after, lines=lines, tree=self._without(head, patch.header + text), added=_added(text))
 
     def _without(self, commit: str, patch: str) -> str:
         file = self.folder / "patch"
@@ -117,13 +127,16 @@ class ChangeRepository:
 
     def _with_files(self, commit: str, patches: Iterable[_FilePatch], *, of: str) -> str:
         """The tree of a commit, where these files are as another commit has them."""
-        paths = [path for patch in patches for path in patch.paths]
-        listed = self._ask("ls-tree", "-r", "-z", of, "--", *paths) if paths else ""
+        return self._with_names(commit, {path: path for patch in patches for path in patch.paths}, of=of)
+
+    def _with_names(self, commit: str, names: Mapping[str, str], *, of: str) -> str:
+        """The tree of a commit with these files of another one, by their names there and here."""
+        listed = self._ask("ls-tree", "-r", "-z", of, "--", *names) if names else ""
         there = dict(line.split("\t", 1)[::-1] for line in listed.split("\0") if line)
-        words = [("update-index", "--force-remove", "--", path) for path in paths if path not in there]
+        words = [("update-index", "--force-remove", "--", here) for path, here in names.items() if path not in there]
         for path, facts in there.items():
             mode, _, name = facts.split(" ")
-            words.append(("update-index", "--add", "--cacheinfo", f"{mode},{name},{path}"))
+            words.append(("update-index", "--add", "--cacheinfo", f"{mode},{name},{names[path]}"))
         return self._edited(commit, words)
 
     def _edited(self, commit: str, commands: Sequence[Sequence[str]]) -> str:
@@ -189,6 +202,11 @@ def _commit(checkout: Path, name: str) -> str:
         raise InputError(
             f"There is no commit {shlex.quote(name)} in {checkout}.", hint="Name the change as BASE..HEAD."
         ) from exc
+
+
+def _added(hunk: str) -> str:
+    """The lines that a hunk adds."""
+    return "".join(line[1:] for line in hunk.splitlines(keepends=True) if line.startswith("+"))
 
 
 def _last_line(match: re.Match[str]) -> int:

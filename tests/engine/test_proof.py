@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.proof import ChangeTrees, Hunk, Proof, ProofVerdict, TrialLimits, TrialOutcome
+from stepflow.domain.proof import (
+    ChangedTestFile,
+    ChangeTrees,
+    Hunk,
+    Proof,
+    ProofVerdict,
+    TrialLimits,
+    TrialOutcome,
+    WeakenedTest,
+    Weakening,
+)
 from stepflow.engine.proof import (
     is_same_code,
     is_test,
@@ -261,13 +272,50 @@ def test_hunks_beyond_the_limit_and_the_time_are_named() -> None:
 
 
 def test_tests_of_the_base_that_fail_now_are_named() -> None:
-    assert Trials(after=0, before=1, old=1).prove(old_tests="old").weakened == ("old",)
+    failing = WeakenedTest(name="old", how=Weakening.FAILS)
+    assert Trials(after=0, before=1, old=1).prove(old_tests="old").weakened == (failing,)
     assert Trials(after=0, before=1, old=0).prove(old_tests="old").weakened == ()
-    assert Trials(after=0, before=1).prove().weakened is None
+    assert Trials(after=0, before=1).prove().weakened == ()
 
 
-def test_a_command_that_cannot_be_started_or_ended_proves_nothing() -> None:
-    gone = CommandResult(exit_code=-1, started=False, error="sh could not be started")
-    assert prove_change(change(), lambda trees, _: [gone] * len(trees)).verdict is ProofVerdict.NOT_TRIED
-    endless = CommandResult(exit_code=-1, timed_out=True, error="timed out")
-    assert prove_change(change(), lambda trees, _: [endless] * len(trees)).verdict is ProofVerdict.UNPROVEN
+def test_tests_of_the_base_that_were_not_tried_are_noted() -> None:
+    slow = Trials(after=0, before=1, old=0)
+    assert slow.prove(old_tests="old").notes == ()
+    proof = prove_change(
+        change(old_tests="old"), lambda trees, limits: slow(trees, limits) if limits.together > 999 else [None]
+    )
+    assert proof.notes == ("There was no time left for the tests of the base.",)
+
+
+def test_fewer_passing_tests_than_with_those_of_the_base_are_noted_unless_the_text_explains_it() -> None:
+    def answer(trees: Sequence[str], _: TrialLimits) -> list[CommandResult]:
+        passed = {"after": "2 passed, 1 skipped", "old": "3 passed", "before": "1 failed"}
+        return [CommandResult(exit_code=int(tree == "before"), stdout=passed[tree]) for tree in trees]
+
+    skipped = ChangedTestFile(file="t.py", before="def test_a():", after="@pytest.mark.skip\ndef test_a():")
+    plain = change(old_tests="old")
+    assert prove_change(plain, answer).notes == (
+        "Fewer tests pass than with the test files of the base: 2 instead of 3.",
+        "More tests are skipped than with the test files of the base: 1 instead of 0.",
+    )
+    assert prove_change(replace(plain, test_files=(skipped,)), answer).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("output", "passed", "skipped"),
+    [
+        ("3 passed, 1 skipped, 1 xfailed in 0.01s\n", 3, 2),
+        ("Ran 5 tests in 0.001s\n\nOK (skipped=1, expected failures=1)\n", None, 2),
+        ("Ran 5 tests in 0.001s\n\nOK\n", 5, 0),
+        ("# tests 3\n# pass 2\n# skipped 1\n", 2, 1),
+        ("ℹ tests 3\nℹ pass 2\nℹ skipped 0\n", 2, 0),
+        ("Tests:       1 skipped, 2 passed, 3 total\n", 2, 1),
+        ("  4 passing (3ms)\n  1 pending\n", 4, 1),
+        ("--- PASS: TestA (0.00s)\n--- SKIP: TestB (0.00s)\n--- PASS: TestC (0.00s)\nPASS\n", 2, 1),
+        ("test result: ok. 2 passed; 0 failed; 1 ignored\ntest result: ok. 1 passed; 0 failed\n", 3, 1),
+        ("ok  \texample.org/d\t0.002s\n", None, 0),
+    ],
+)
+def test_outputs_say_how_many_tests_passed(output: str, passed: int | None, skipped: int) -> None:
+    trial = read_trial(CommandResult(exit_code=0, stdout=output))
+    assert (trial.passed, trial.skipped) == (passed, skipped)
