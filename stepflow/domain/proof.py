@@ -42,6 +42,8 @@ class TrialOutcome(StrEnum):
     NOT_STARTED = "not_started"
 
 
+#: A trial names at most so many failed tests.
+MOST_TESTS = 20
 #: Outcomes that show that a command noticed something.
 RED = frozenset({TrialOutcome.FAILED, TrialOutcome.NOT_BUILT})
 
@@ -170,3 +172,12 @@ class Proof:
     weakened: tuple[WeakenedTest, ...] = ()
     #: What was not tried, and why; what looks suspicious.
     notes: tuple[str, ...] = ()
+
+    @property
+    def not_held(self) -> tuple[TriedHunk, ...]:
+        """The parts of the change that were tried and that no test holds."""
+        return tuple(each for each in self.hunks if each.tried and each.held_by is None)
+
+    def satisfies(self, policy: HunkPolicy) -> bool:
+        """Return whether the change is proven by this policy."""
+        return self.verdict is ProofVerdict.PROVEN and (policy is HunkPolicy.TELL or not self.not_held)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult, glob_expression
 from stepflow.domain.proof import (
+    MOST_TESTS,
     RED,
     ChangeTrees,
     Hunk,
@@ -57,7 +58,6 @@ _FAILED_IN_NODE = re.compile(
 )
 _NO_NAMES = re.compile(r"failing tests:|.*\.(?:test|spec)\.\w+|\S+\.[cm]?[jt]s", re.IGNORECASE)
 _OUTPUT_SHOWN = 2000
-_MOST_NAMES = 20
 #: All trials of parts together may take this many times what the tests take once, and at least so many seconds.
 TIME_FACTOR = 3.0
 LEAST_SECONDS = 30.0
@@ -148,7 +148,7 @@ def _failed_tests(output: str) -> tuple[str, ...]:
     names = [str(found["name"]) for found in find_failed_tests(lines)]
     in_node = (match["name"].strip() for match in _FAILED_IN_NODE.finditer(output))
     names += [name for name in in_node if not _NO_NAMES.fullmatch(name)]
-    return tuple(dict.fromkeys(names))[:_MOST_NAMES]
+    return tuple(dict.fromkeys(names))[:MOST_TESTS]
 
 
 #: Runs the command on trees: a result for each, in their order, None where there was no time left.

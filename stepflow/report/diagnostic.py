@@ -23,7 +23,7 @@ WIDE = 160
 #: Prose without line breaks is hard to read, even if lines may have any length.
 READABLE = 80
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-_POSITION = ("line", "col", "endColumn")
+_POSITION = ("line", "endLine", "col", "endColumn")
 MESSAGE_LIMIT = 4000
 TITLE_LIMIT = 200
 
@@ -177,15 +177,16 @@ def annotation(
     *,
     file: str | None = None,
     line: int | None = None,
+    end_line: int | None = None,
     columns: tuple[int | None, int | None] = (None, None),
     title: str | None = None,
 ) -> str:
     """Return one workflow command.
 
-    `level` is `error`, `warning` or `notice`. With `file`, the message appears on the diff. `columns` are the first and
-    the last column on that line.
+    `level` is `error`, `warning` or `notice`. With `file`, the message appears on the diff, on one line or up to
+    `end_line`. `columns` are the first and the last column on that line.
     """
-    position = zip(_POSITION, (line, *columns), strict=True)
+    position = zip(_POSITION, (line, end_line, *columns), strict=True)
     numbers = {name: str(number) if number else None for name, number in position}
     given = {"file": file, **numbers, "title": cut(title, TITLE_LIMIT) if title else None}
     properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)

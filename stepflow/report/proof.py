@@ -1,20 +1,46 @@
-"""Formats a proof of fix: lines for the terminal, and JSON."""
+"""Formats a proof of fix: lines for the terminal, a section for pages on GitHub, annotations, and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from markupsafe import Markup
 from pydantic import TypeAdapter
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.proof import Proof, ProofVerdict, TriedHunk, WeakenedTest, Weakening
+from stepflow.domain.proof import (
+    MOST_TESTS,
+    ChangedLines,
+    HunkPolicy,
+    Proof,
+    ProofVerdict,
+    Trial,
+    TrialOutcome,
+    TriedHunk,
+    WeakenedTest,
+    Weakening,
+)
 from stepflow.domain.text import count, name_some
+from stepflow.report.diagnostic import annotation
+from stepflow.report.rendered import FILTERS, render
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.report.wording import Line, Tone, mark_of
 
 CELL = 80
 #: Lines of output shown of a trial that decided against the change.
 OUTPUT_LINES = 10
+#: Parts in the table of a section, and tests named for each.
+MOST_ROWS = 40
+MOST_NAMES = 3
+#: GitHub shows so many warnings of a step (actions/toolkit, docs/problem-matchers.md).
+MOST_WARNINGS = 10
+_TITLES = {
+    ProofVerdict.PROVEN: "Proven",
+    ProofVerdict.UNPROVEN: "Not proven",
+    ProofVerdict.NO_TESTS: "No tests",
+    ProofVerdict.NOT_TRIED: "Not tried",
+}
 
 
 def proof_lines(proof: Proof) -> list[Line]:
@@ -23,8 +49,8 @@ def proof_lines(proof: Proof) -> list[Line]:
     mark = mark_of(proven)
     lines = [Line(mark.tone, f"{mark.text} {proof.verdict.value}: {describe_proof(proof)}")]
     lines += [Line(Tone.PLAIN if each.held_by or not each.tried else Tone.WARNING, _row(each)) for each in proof.hunks]
-    decisive = None if proven else proof.before if proof.before and proof.before.output else proof.after
-    if decisive and decisive.output:
+    decisive = _decisive(proof)
+    if not proven and decisive and decisive.output:
         lines += [Line(Tone.PLAIN, f"  │ {line}") for line in decisive.output.splitlines()[-OUTPUT_LINES:]]
     return [Line(line.tone, defuse(line.text)) for line in lines]
 
@@ -51,16 +77,23 @@ def proof_json(proof: Proof) -> JsonObject:
 
 def describe_proof(proof: Proof) -> str:
     """Return the proof in two or three sentences."""
-    sentences = [proof.reason]
-    judged = [each for each in proof.hunks if each.tried]
+    return " ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes))
+
+
+def _sentences(proof: Proof) -> Iterator[str]:
+    """Yield what is shown, and which parts are held."""
+    failed = len(proof.before.tests) if proof.before and proof.before.outcome is TrialOutcome.FAILED else 0
+    if proof.verdict is ProofVerdict.PROVEN and 0 < failed < MOST_TESTS:
+        fail, pass_ = ("fails", "passes") if failed == 1 else ("fail", "pass")
+        yield f"{count(failed, 'test')} {fail} without the change and {pass_} with it."
+    else:
+        yield proof.reason
+    judged, loose = sum(each.tried for each in proof.hunks), proof.not_held
     if judged:
-        held = [each for each in judged if each.held_by is not None]
-        loose = [each for each in judged if each.held_by is None]
-        sentence = f"{len(held)} of {count(len(judged), 'change')} {'is' if len(held) == 1 else 'are'} held by a test"
-        places = name_some(hunk.place for hunk in loose)
-        sentences.append(f"{sentence}; no test notices without {places}." if loose else f"{sentence}.")
-    sentences += _describe_weakened(proof.weakened)
-    return " ".join((*sentences, *proof.notes))
+        held = judged - len(loose)
+        sentence = f"{held} of {count(judged, 'change')} {'is' if held == 1 else 'are'} held by a test"
+        places = name_some(each.place for each in loose)
+        yield f"{sentence}; {places} {'is' if len(loose) == 1 else 'are'} not." if loose else f"{sentence}."
 
 
 _WEAKENED = {
@@ -78,3 +111,75 @@ def _describe_weakened(weakened: Iterable[WeakenedTest]) -> Iterator[str]:
     for how, words in _WEAKENED.items():
         if names := list(dict.fromkeys(one_line(each.name, CELL) for each in weakened if each.how is how)):
             yield f"{words}: {name_some(names)}."
+
+
+def _decisive(proof: Proof) -> Trial | None:
+    return proof.before if proof.before and proof.before.output else proof.after
+
+
+#: Where the lines of a part are shown; empty if nowhere.
+LinkTo = Callable[[ChangedLines], str]
+
+
+def proof_section(proof: Proof, link_to: LinkTo = lambda _: "", *, policy: HunkPolicy = HunkPolicy.TELL) -> str:
+    """Return the proof as Markdown for GitHub, without a heading."""
+    return render(
+        "proof.md.j2",
+        proof=proof,
+        accepted=proof.satisfies(policy),
+        title=_title(proof, policy),
+        described=" ".join(_sentences(proof)),
+        # The parts that were tried come first.
+        rows=sorted(proof.hunks, key=lambda each: not each.tried)[:MOST_ROWS],
+        link_to=link_to,
+        names=_names,
+        weakened=tuple(_describe_weakened(proof.weakened)),
+        decisive=_decisive(proof),
+    )
+
+
+def _title(proof: Proof, policy: HunkPolicy) -> str:
+    proven = proof.verdict is ProofVerdict.PROVEN
+    return "Not every part is held" if proven and not proof.satisfies(policy) else _TITLES[proof.verdict]
+
+
+def _names(names: Sequence[str]) -> Markup:
+    """Return names as Markdown."""
+    shown = ", ".join(FILTERS["code"](name, CELL) for name in names[:MOST_NAMES])
+    return Markup(shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""))  # noqa: S704 - each is escaped
+
+
+def link_into_diff(pull_request_url: str) -> LinkTo:
+    """Return where a pull request shows the lines of a part: GitHub names files there by the digest of their path."""
+
+    def link_to(part: ChangedLines) -> str:
+        digest = hashlib.sha256(part.file.encode(errors="surrogateescape")).hexdigest()
+        first, last = part.lines
+        lines = f"R{first}" if first == last else f"R{first}-R{last}"
+        return f"{pull_request_url}/files#diff-{digest}{lines if first else ''}"
+
+    return link_to
+
+
+def proof_annotations(proof: Proof, policy: HunkPolicy) -> tuple[str, ...]:
+    """Return the verdict as an error unless the change is proven, and a warning on the lines of each part that no test
+    holds, as far as GitHub shows them."""
+    parts = proof.not_held
+    shown = parts if len(parts) <= MOST_WARNINGS else parts[: MOST_WARNINGS - 1]
+    lines = [
+        annotation(
+            "warning",
+            f"No test fails without {'this' if each.lines[0] else 'what is removed here'}.",
+            file=each.file,
+            line=each.lines[0] or None,
+            end_line=each.lines[1] or None,
+            title="Not held by a test",
+        )
+        for each in shown
+    ]
+    if rest := parts[len(shown) :]:
+        places = name_some(each.place for each in rest)
+        lines.append(annotation("warning", places, title=f"{count(len(rest), 'more part')} not held by a test"))
+    if not proof.satisfies(policy):
+        lines.append(annotation("error", describe_proof(proof), title=_title(proof, policy)))
+    return tuple(lines)

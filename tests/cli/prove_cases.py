@@ -193,7 +193,7 @@ FAKES = {
     "more than the tests hold": Case(
         change={"durations.py": FIXED.replace(" min", " minutes"), PATH: TESTS + DAYS},
         verdict="proven",
-        says="no test notices without durations.py:9",
+        says="durations.py:9 is not",
         held=[("durations.py", True), ("durations.py", False)],
     ),
     "a swallowed exception": Case(

@@ -255,8 +255,7 @@ def test_each_hunk_is_taken_back_by_itself() -> None:
         *((("without_x",), True), (None, True), (None, False)),
     ]
     assert describe_proof(proof) == (
-        "The tests fail without the change and pass with it. 1 of 2 changes is held by a test; no test notices without "
-        "y.py:3-4."
+        "1 test fails without the change and passes with it. 1 of 2 changes is held by a test; y.py:3-4 is not."
     )
 
 
