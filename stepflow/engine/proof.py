@@ -3,7 +3,6 @@ of it."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -76,17 +75,6 @@ def runnable_tests(tests: Iterable[str]) -> tuple[str, ...]:
     """Return the test files that a test runner can be given by name; all of them if none looks like that."""
     tests = tuple(tests)
     return tuple(path for path in tests if _RUNNABLE.fullmatch(path)) or tests
-
-
-def is_same_code(path: str, text: str, without: str) -> bool:
-    """Return whether two versions of a file certainly mean the same, because they differ in comments, blank lines or
-    formatting only. Known for Python."""
-    if not path.endswith((".py", ".pyi")):
-        return False
-    try:
-        return ast.dump(ast.parse(text)) == ast.dump(ast.parse(without))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
 
 
 def read_trial(result: CommandResult) -> Trial:

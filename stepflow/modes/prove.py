@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepflow.domain.proof import ChangeTrees, Proof
-from stepflow.engine.proof import MOST_HUNKS, TEST_FILES, is_same_code, is_test, prove_change
+from stepflow.engine.proof import MOST_HUNKS, TEST_FILES, is_test, prove_change
+from stepflow.engine.same_code import is_same_code
 from stepflow.errors import InputError
 from stepflow.journal.file import MemoryJournal
 from stepflow.run.clock import Cancellation, Deadline, SystemClock

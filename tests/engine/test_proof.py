@@ -20,7 +20,6 @@ from stepflow.domain.proof import (
     Weakening,
 )
 from stepflow.engine.proof import (
-    is_same_code,
     is_test,
     prove_change,
     read_trial,
@@ -167,22 +166,6 @@ def test_a_runner_is_given_test_files_and_not_what_they_use() -> None:
     files = ("tests/conftest.py", "tests/data/a.json", "tests/test_a.py", "src/b.test.ts")
     assert runnable_tests(files) == ("tests/test_a.py", "src/b.test.ts")
     assert runnable_tests(("tests/run.sh",)) == ("tests/run.sh",)
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "without", "expected"),
-    [
-        ("a.py", "x = 1  # one\n", "x=1\n", True),
-        ("a.py", "x = 1\n", "x = 2\n", False),
-        ("a.py", "if x:\n    y()\n", "if x:\n  y()\n", True),
-        ("a.py", "if (\n", "if\n", False),
-        ("a.js", "x = 1 // one\n", "x = 1\n", False),
-    ],
-)
-def test_only_what_certainly_means_the_same_needs_no_test(
-    path: str, text: str, without: str, *, expected: bool
-) -> None:
-    assert is_same_code(path, text, without) is expected
 
 
 def hunk(name: str, exempt: str = "") -> Hunk:

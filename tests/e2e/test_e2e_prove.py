@@ -1,0 +1,80 @@
+"""`stepflow prove` in the image, on fakes and true fixes in Go and TypeScript, with their own tools."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.changes import commit_change, go
+from tests.e2e.repository import git
+from tests.e2e.test_e2e_languages import AUTHORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.changes import Change
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def container(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A container of the image that waits for commands, and its folder of repositories."""
+    folder = tmp_path_factory.mktemp("repositories")
+    trust = [word for name, value in AUTHORITY.items() for word in ("--env", f"{name}={value}")]
+    command = ["docker", "run", "--detach", "--rm", "--network=host", *trust, f"--volume={folder}:/repositories"]
+    command += ["--entrypoint=sleep", image, "infinity"]
+    name = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        yield name, folder
+    finally:
+        subprocess.run(["docker", "kill", name], capture_output=True, check=True)
+
+
+def execute(container: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["docker", "exec", "--workdir=/repositories", container, *words]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def succeed(container: str, script: str) -> None:
+    done = execute(container, "bash", "-ec", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def go_checkout(container: tuple[str, Path]) -> tuple[str, Path]:
+    """A checkout with what Go compiled of its standard library, which git ignores."""
+    name, folder = container
+    checkout = folder / "go"
+    checkout.mkdir()
+    git(checkout, "init", "--quiet")
+    for path, text in go.FILES.items():
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / path).write_text(text)
+    succeed(name, "apt-get update -qq && apt-get install -y -qq --no-install-recommends golang-go")
+    succeed(name, f"cd go && {go.ALL}")
+    return name, checkout
+
+
+def assert_proof(container: str, checkout: Path, files: dict[str, str], change: Change) -> None:
+    commit_change(checkout, files, change)
+    words = ("prove", "HEAD^..HEAD", "--repo", checkout.name, "--command", change.command, "--json")
+    done = execute(container, "stepflow", *words)
+    assert done.stdout, done.stderr
+    proof = json.loads(done.stdout)["proof"]
+    assert (proof["verdict"], done.returncode) == (change.verdict, int(change.verdict != "proven")), proof
+    assert change.says in proof["summary"], proof
+    assert change.before is None or proof["before"]["tests"] == [*change.before], proof
+    weakened = tuple((each["name"], each["how"]) for each in proof["weakened"])
+    assert change.weakened is None or weakened == change.weakened, proof
+    found = [(each["file"], each["exempt"] or (each["held_by"] and tuple(each["held_by"]))) for each in proof["hunks"]]
+    assert not change.held or found == [*change.held], proof
+
+
+@pytest.mark.parametrize("name", [*go.FAKES, *go.FIXES])
+def test_a_change_in_go_is_named_as_what_it_is(name: str, go_checkout: tuple[str, Path]) -> None:
+    assert_proof(*go_checkout, go.FILES, (go.FAKES | go.FIXES)[name])
