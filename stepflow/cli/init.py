@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.layouts.detect import DetectedCheck, Setup, find_checks, find_setup
-from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_checks
+from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
 from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
@@ -35,8 +35,6 @@ DEFAULT_NAME = "fixer"
 #: What the workflow's checkout always says, and what `init` tells about what it does not know.
 CREDENTIALS = "persist-credentials: false"
 WHAT_TO_DO = "Write it here, as `apt-packages` or `setup`."
-#: Built-in agents that change nothing that the repository's checks could test.
-WITHOUT_CHECKS = ("review", "triage")
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,13 +81,13 @@ def execute_init(arguments: argparse.Namespace) -> int:
     builtin = builtin or DEFAULT_AGENT
     check_name(root, name or "")
     if commands is None:
-        commands = [] if builtin in WITHOUT_CHECKS else [each.command for each in detected if each.installed]
+        commands = [] if builtin in READ_ONLY else [each.command for each in detected if each.installed]
     setup = find_setup(root, commands)
     written = write_agent(root, name, builtin, commands, setup)
     print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
     if not written[WORKFLOW]:
         setup = Setup()
-    about = _about_checks(commands, () if builtin in WITHOUT_CHECKS else detected, setup)
+    about = _about_checks(commands, () if builtin in READ_ONLY else detected, setup)
     print(*about, *_next(root, name), sep="\n")
     return 0
 
@@ -111,7 +109,7 @@ def ask(
         console.print(f"  {builtin:<8} {purpose}")
     builtin = Prompt.ask("Begin with", console=console, choices=list(BUILTIN), default=DEFAULT_AGENT)
     if commands is None:
-        commands = [] if builtin in WITHOUT_CHECKS else [*_ask_commands(console, detected)]
+        commands = [] if builtin in READ_ONLY else [*_ask_commands(console, detected)]
     return name, builtin, list(commands)
 
 

@@ -11,8 +11,7 @@ from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, print_kinds
-from stepflow.domain.proof import ProofVerdict
-from stepflow.engine.proof import MOST_HUNKS, TEST_FILES
+from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
 from stepflow.modes.prove import ProofRequest, prove
 from stepflow.report.proof import proof_json, proof_lines
 from stepflow.run.clock import Cancellation
@@ -57,8 +56,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
     asked = ProofRequest(
         commits=arguments.change,
         command=arguments.run,
-        tests=arguments.tests or TEST_FILES,
-        most_hunks=arguments.max_hunks,
+        settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
     )
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     cancellation = Cancellation()

@@ -12,7 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
+from stepflow.definition.file_models import PROOF
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.proof import ProofSettings
 from stepflow.domain.text import code_span
 
 #: What the name of a shipped agent begins with.
@@ -25,6 +27,9 @@ BUILTIN = {
     "verify": "like fix, plus steps that check the work, look things up, and write the texts",
     "minimal": "one step that works and one that closes",
 }
+
+#: Of these, the ones that change no file.
+READ_ONLY = ("review", "triage")
 
 #: Of laid out JSON, where words allow it.
 WIDTH = 120
@@ -40,10 +45,33 @@ _EXPECTED = f"validators: {{ {OWN_CHECK}: [pass] }}"
 
 @dataclass(frozen=True, kw_only=True)
 class NewCheck:
-    """A validator to add: a shell command that passes with exit code 0."""
+    """A validator to add: a shell command that passes with exit code 0, or one that proves the change."""
 
     name: str
     command: str
+    proof: ProofSettings | None = None
+
+    @property
+    def entry(self) -> dict[str, JsonValue]:
+        """The validator as the registry has it."""
+        if self.proof is None:
+            return {"type": "command", "command": self.command, "successWhen": "exitCode:0"}
+        tests: dict[str, JsonValue] = {"tests": [*self.proof.tests]} if self.proof.tests else {}
+        limits: dict[str, JsonValue] = {"hunks": self.proof.hunks.value, "maxHunks": self.proof.most_hunks}
+        return {"type": PROOF, "command": self.command, **tests, **limits}
+
+    @property
+    def failure(self) -> str:
+        """What its failure means."""
+        if self.proof:
+            return "The tests of this change do not prove it: they must fail without it and pass with it."
+        return f"`{self.command}` does not pass."
+
+    @property
+    def bullet(self) -> str:
+        """The check in a list, as the model reads it."""
+        meaning = ", where the tests of your change must fail without it and pass with it" if self.proof else ""
+        return f"- {code_span(' '.join(self.command.split()))}{meaning}\n"
 
 
 def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
@@ -52,10 +80,12 @@ def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str
 
 
 @contextmanager
-def builtin_root(builtin: str, commands: Sequence[str]) -> Iterator[Path]:
-    """A temporary folder with the shipped agent below `.agent`, under its own name and with these checks."""
+def builtin_root(builtin: str, commands: Sequence[str], proof: NewCheck | None = None) -> Iterator[Path]:
+    """A temporary folder with the shipped agent below `.agent`, under its own name and with these checks, the proof
+    last."""
+    checks = (*name_checks(commands), *([proof] if proof else []))
     with TemporaryDirectory(prefix="stepflow-builtin-") as root:
-        for path, text in agent_files(builtin, builtin, name_checks(commands)).items():
+        for path, text in agent_files(builtin, builtin, checks).items():
             file = Path(root, ".agent", builtin, path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
@@ -90,9 +120,7 @@ def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
     if path == "steps_registry.json":
         text = layout_json(_with_checks(cast("JsonObject", json.loads(text)), checks))
     if path.endswith(".md"):
-        text = text.replace(
-            _OWN_LINE, _OWN_LINE + "".join(f"- {code_span(' '.join(check.command.split()))}\n" for check in checks)
-        )
+        text = text.replace(_OWN_LINE, _OWN_LINE + "".join(check.bullet for check in checks))
     if path.endswith(".yaml"):
         more = "".join(f", {json.dumps(check.name)}: [pass]" for check in checks)
         text = text.replace(_EXPECTED, f"validators: {{ {OWN_CHECK}: [pass]{more} }}")
@@ -105,13 +133,8 @@ def _with_checks(registry: JsonObject, checks: Sequence[NewCheck]) -> JsonObject
     patterns = cast("dict[str, JsonValue]", registry["failurePatterns"])
     entries = cast("Mapping[str, dict[str, list[JsonValue]]]", registry["validationSteps"])
     for check in checks:
-        validators[check.name] = {
-            "type": "command",
-            "command": check.command,
-            "successWhen": "exitCode:0",
-            "failurePattern": check.name,
-        }
-        patterns[check.name] = {"description": f"`{check.command}` does not pass.", "edition": "failed"}
+        validators[check.name] = {**check.entry, "failurePattern": check.name}
+        patterns[check.name] = {"description": check.failure, "edition": "failed"}
         for entry in entries.values():
             entry["validationConditions"].append({"validator": check.name})
     return registry

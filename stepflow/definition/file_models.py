@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, Strict, WithJsonSchema
+from pydantic import ConfigDict, Field, Strict, WithJsonSchema
 
-from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel, GitHubSettings, Parameter, StepCommand
+from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel, GitHubSettings, Items, Parameter, StepCommand
 from stepflow.domain.definition import LARGEST_OUTPUT
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
 from stepflow.domain.words import Effort, FailureAction, PermissionMode, StepKind
 
 AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
@@ -243,10 +244,27 @@ class PatternEntry(FileModel):
     params: list[str] | None = None
 
 
-class ValidatorEntry(FileModel):
-    """One value of `validators`; `timeout` in seconds."""
+#: The type of a validator whose command proves the change.
+PROOF = "proof"
+#: The keys of a validator that only one of the two types has.
+KEYS_OF_PROOF = ("tests", "hunks", "maxHunks")
+KEYS_OF_COMMAND = ("successWhen", "guards", "guard")
 
-    type: Annotated[Literal["command"], Code("SF601", "SF601")]
+
+def _demand_by_type(schema: dict[str, Any]) -> None:
+    """Let an editor demand `successWhen` of a command only, and refuse the keys of the other type."""
+    schema["required"].remove("successWhen")
+    schema["if"] = {"properties": {"type": {"const": PROOF}}}
+    schema["then"] = {"properties": dict.fromkeys(KEYS_OF_COMMAND, False)}
+    schema["else"] = {"required": ["successWhen"], "properties": dict.fromkeys(KEYS_OF_PROOF, False)}
+
+
+class ValidatorEntry(FileModel):
+    """One value of `validators`; `timeout` in seconds. A `proof` has no `successWhen`."""
+
+    model_config = ConfigDict(json_schema_extra=_demand_by_type)
+
+    type: Annotated[Literal["command", "proof"], Code("SF601", "SF601")]
     command: Annotated[str, Code("SF601")]
     success_when: Annotated[str, Code("SF601", "SF602")]
     failure_pattern: Annotated[str, Code("SF601")]
@@ -255,6 +273,9 @@ class ValidatorEntry(FileModel):
     timeout: Annotated[float, Field(gt=0)] = 600
     guards: list[str] = Field(default_factory=list)
     guard: Literal["report", "block"] = "report"
+    tests: Items[str] = ()
+    hunks: Annotated[HunkPolicy, Strict(False)] = HunkPolicy.TELL
+    max_hunks: AtLeastOne = MOST_HUNKS
 
 
 class ConditionEntry(FileModel):

@@ -17,7 +17,7 @@ from stepflow.definition.agent import (
     own_models,
     read_agent,
 )
-from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
+from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
 from stepflow.definition.check_dialect import (
     CheckPrompts,
     CheckRegistry,
@@ -25,7 +25,7 @@ from stepflow.definition.check_dialect import (
     read_check_steps,
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
-from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
+from stepflow.definition.file_models import PROOF, GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
     add_edges,
@@ -80,14 +80,15 @@ _REGISTRY_PATH = "/runner/flow/prompts/registry"
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    With `bare_registry`, `agent.json` may be missing; `checks` are the commands that a shipped agent runs at a closing;
-    `programs` are those that validators find, None if that is unknown.
+    With `bare_registry`, `agent.json` may be missing; `checks` are the commands that a shipped agent runs at a closing,
+    and `proof` is the one that proves its change; `programs` are those that validators find, None if that is unknown.
     """
 
     allow_spec_violations: bool
     allow_custom_verdict: bool
     bare_registry: bool = False
     checks: Sequence[str] = ()
+    proof: NewCheck | None = None
     programs: Collection[str] | None = None
 
 
@@ -98,14 +99,18 @@ def load_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     checks: Sequence[str] = (),
+    proof: NewCheck | None = None,
 ) -> AgentDefinition:
     """Load the agent in a folder, the one with a bare name below `<root>/.agent` (default: the current folder), or a
-    shipped one (`builtin/fix`) with these `checks`, each a shell command.
+    shipped one (`builtin/fix`) with these `checks`, each a shell command, and a `proof` of its change.
 
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
     options = LoadOptions(
-        allow_spec_violations=allow_spec_violations, allow_custom_verdict=allow_custom_verdict, checks=tuple(checks)
+        allow_spec_violations=allow_spec_violations,
+        allow_custom_verdict=allow_custom_verdict,
+        checks=tuple(checks),
+        proof=proof,
     )
     definition, inspection = _load(path, root, options)
     if definition is None:
@@ -207,7 +212,7 @@ def _load_builtin(
     if name not in BUILTIN:
         fix = f"Use one of these: {listed(tuple(f'{PREFIX}{each}' for each in BUILTIN))}."
         return None, Inspection(problems=(NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix).problem,))
-    with builtin_root(name, options.checks) as root:
+    with builtin_root(name, options.checks, options.proof) as root:
         return _load(name, root, options, repository=(repository or Path.cwd()).absolute())
 
 
@@ -372,7 +377,19 @@ def _read_registry(
     problems = problems.diagnostics.of(problems.file, renamed.origin)
     report_old_names(renamed.old_names, problems)
     model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
-    return read_shape(model, renamed.document, problems, renamed.origins), problems
+    excused = _proofs_without_rule(renamed.document)
+    return read_shape(model, renamed.document, problems, renamed.origins, excused=excused), problems
+
+
+def _proofs_without_rule(document: JsonObject) -> frozenset[str]:
+    """The pointers of `successWhen` in the validators that prove the change, which do not have it."""
+    validators = document.get("validators")
+    entries = validators.items() if isinstance(validators, dict) else ()
+    return frozenset(
+        Pointer("/validators") / name / "successWhen"
+        for name, entry in entries
+        if isinstance(entry, dict) and entry.get("type") == PROOF
+    )
 
 
 def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:

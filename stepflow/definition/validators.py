@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
-from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
+from stepflow.definition.file_models import (
+    KEYS_OF_COMMAND,
+    KEYS_OF_PROOF,
+    PROOF,
+    Registry,
+    ValidationStepEntry,
+    ValidatorEntry,
+)
 from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer, last_key
 from stepflow.definition.prompts import Supply, TagReporter, closest_variable
@@ -29,6 +36,7 @@ from stepflow.domain.definition import (
 )
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.problem import Severity
+from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.patterns import PatternFault, check_pattern
@@ -173,7 +181,9 @@ class ValidationBuilder:
         validators: dict[str, Validator] = {}
         for name, entry in self.registry.validators.items():
             at = Pointer("/validators") / name
-            success = self._success(entry.success_when, at / "successWhen")
+            is_proof = entry.type == PROOF
+            success = ExitCode(code=0) if is_proof else self._success(entry.success_when, at / "successWhen")
+            self._check_keys(entry, at)
             self._check_names(entry, at)
             self._check_program(entry.command, at / "command")
             pattern = patterns.get(entry.failure_pattern)
@@ -188,7 +198,10 @@ class ValidationBuilder:
                     timeout=entry.timeout,
                     guards=tuple(entry.guards),
                     guard_blocks=entry.guard == "block",
-                    clean_tree=clean_tree(entry.command, success),
+                    clean_tree=not is_proof and clean_tree(entry.command, success),
+                    proof=ProofSettings(tests=entry.tests, most_hunks=entry.max_hunks, hunks=entry.hunks)
+                    if is_proof
+                    else None,
                 )
         return validators
 
@@ -206,6 +219,14 @@ class ValidationBuilder:
                     adaptation=entry.adaptation or None,
                 )
         return patterns
+
+    def _check_keys(self, entry: ValidatorEntry, at: Pointer) -> None:
+        """Report keys that this type of validator does not have (SF611)."""
+        keys = KEYS_OF_COMMAND if entry.type == PROOF else KEYS_OF_PROOF
+        for key, value in entry.model_dump(by_alias=True, include=entry.model_fields_set).items():
+            if key in keys and value:
+                message = f'"{key}" has no meaning for a validator of the type "{entry.type}"'
+                self.problems.report("SF611", at / key, message, f'Leave "{key}" out, or change the type.')
 
     def _success(self, rule: str, at: Pointer) -> SuccessRule | None:
         if not rule.strip():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stepflow.domain.proof import Proof, ProofSettings
+
 
 @dataclass(frozen=True, kw_only=True)
 class TreeState:
@@ -61,6 +63,8 @@ class CommandRequest:
     argv: tuple[str, ...]
     timeout: float
     checks: bool = False
+    #: Run it on versions of the run's change instead, to prove that.
+    proof: ProofSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,8 @@ class CommandResult:
     seconds: float = 0.0
     restored: tuple[str, ...] = ()
     combined: str = ""
+    #: The result of a request for a proof.
+    proof: Proof | None = None
 
     @property
     def output(self) -> str:

@@ -19,6 +19,7 @@ from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import Ladder, Rung
 from stepflow.domain.problem import Problem
+from stepflow.domain.proof import ProofSettings
 from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
@@ -228,6 +229,8 @@ class Validator:
     guard_blocks: bool = False
     #: Whether a pass means that nothing differs from HEAD.
     clean_tree: bool = False
+    #: Set if the command is to prove the change: it then runs on versions of the change, not in the workspace.
+    proof: ProofSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,6 +373,12 @@ class AgentDefinition:
         """Return the guidance that any step is shown, each file once."""
         of_steps = (text for step in self.steps.values() for text in step.guidance)
         return tuple(dict.fromkeys((*self.guidance, *of_steps)))
+
+    @property
+    def validators(self) -> tuple[Validator, ...]:
+        """Return every validator that a run may start."""
+        entries = (step.validation for step in self.steps.values() if step.validation)
+        return tuple(condition.validator for entry in entries for condition in entry.conditions)
 
     @property
     def gated(self) -> bool:

@@ -18,6 +18,7 @@ from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
+from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
 from stepflow.domain.text import RemovedPiece
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
@@ -57,10 +58,9 @@ class RunStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResumed:
-    """A later process continues the run. The journal held `events` events. The first `from_seq` are kept as they are;
-    the rest are replayed from the record until the run reaches the point where it stopped. `iteration` is the last one
-    that began. `step_id` is the step to continue, empty between two steps. `attempts` counts validator failures so far.
-    The tree is restored to `snapshot`, empty if there is none."""
+    """A later process continues the run. Of the journal's `events`, the first `from_seq` are kept as they are; the rest
+    are replayed until the run reaches the point where it stopped. `iteration` is the last one that began; `step_id` is
+    empty between two steps. `attempts` counts validator failures. `snapshot` is the tree's, empty if there is none."""
 
     events: int
     from_seq: int
@@ -73,8 +73,7 @@ class RunResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTaken:
-    """The working tree was saved as `name`. `files` changed since the previous snapshot and take `bytes` on disk. The
-    same name means the same tree."""
+    """The working tree was saved as `name`, which names its content. `files` changed since the previous snapshot."""
 
     name: str
     files: int
@@ -145,6 +144,7 @@ class ValidatorRan:
     command: str = ""
     warnings: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
+    proof: Proof | None = None
     event: Literal["validator_ran"] = "validator_ran"
 
 

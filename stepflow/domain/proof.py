@@ -6,6 +6,11 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: Where the changed test files go in the command of a proof.
+TESTS_PLACEHOLDER = "{tests}"
+#: Parts of a change that are tried by themselves.
+MOST_HUNKS = 20
+
 
 class ProofVerdict(StrEnum):
     """The verdict on a change."""
@@ -155,6 +160,16 @@ class WeakenedTest:
     name: str
     file: str = ""
     how: Weakening
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofSettings:
+    """How to prove a change, besides the command."""
+
+    #: Globs of the test files; empty means those that follow the conventions of their language.
+    tests: tuple[str, ...] = ()
+    most_hunks: int = MOST_HUNKS
+    hunks: HunkPolicy = HunkPolicy.TELL
 
 
 @dataclass(frozen=True, kw_only=True)

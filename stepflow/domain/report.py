@@ -18,6 +18,7 @@ from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
+from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
@@ -124,6 +125,8 @@ class RunReport:
     #: What the run's commits changed; None if there are no commits or the changes are unknown.
     changes: DiffStat | None = None
     validated: bool = False
+    #: The last proof of the run's change; None if no validator asked for one.
+    proof: Proof | None = None
     effects: tuple[Receipt, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult, glob_expression
 from stepflow.domain.proof import (
+    MOST_HUNKS,
     MOST_TESTS,
     RED,
     ChangeTrees,
@@ -63,7 +64,6 @@ LEAST_SECONDS = 30.0
 #: A part without which the tests take this many times as long, and at least so many seconds, makes them endless.
 HANGS_FACTOR = 2.0
 HANGS_SECONDS = 10.0
-MOST_HUNKS = 20
 
 
 def is_test(path: str, patterns: Iterable[str] = TEST_FILES) -> bool:

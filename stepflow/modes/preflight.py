@@ -26,7 +26,6 @@ from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, 
 from stepflow.report.wording import describe_hosts
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
-from stepflow.run.execute import validators_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.issue import demand_scopes, github_reader, issue_number
 from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
@@ -300,7 +299,7 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     """Run the agent's checks on the current files, in a workspace."""
     with toolbox_in_copy(request, cancellation) as toolbox:
-        guards = toolbox.guards(validators_of(agent))
+        guards = toolbox.guards(agent.validators)
         yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
     if refused:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from stepflow.domain.proof import ChangeTrees, Proof
-from stepflow.engine.proof import MOST_HUNKS, TEST_FILES, is_test, prove_change
-from stepflow.engine.same_code import is_same_code
+from stepflow.domain.proof import Proof, ProofSettings
+from stepflow.engine.proof import prove_change
 from stepflow.errors import InputError
 from stepflow.journal.file import MemoryJournal
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
-from stepflow.run.proof import Trials, fill_command
+from stepflow.run.proof import Trials, describe_trial, fill_command, read_change
 from stepflow.run.request import RunRequest
 from stepflow.run.workspace import demand_repository, install
 from stepflow.sandbox.change import ChangeRepository, read_range
@@ -25,9 +24,7 @@ class ProofRequest:
     #: `BASE..HEAD`; empty for what is checked out beyond the main branch.
     commits: str
     command: str
-    #: Globs of the test files.
-    tests: Sequence[str] = TEST_FILES
-    most_hunks: int = MOST_HUNKS
+    settings: ProofSettings = field(default_factory=ProofSettings)
 
 
 def prove(
@@ -48,12 +45,7 @@ def prove(
             repository = ChangeRepository(folder / "change", request.root)
             base, head = read_range(request.root, asked.commits)
             note(f"the change {base[:12]}..{head[:12]}")
-            change = repository.read(
-                base,
-                head,
-                is_test=lambda path: is_test(path, asked.tests),
-                is_same_code=is_same_code,
-            )
+            change = read_change(repository, base, head, asked.settings)
             clock = SystemClock()
             deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
             install(request, MemoryJournal(clock), deadline)
@@ -63,14 +55,6 @@ def prove(
             command=fill_command(asked.command, change.tests),
             timeout=request.inputs.timeout_minutes * 60,
             cancellation=cancellation,
-            note=lambda tree: note(_describe(tree, change)),
+            note=lambda tree: note(describe_trial(tree, change)),
         )
-        return prove_change(change, trials.run, most_hunks=asked.most_hunks)
-
-
-def _describe(tree: str, change: ChangeTrees) -> str:
-    known = {change.after: "with the change", change.before: "without the change"}
-    if tree in known:
-        return known[tree]
-    hunk = next((hunk for hunk in change.hunks if hunk.tree == tree), None)
-    return f"without {hunk.place}" if hunk else "with the change, and the tests of the base"
+        return prove_change(change, trials.run, most_hunks=asked.settings.most_hunks)

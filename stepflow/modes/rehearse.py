@@ -56,7 +56,7 @@ def rehearse_agents(
                 copy = folder / "checkout"
                 with cancellation.obeyed():
                     make_workspace(original, copy)
-                    copied = request_in_copy(request, copy)
+                    copied = replace(request_in_copy(request, copy), committed_copy=original)
                 scenario_request = _request_of(copied, each, first=number == 0)
                 came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()

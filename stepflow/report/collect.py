@@ -16,6 +16,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.proof import Proof
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
@@ -52,6 +53,7 @@ class Reading:
         #: The results of the last closing.
         self.validated = False
         self.validators: list[ValidatorRun] = []
+        self.proof: Proof | None = None
         #: One receipt per effect, in the order of the plan: the latest one, or the planned one if there is no other.
         self.receipts: dict[EffectKind, Receipt] = {}
         self.texts: dict[str, str] = {}
@@ -142,6 +144,7 @@ class Reading:
                     self.hosts[each.host] = replace(each, allowed=allowed, refused=refused)
             case events.ValidatorRan():
                 self.validators.append(_copied(event, ValidatorRun))
+                self.proof = event.proof or self.proof
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():
@@ -304,6 +307,7 @@ def collect_report(
         base_checks=tuple(_copied(event, BaseCheck) for event in run.base_checks.values()),
         changes=read.collected.changes if read.collected else None,
         validated=read.validated,
+        proof=read.proof,
         effects=tuple(read.receipts.values()),
         texts=read.texts,
         usage=run.usage,

@@ -75,6 +75,28 @@ def proof_json(proof: Proof) -> JsonObject:
     return {"proof": {"summary": describe_proof(proof), **TypeAdapter(Proof).dump_python(proof, mode="json")}}
 
 
+def correction(proof: Proof) -> str:
+    """Return what a model that made the change is told of it: the verdict, what is missing, and the output that shows
+    it. Empty parts are left out."""
+    decisive = _decisive(proof)
+    advice = {
+        ProofVerdict.NO_TESTS: _ADD_TEST,
+        ProofVerdict.UNPROVEN: _TEST_THE_CHANGE if proof.before else "",
+    }.get(proof.verdict, "")
+    loose = "".join(f"- No test notices when {hunk.place} is reverted.\n" for hunk in proof.not_held)
+    hold = f"{loose}\n{_HOLD}" if loose else ""
+    output = decisive.output if decisive and proof.verdict is not ProofVerdict.PROVEN else ""
+    return "\n\n".join(filter(None, (describe_proof(proof), advice, hold, output)))
+
+
+_ADD_TEST = "Add a test that fails without your change and passes with it, and commit it."
+_TEST_THE_CHANGE = (
+    "The changed test files were run on the base commit, without the rest of your change. At least one of their tests "
+    "must fail there, because of what your change repairs, and pass with it."
+)
+_HOLD = "Test these parts as well, or leave out of the change what it does not need."
+
+
 def describe_proof(proof: Proof) -> str:
     """Return the proof in two or three sentences."""
     return " ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes))

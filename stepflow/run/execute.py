@@ -14,7 +14,7 @@ from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, Validator, guidance_files
+from stepflow.domain.definition import AgentDefinition, guidance_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     EffectApplied,
@@ -43,6 +43,7 @@ from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
+from stepflow.run.closing_proof import ProvingCommands
 from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
@@ -218,14 +219,15 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
 def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
     """Make the flow's ports. Tools and commands of the caller take precedence over the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
-    masking = MaskingCommands(commands=prepared.commands or commands, redact=run.request.redactor)
+    proving = ProvingCommands(commands=prepared.commands or commands, run=run, toolbox=toolbox)
+    masking = MaskingCommands(commands=proving, redact=run.request.redactor)
     return Ports(
         model=prepared.model,
         tools=TimelyTools(
             tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
         ),
         commands=TimelyCommands(commands=masking, deadline=deadline),
-        guards=toolbox.guards(validators_of(prepared.agent)) if toolbox and not prepared.commands else NoGuards(),
+        guards=toolbox.guards(prepared.agent.validators) if toolbox and not prepared.commands else NoGuards(),
         schemas=prepared.schemas,
         journal=run.journal,
         clock=deadline.clock,
@@ -317,12 +319,6 @@ def _start_event(run: Run, isolation: Mapping[str, str]) -> RunStarted:
             from_github=trigger.issue is not None,
         ),
     )
-
-
-def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
-    """Return every validator that a run of this agent may start."""
-    entries = (step.validation for step in agent.steps.values() if step.validation)
-    return tuple(condition.validator for entry in entries for condition in entry.conditions)
 
 
 #: Errors that mean a full or read-only disk, which is no bug in stepflow.

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.proof import HunkPolicy
+from stepflow.domain.proof import MOST_HUNKS, HunkPolicy, ProofSettings
 from stepflow.domain.words import (
     Allowance,
     BaseChecks,
@@ -213,6 +213,11 @@ class ProveInput(InputMap):
     max_hunks: Count = None
     hunks: HunkPolicy = HunkPolicy.TELL
     comment: Flag = False
+
+    @property
+    def settings(self) -> ProofSettings:
+        """Everything but the command, with the defaults filled in."""
+        return ProofSettings(tests=self.tests, most_hunks=self.max_hunks or MOST_HUNKS, hunks=self.hunks)
 
 
 def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from stepflow.definition.agent import check_arguments
+from stepflow.definition.builtin import NewCheck
+from stepflow.definition.file_models import PROOF
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.json import JsonObject, JsonValue
@@ -155,6 +157,7 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
         checks=inputs.checks,
+        proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
     )
 
 

@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.proof import TrialLimits
-from stepflow.engine.proof import runnable_tests
+from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, ProofSettings, TrialLimits
+from stepflow.engine.proof import TEST_FILES, is_test, runnable_tests
+from stepflow.engine.same_code import is_same_code
 from stepflow.errors import IsolationError
 from stepflow.journal.file import MemoryJournal
 from stepflow.run.clock import Cancellation, SystemClock
@@ -24,8 +25,6 @@ from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.workspace import GIT, make_workspace, start_branch, temporary_folder, write_repository
 
-#: Where the changed test files go in a command.
-PLACEHOLDER = "{tests}"
 _BRANCH = "trial"
 #: Trials that run at the same time share the machine's ports: one that met another one there is tried again, alone.
 _ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address (?:is )?already in use|port \d+ is already in use", re.IGNORECASE)
@@ -33,9 +32,24 @@ _ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address (?:is )?already in use|port \d
 _LOOK_EVERY = 0.1
 
 
+def read_change(repository: ChangeRepository, base: str, head: str, settings: ProofSettings) -> ChangeTrees:
+    """Take the change between two commits apart."""
+    patterns = settings.tests or TEST_FILES
+    return repository.read(base, head, is_test=lambda path: is_test(path, patterns), is_same_code=is_same_code)
+
+
+def describe_trial(tree: str, change: ChangeTrees) -> str:
+    """Say which version of the files a tree is."""
+    known = {change.after: "with the change", change.before: "without the change"}
+    if tree in known:
+        return known[tree]
+    hunk = next((hunk for hunk in change.hunks if hunk.tree == tree), None)
+    return f"without {hunk.place}" if hunk else "with the change, and the tests of the base"
+
+
 def fill_command(command: str, tests: Sequence[str]) -> str:
     """Return the command with the test files of the change, as far as a test runner can be given their names."""
-    return command.replace(PLACEHOLDER, shlex.join(runnable_tests(tests)))
+    return command.replace(TESTS_PLACEHOLDER, shlex.join(runnable_tests(tests)))
 
 
 def count_processors() -> int:

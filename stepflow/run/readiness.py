@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_problem
 from stepflow.definition.agent import find_effort_misfit
-from stepflow.definition.builtin import PREFIX
+from stepflow.definition.builtin import PREFIX, READ_ONLY
 from stepflow.definition.folder import find_agents
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.connection import address_problem, is_loopback
@@ -337,11 +337,15 @@ def _check_name(request: RunRequest) -> None:
     name = requested_agent(request)
     name_in_input = request.inputs.agent or ""
     is_builtin = name.startswith(PREFIX) and name == name_in_input
-    if request.inputs.checks and (not name_in_input.startswith(PREFIX) or name_in_input == f"{PREFIX}{name}"):
-        raise InputError(
-            f"The input checks is for shipped agents, and {name[:100]} is defined in this repository.",
-            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json apply.",
-        )
+    is_own = not name_in_input.startswith(PREFIX) or name_in_input == f"{PREFIX}{name}"
+    for key, value in (("checks", request.inputs.checks), ("prove", request.inputs.prove)):
+        if value and is_own:
+            raise InputError(
+                f"The input {key} is for shipped agents, and {name[:100]} is defined in this repository.",
+                hint=f"Leave {key} out: the validators in .agent/{name[:100]}/steps_registry.json apply.",
+            )
+    if request.inputs.prove and is_builtin and name.removeprefix(PREFIX) in READ_ONLY:
+        raise InputError(f"{name} changes no file, so there is nothing to prove.", hint="Leave prove out.")
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"
         raise InputError(

@@ -67,8 +67,10 @@ class RunRequest:
     program_path: tuple[str, ...] = SYSTEM_PATH
     #: The folders in which tools find their programs; None for the fixed ones.
     programs: tuple[Path, ...] | None = None
-    #: The checkout that the workspace `root` was made from; None before there is a workspace.
-    source: Path | None = None
+    #: The request for the checkout that the workspace `root` was made from; None before there is a workspace.
+    original: RunRequest | None = field(default=None, repr=False)
+    #: The copy of the checkout with the commit that a rehearsal starts from.
+    committed_copy: Path | None = None
     #: Whether the run works on its own branch, without uncommitted changes.
     own_branch: bool = False
     #: Whether the branch that is checked out moves to the run's commits.
@@ -120,9 +122,20 @@ class RunRequest:
         return self.own_branch or self.in_place
 
     @property
+    def source(self) -> Path | None:
+        """The checkout that the workspace was made from; None before there is a workspace."""
+        return self.original.root if self.original else None
+
+    @property
     def checkout(self) -> Path:
         """The user's checkout, which no tool ever touches."""
         return self.source or self.root
+
+    @property
+    def base_repository(self) -> Path:
+        """The repository with the commit that the run starts from, which no tool has touched. That of a follow-up is
+        fetched from GitHub when the workspace is made."""
+        return self.root.with_name("history") if self.follow_up else self.committed_copy or self.checkout
 
     @property
     def login_files(self) -> tuple[Path, ...]:

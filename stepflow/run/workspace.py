@@ -74,7 +74,7 @@ class Workspace:
             )
             copy_environments(self.programs, request.checkout, request.root)
             if follow_up:
-                history = request.root.with_name("history")
+                history = request.base_repository
                 fetch_history(request, first_commit(prepared), follow_up.base, history)
                 write_repository(history, request.root / GIT)
         if not (follow_up or request.own_branch):
@@ -173,13 +173,18 @@ def open_workspace(request: RunRequest) -> Iterator[Workspace]:
     programs = request.programs
     with temporary_folder(root) as folder:
         copy = folder / "checkout"
-        copied = replace(request, root=copy, source=root, programs=programs and programs_of_copy(programs, root, copy))
+        copied = replace(
+            request,
+            root=copy,
+            original=replace(request, root=root),
+            programs=programs and programs_of_copy(programs, root, copy),
+        )
         yield Workspace(request=copied, programs=programs or (), before=checked_out(root) if request.in_place else None)
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
     """Return the request for a `copy` of its checkout, after copying the programs of the checkout's environments."""
-    copied = replace(request, root=copy, source=request.root)
+    copied = replace(request, root=copy, original=request)
     if not request.programs:
         return copied
     copy_environments(request.programs, request.root, copy)
@@ -193,7 +198,7 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
         copy = folder / "checkout"
         make_workspace(request.root, copy, without=request.login_files)
         cancellation.hold()
-        copied = replace(request, root=copy, source=request.root)
+        copied = replace(request, root=copy, original=request)
         with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
             commit_everything(toolbox)
         yield copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,8 @@ class ChangeRepository:
         run_git(folder, "init", "--quiet", "--bare", "--template=", f"--object-format={kind}", ".")
         borrowed = "".join(f"{each}\n" for each in object_folders(common / "objects"))
         (folder / "objects/info/alternates").write_text(borrowed, "utf-8", "surrogateescape")
+        if (shallow := common / "shallow").exists():
+            shutil.copyfile(shallow, folder / "shallow")
 
     def read(self, base: str, head: str, *, is_test: Callable[[str], bool], is_same_code: SameCode) -> ChangeTrees:
         """Take the change between two commits apart."""
@@ -81,6 +84,11 @@ class ChangeRepository:
                 for each in tests
             ),
         )
+
+    def fetch(self, bundle: Path) -> str:
+        """Take the commits of a bundle in, checked by git; gives the last one."""
+        self._ask("-c", "fetch.fsckObjects=true", "fetch", "--quiet", "--no-tags", str(bundle), "HEAD")
+        return self._ask("rev-parse", "--verify", "FETCH_HEAD^{commit}")
 
     def stand_at(self, tree: str) -> str:
         """Let HEAD be a commit without history that has this tree; gives its name."""

@@ -21,6 +21,7 @@ from stepflow.domain.definition import (
     Validator,
 )
 from stepflow.domain.event import BaseChecked, ValidatorRan
+from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
@@ -110,8 +111,12 @@ def validator_command(condition: Condition) -> str:
 
 def run_validator(condition: Condition, commands: Commands) -> CommandResult:
     """Run one validator's command in a shell."""
-    argv = ("sh", "-c", validator_command(condition))
-    return commands.run_command(CommandRequest(argv=argv, timeout=condition.validator.timeout, checks=True))
+    request = _build_request(validator_command(condition), condition.validator)
+    return commands.run_command(replace(request, proof=condition.validator.proof))
+
+
+def _build_request(command: str, validator: Validator) -> CommandRequest:
+    return CommandRequest(argv=("sh", "-c", command), timeout=validator.timeout, checks=True)
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
@@ -192,7 +197,7 @@ def _describe_unmet(validator: Validator, result: CommandResult) -> str:
             )
             return f'its output has no match for "{pattern[:100]}"{slow}'
         case OutputEmpty() | ExitCode():
-            return f"exit code {result.exit_code}"
+            return result.proof.reason.rstrip(".") if result.proof else f"exit code {result.exit_code}"
         case _:
             assert_never(validator.success)
 
@@ -242,6 +247,7 @@ def _build_event(run: ConditionRun, command: str, iteration: int, action: Failur
         warnings=list(run.warnings),
         restored=list(result.restored),
         output_tail=output_tail(result),
+        proof=result.proof,
     )
 
 
@@ -290,17 +296,22 @@ def run_on_base(
 ) -> Iterator[BaseChecked]:
     """Run each validator of the agent once before the first model call, so that one that cannot run, or already fails,
     is known before a token is spent (input `base-checks`). One that changes tracked files fails too, as it would at
-    every closing. Validators with `known` commands are skipped.
+    every closing. Validators with `known` commands are skipped. There is no change to prove yet: the command of a proof
+    only shows whether it can run, and is not reported.
 
     Raises `InputError` if the program of one is missing or cannot be started, or if the project is not installed.
     """
     entries = [step.validation for step in agent.steps.values() if step.validation]
-    conditions = {validator_command(each): each for entry in entries for each in entry.conditions}
+    every = [each for entry in entries for each in entry.conditions]
+    # Where a proof and a check have the same command, the check is run and reported.
+    every.sort(key=lambda each: each.validator.proof is None)
+    conditions = {_base_command(each): each for each in every}
     for command, condition in conditions.items():
         if command in known:
             continue
         guards.closing()
-        validator, result = condition.validator, run_validator(condition, commands)
+        validator = condition.validator
+        result = commands.run_command(_build_request(command, validator))
         passed = has_passed(validator.success, result)
         if not passed and (missing := find_missing_program(result) or find_uninstalled(result, commands)):
             raise InputError(
@@ -310,6 +321,8 @@ def run_on_base(
             )
         moved = guards.look_again(validator, passed=passed).moved
         changes = f"{REWRITES}: {name_some(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
+        if validator.proof:
+            continue
         yield BaseChecked(
             name=validator.name,
             command=command,
@@ -318,6 +331,11 @@ def run_on_base(
             seconds=result.seconds,
             output_tail="\n".join(filter(None, (output_tail(result), changes))),
         )
+
+
+def _base_command(condition: Condition) -> str:
+    command = validator_command(condition)
+    return command.replace(TESTS_PLACEHOLDER, "").strip() if condition.validator.proof else command
 
 
 def require_passing(checks: Iterable[BaseChecked]) -> None:
