@@ -48,7 +48,7 @@ def proof_lines(proof: Proof) -> list[Line]:
     proven = proof.verdict is ProofVerdict.PROVEN
     mark = mark_of(proven)
     lines = [Line(mark.tone, f"{mark.text} {proof.verdict.value}: {describe_proof(proof)}")]
-    lines += [Line(Tone.PLAIN if each.held_by or not each.tried else Tone.WARNING, _row(each)) for each in proof.hunks]
+    lines += [Line(Tone.WARNING if each in proof.not_held else Tone.PLAIN, _row(each)) for each in proof.hunks]
     decisive = _decisive(proof)
     if not proven and decisive and decisive.output:
         lines += [Line(Tone.PLAIN, f"  │ {line}") for line in decisive.output.splitlines()[-OUTPUT_LINES:]]

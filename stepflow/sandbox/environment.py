@@ -192,7 +192,8 @@ def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]
     if active and own and own.resolve() == Path(active).resolve():
         own = None
     folders = (Path(entry) for entry in path.split(os.pathsep))
-    existing = (folder for folder in folders if folder.is_absolute() and folder.is_dir())
+    # The question whether a folder exists fails where it may not be asked.
+    existing = (folder for folder in folders if folder.is_absolute() and os.access(folder, os.X_OK) and folder.is_dir())
     return tuple(dict.fromkeys(folder for folder in existing if own is None or not folder.is_relative_to(own)))
 
 

@@ -411,7 +411,8 @@ def test_a_link_to_a_program_of_an_environment_works_as_pipx_and_uv_leave_it(
 
 def test_stepflow_in_the_active_environment_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Path(sys.prefix) / "bin"
-    path = f"{own}:relative:{tmp_path / 'none'}:/usr/bin"
+    # The last but one cannot be looked at, as a folder of another user cannot.
+    path = f"{own}:relative:{tmp_path / 'none'}:/{'x' * 300}:/usr/bin"
     assert user_programs(path, {}) == (Path("/usr/bin"),)
     assert user_programs(path, {"VIRTUAL_ENV": str(tmp_path)}) == (Path("/usr/bin"),)
     assert user_programs(path, {"VIRTUAL_ENV": sys.prefix}) == (own, Path("/usr/bin"))
