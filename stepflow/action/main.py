@@ -11,11 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import TextIO, assert_never
 
 from stepflow.action.runner import (
+    TEXT_CAP,
     Job,
     Runner,
     find_repository,
     make_request,
     outputs_of,
+    read_prove_input,
+    read_pull_request,
     read_runner,
     read_trigger,
     secret_variables,
@@ -25,12 +28,16 @@ from stepflow.definition.diagnostics import rules
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import compact
 from stepflow.domain.problem import Problem, count_problems
+from stepflow.domain.proof import ProofVerdict
 from stepflow.domain.report import Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, exit_code
-from stepflow.errors import RunCancelled, StepflowError
+from stepflow.errors import BoundaryError, RunCancelled, StepflowError
 from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
+from stepflow.modes.proof_comment import proof_comment_problem, write_proof_comment
+from stepflow.modes.prove import ProofRequest, prove, write_proof
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
 from stepflow.ports import Clock
@@ -45,6 +52,15 @@ from stepflow.report.batch import (
 from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
 from stepflow.report.log import ActionLog, folded_traceback
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
+from stepflow.report.proof import (
+    LinkTo,
+    describe_proof,
+    link_into_diff,
+    proof_annotations,
+    proof_lines,
+    proof_summary,
+    without_links,
+)
 from stepflow.report.rehearsal import (
     describe_rehearsal,
     rehearsal_annotations,
@@ -52,7 +68,7 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
-from stepflow.report.safe_text import harmless
+from stepflow.report.safe_text import harmless, one_line
 from stepflow.report.summary import final_words, job_summary, outcome_annotation
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of, report_error, report_unbegun, write_missing, write_unbegun
@@ -63,6 +79,7 @@ from stepflow.run.inputs import Mode
 from stepflow.run.issue import skip_stranger
 from stepflow.run.prepare import Prepared, clock_for, prepare_run
 from stepflow.run.request import (
+    RunRequest,
     agents_folder,
     boundary_settings,
     proxy_config_of,
@@ -71,8 +88,9 @@ from stepflow.run.request import (
     with_retries,
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
-from stepflow.run.trigger import Skip, Trigger
+from stepflow.run.trigger import PullRequestPayload, Skip, Trigger
 from stepflow.run.workspace import open_workspace
+from stepflow.sandbox.change import pull_request_range
 from stepflow.sandbox.environment import close_process, wipe_variables
 
 
@@ -152,7 +170,7 @@ class RequestedRun:
     issue: int | None = None
 
 
-def execute_mode(
+def execute_mode(  # noqa: PLR0911 - one return per mode is the table
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
 ) -> ActionResult:
     """Run the mode that the input `mode` names, and fill in `requested` as soon as it is known."""
@@ -171,6 +189,8 @@ def execute_mode(
             return plan_mode(runner, job, clock_of_services(clock or SystemClock(), cancellation))
         case Mode.GATHER:
             return gather_mode(runner, job)
+        case Mode.PROVE:
+            return prove_mode(runner, job, cancellation, clock=clock_of_services(clock or SystemClock(), cancellation))
         case never:
             assert_never(never)
 
@@ -343,3 +363,55 @@ def gather_mode(runner: Runner, job: Job) -> ActionResult:
     job.say(*gathered_lines(gathered))
     result = without_run(Outcome.COMPLETED, describe_totals(gathered))
     return replace(result, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})
+
+
+def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: Clock) -> ActionResult:
+    """Prove the change of a pull request, or what is checked out beyond the main branch. This needs no agent, key or
+    token."""
+    asked, pull_request = read_prove_input(runner), read_pull_request(runner)
+    request = make_request(runner, Trigger(actor=runner.actor))
+    commits, policy = "", asked.hunks
+    link_to: LinkTo = without_links
+    if pull_request:
+        commits = pull_request_range(request.root, pull_request.base.sha, pull_request.head.sha)
+        link_to = link_into_diff(f"{boundary_settings(request).repository_url}/pull/{pull_request.number}")
+    proof = prove(
+        request,
+        ProofRequest(commits=commits, command=asked.command, settings=asked.settings),
+        cancellation,
+        note=lambda line: job.say(f"… {one_line(line)}"),
+    )
+    job.say(*(line for _kind, line in proof_lines(proof)))
+    proven = proof.satisfies(policy)
+    outputs = {
+        "reason": cut(describe_proof(proof), TEXT_CAP),
+        "proven": "true" if proven else "false",
+        "report": f"{request.host_folder}/{write_proof(request, proof).name}",
+    }
+    if asked.comment and pull_request:
+        text = proof_summary(proof, link_to, policy, job_url=request.job_url)
+        outputs["comment-url"] = _comment_on_proof(request, pull_request, text, job, clock)
+    failed = Outcome.MISCONFIGURED if proof.verdict is ProofVerdict.NOT_TRIED else Outcome.VALIDATION_FAILED
+    return replace(
+        without_run(
+            Outcome.COMPLETED if proven else failed,
+            describe_proof(proof),
+            folders=(str(request.folder), request.host_folder),
+        ),
+        summary=proof_summary(proof, link_to, policy),
+        annotations=proof_annotations(proof, policy),
+        outputs=outputs,
+    )
+
+
+def _comment_on_proof(request: RunRequest, pull_request: PullRequestPayload, text: str, job: Job, clock: Clock) -> str:
+    """Return the URL of the comment; empty if it cannot be written, which a notice then says."""
+    why = proof_comment_problem(request)
+    try:
+        if not why:
+            return write_proof_comment(request, pull_request.number, text, clock)
+    except BoundaryError as error:
+        why = f"{error} The token needs the permission `pull-requests: write`"
+        why += ", which a job has on no pull request from a fork." if pull_request.is_from_fork else "."
+    job.say(annotation("notice", why, title="There is no comment about the proof"))
+    return ""

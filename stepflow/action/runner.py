@@ -26,17 +26,27 @@ from stepflow.run.inputs import (
     RECORDED,
     SECRET_INPUTS,
     Inputs,
+    ProveInput,
     in_dashes,
     read_inputs,
     secret_values,
 )
 from stepflow.run.request import RunRequest, agents_folder, locate_repository
 from stepflow.run.resume import chosen_folder
-from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event, read_event_file
+from stepflow.run.trigger import (
+    WRITERS_EVENTS,
+    PullRequestPayload,
+    Skip,
+    Trigger,
+    find_trigger,
+    read_event,
+    read_event_file,
+)
 
 PREFIX = "INPUT_"
 #: The runner's variables with the addresses of GitHub's server.
 _ADDRESSES = {"github-api-url": "GITHUB_API_URL", "github-server-url": "GITHUB_SERVER_URL"}
+_PULL_REQUEST = "pull_request"
 _REPOSITORY = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
 #: Prefix of the addresses and tokens of the job's cache, artifacts and identity. Nothing that a run starts gets them.
 SERVICES = "ACTIONS_"
@@ -163,6 +173,24 @@ def read_trigger(runner: Runner) -> Trigger | Skip:
     return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)
 
 
+def read_prove_input(runner: Runner) -> ProveInput:
+    """Return what to prove by. Raises `InputError` without it, and for an event on which the code of strangers would
+    run in a job that has the repository's secrets."""
+    if runner.event_name != _PULL_REQUEST and runner.event_name not in WRITERS_EVENTS:
+        raise InputError(
+            f"The mode prove does not run on the event {runner.event_name or '(none)'}.",
+            hint="It runs code that anybody may have written, so let a job do it that has no secret: on pull_request.",
+        )
+    if runner.inputs.prove is None:
+        raise InputError("The mode prove needs a command.", hint="Set for example `prove: pytest -q {tests}`.")
+    return runner.inputs.prove
+
+
+def read_pull_request(runner: Runner) -> PullRequestPayload | None:
+    """Return the pull request whose commits the job is about; None on other events."""
+    return read_event(runner.event).pull_request if runner.event_name == _PULL_REQUEST else None
+
+
 def find_repository(runner: Runner) -> tuple[Path, Inputs]:
     """Return the root of the repository, and the inputs with the working directory relative to it. Raise `InputError`
     if the folder is invalid."""
@@ -238,10 +266,11 @@ OUTPUTS = (
     "plan-issues",
     "plan-next",
     "gathered",
+    "proven",
 )
 
-#: Outputs that only the modes for many issues set.
-MANY = ("plan", "plan-issues", "plan-next", "gathered")
+#: Outputs that only some modes set.
+OF_MODES = ("plan", "plan-issues", "plan-next", "gathered", "proven")
 
 #: A skipped effect was already as planned, so it has a result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
@@ -286,7 +315,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "run-folder": folder,
         "report": f"{folder}/report.json" if folder else "",
         "structured-output": _structured(report),
-        **dict.fromkeys(MANY, ""),
+        **dict.fromkeys(OF_MODES, ""),
     }
 
 

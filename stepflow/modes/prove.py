@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.engine.proof import prove_change
 from stepflow.errors import InputError
 from stepflow.journal.file import MemoryJournal
+from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.proof import Trials, describe_trial, fill_command, read_change
 from stepflow.run.request import RunRequest
@@ -58,3 +61,11 @@ def prove(
             note=lambda tree: note(describe_trial(tree, change)),
         )
         return prove_change(change, trials.run, most_hunks=asked.settings.most_hunks)
+
+
+def write_proof(request: RunRequest, proof: Proof) -> Path:
+    """Write the proof as JSON into the run folder."""
+    request.folder.mkdir(parents=True, exist_ok=True)
+    path = request.folder / "proof.json"
+    path.write_text(request.redactor(json.dumps(proof_json(proof), indent=2)) + "\n", encoding="utf-8")
+    return path

@@ -24,7 +24,7 @@ from stepflow.domain.proof import (
 from stepflow.domain.text import count, name_some
 from stepflow.report.diagnostic import annotation
 from stepflow.report.rendered import FILTERS, render
-from stepflow.report.safe_text import defuse, one_line
+from stepflow.report.safe_text import defuse, link, one_line
 from stepflow.report.wording import Line, Tone, mark_of
 
 CELL = 80
@@ -143,7 +143,12 @@ def _decisive(proof: Proof) -> Trial | None:
 LinkTo = Callable[[ChangedLines], str]
 
 
-def proof_section(proof: Proof, link_to: LinkTo = lambda _: "", *, policy: HunkPolicy = HunkPolicy.TELL) -> str:
+def without_links(_part: ChangedLines) -> str:
+    """Return no link, where the lines are shown nowhere."""
+    return ""
+
+
+def proof_section(proof: Proof, link_to: LinkTo = without_links, *, policy: HunkPolicy = HunkPolicy.TELL) -> str:
     """Return the proof as Markdown for GitHub, without a heading."""
     return render(
         "proof.md.j2",
@@ -158,6 +163,12 @@ def proof_section(proof: Proof, link_to: LinkTo = lambda _: "", *, policy: HunkP
         weakened=tuple(_describe_weakened(proof.weakened)),
         decisive=_decisive(proof),
     )
+
+
+def proof_summary(proof: Proof, link_to: LinkTo, policy: HunkPolicy, *, job_url: str = "") -> str:
+    """Return the proof as a page of its own, with a link to the job that made it."""
+    below = (link("The job that tried it", job_url),) if job_url else ()
+    return "\n\n".join(("## Proof of fix", proof_section(proof, link_to, policy=policy), *below))
 
 
 def _title(proof: Proof, policy: HunkPolicy) -> str:

@@ -46,6 +46,7 @@ class Mode(StrEnum):
     PREFLIGHT = "preflight"
     PLAN = "plan"
     GATHER = "gather"
+    PROVE = "prove"
 
 
 class BoundaryMode(StrEnum):
@@ -276,8 +277,8 @@ class Inputs(BaseModel):
     """YAML map of values for the parameters that agent.json declares."""
     mode: Mode = Mode.RUN
     """`run` runs an agent, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
-    expectations, `preflight` finds what would stop a run, before a token is spent; `plan` and `gather` are the first
-    and the last job of `many-issues.yml`."""
+    expectations, `preflight` finds what would stop a run, before a token is spent; `prove` shows whether the tests
+    of a change test it; `plan` and `gather` are the first and the last job of `many-issues.yml`."""
     # model
     provider: Provider = Provider.ANTHROPIC
     """Model provider: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""

@@ -73,14 +73,28 @@ class _Review(_Comment):
     state: str = ""
 
 
-class _PullRequest(_EventShape):
-    number: int
-
-
 class _EventRepository(_EventShape):
     full_name: str = ""
     default_branch: str = ""
     private: bool | None = None
+
+
+class _PullRequestSide(_EventShape):
+    sha: str = ""
+    repo: _EventRepository | None = None
+
+
+class PullRequestPayload(_EventShape):
+    """A pull request in an event; the `repo` of its head is null if that repository was deleted."""
+
+    number: int
+    base: _PullRequestSide = Field(default_factory=_PullRequestSide)
+    head: _PullRequestSide = Field(default_factory=_PullRequestSide)
+
+    @property
+    def is_from_fork(self) -> bool:
+        """Whether its commits come from another repository, so that the job's token only reads."""
+        return self.head.repo != self.base.repo
 
 
 class _WorkflowRun(_EventShape):
@@ -100,7 +114,7 @@ class EventPayload(_EventShape):
     label: _Label | None = None
     issue: IssuePayload | None = None
     comment: _Comment | None = None
-    pull_request: _PullRequest | None = None
+    pull_request: PullRequestPayload | None = None
     review: _Review | None = None
     workflow_run: _WorkflowRun | None = None
     sender: User | None = None

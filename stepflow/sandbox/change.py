@@ -25,6 +25,7 @@ _LINES = re.compile(r"@@ -\d+(?:,\d+)? \+(?P<first>\d+)(?:,(?P<count>\d+))? @@")
 _AS_A_WHOLE = re.compile(r"^(?:new file|deleted file|rename|copy|old mode|GIT binary patch|Binary files)", re.MULTILINE)
 #: Where a branch usually begins.
 _MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
+_FETCH_ALL = "Fetch the whole history: with actions/checkout, `fetch-depth: 0`."
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -189,9 +190,28 @@ def read_range(checkout: Path, text: str) -> tuple[str, str]:
     if not common:
         raise InputError(
             f"{shlex.quote(text)} has no common commit, or the clone is too shallow to have it.",
-            hint="Fetch the whole history: with actions/checkout, `fetch-depth: 0`.",
+            hint=_FETCH_ALL,
         )
     return common, head
+
+
+def pull_request_range(checkout: Path, base: str, head: str) -> str:
+    """The change of a pull request as `BASE..HEAD`, by the commits that its event names. What is checked out must be
+    its head, or its merge commit. Raises `InputError`."""
+    here, *parents = ask_git(checkout, "rev-list", "--max-count=1", "--parents", "HEAD").split()
+    if here == head:
+        return f"{base}..{head}"
+    if parents[1:] == [head]:
+        return "HEAD^1..HEAD"
+    hint = "Check out what actions/checkout does by default on pull_request, or the head of the pull request."
+    raise InputError(
+        f"What is checked out, {here[:12]}, is neither the pull request's merge commit nor its head {head[:12]}.",
+        hint=_FETCH_ALL if _is_shallow(checkout) else hint,
+    )
+
+
+def _is_shallow(checkout: Path) -> bool:
+    return ask_git(checkout, "rev-parse", "--is-shallow-repository") == "true"
 
 
 def _default_base(checkout: Path) -> str:
@@ -208,7 +228,8 @@ def _commit(checkout: Path, name: str) -> str:
         return ask_git(checkout, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
     except BoundaryError as exc:
         raise InputError(
-            f"There is no commit {shlex.quote(name)} in {checkout}.", hint="Name the change as BASE..HEAD."
+            f"There is no commit {shlex.quote(name)} in {checkout}.",
+            hint=_FETCH_ALL if _is_shallow(checkout) else "Name the change as BASE..HEAD.",
         ) from exc
 
 

@@ -39,7 +39,7 @@ def test_texts_become_what_they_mean() -> None:
         ("budget-tokens", "0", "greater than or equal to 1"),
         ("max-iterations", "many", "valid integer"),
         ("timeout-minutes", "0", "greater than 0"),
-        ("mode", "dance", "'rehearse', 'preflight', 'plan' or 'gather'"),
+        ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
         ("allow", "everything", "'spec-violations' or 'custom-verdict'"),
         ("min-permission", "none", "write read, triage"),
         ("min-permission", "owner", "'maintain' or 'admin'"),
