@@ -25,23 +25,25 @@ _BEGINS = re.compile(
 )
 _TESTS = ("function", "go", "title", "annotated")
 _ANY = (*_TESTS, "class", "group")
-#: What marks a test, the stricter words first: each line counts once.
+#: What marks a test, the first that a line has.
 _MARKS = (
     (
         Weakening.EXPECTED_FAILURE,
-        re.compile(r"\bexpectedFailure\b|\bmark\.xfail\b|\bpytest\.xfail\(|\.(?:fails|failing)\("),
+        re.compile(r"\bexpectedFailure\b|\bmark\.xfail\b|\bpytest\.xfail\(|\b(?:it|test)\.(?:fails|failing)\("),
     ),
     (
         Weakening.MAY_BE_SKIPPED,
         re.compile(
-            r"\bskip(?:if|If|Unless)\b|\bpytest\.(?:skip|importorskip)\(|\.skipTest\(|\b[tb]\.Skip(?:f|Now)?\(|@(?:Disabled|Enabled)\w+\("
+            r"\bskip(?:if|If|Unless)\(|\bpytest\.(?:skip|importorskip)\(|\.skipTest\(|\b[tb]\.Skip(?:f|Now)?\("
+            r"|@(?:Disabled|Enabled)\w+\(|^\s*(?:skip|pending)\b.* (?:if|unless) "
         ),
     ),
     (
         Weakening.SKIPPED,
         re.compile(
-            r"\bmark\.skip\b|\bunittest\.skip\(|(?:\b(?:it|test|describe|context|suite))\.(?:skip|todo)\b|\bx(?:it|test|describe|specify)\b"
-            r"|#\[ignore|@(?:Disabled|Ignore)\b(?!\w)|\bskip:[ ]?true\b|^\s*(?:skip|pending)\b(?![\w(]*=)"
+            r"\bmark\.skip\b|\bunittest\.skip\(|\b(?:it|test|describe|context|suite)\.(?:skip|todo)\b|#\[ignore\b"
+            r"|\bx(?:it|test|describe|context|specify)(?:\.\w+)*(?:\(\s*| )[\"'`]|@(?:Disabled|Ignore)\b"
+            r"|\b(?:skip|todo): ?true\b|^\s*(?:skip|pending)(?:$|\(| [\"'(])"
         ),
     ),
 )
@@ -124,28 +126,30 @@ def _removed(
 
 
 def _marked(files: Iterable[ChangedTestFile]) -> Iterator[WeakenedTest]:
-    for each in files:
-        if each.after is not None:
-            new = Counter(_marks(each.file, each.after)) - Counter(_marks(each.file, each.before or ""))
-            yield from new
+    files = tuple(files)
+    known = Counter((mark.name, mark.how) for each in files for mark in _marks(each.file, each.before or ""))
+    for mark in (mark for each in files for mark in _marks(each.file, each.after or "")):
+        if known[mark.name, mark.how]:
+            known[mark.name, mark.how] -= 1
+        else:
+            yield mark
 
 
 def _marks(file: str, text: str) -> Iterator[WeakenedTest]:
     """Yield the test of each mark: the next one for a decorator, else the one that the line is part of."""
     begins = list(_BEGINS.finditer(text))
-    at = 0
+    start, decorator = 0, -1
     for line in text.splitlines(keepends=True):
+        at, start = start, start + len(line)
+        decorator = at if _DECORATOR.match(line) else decorator
         how = None if _COMMENT.match(line) else next((how for how, mark in _MARKS if mark.search(line)), None)
         if how:
-            end = at + len(line)
-            if _DECORATOR.match(line):
-                owner = next((begin for begin in begins if begin.end() > at), None)
-            else:
-                owner = next((begin for begin in reversed(begins) if begin.start() < end), None)
-                if not line[0].isspace() and not (owner and at <= owner.start()):
-                    owner = None
+            owner = next((begin for begin in reversed(begins) if begin.start() < start), None)
+            if decorator > (owner.start() if owner else -1):
+                owner = next((begin for begin in begins if begin.end() > at), owner)
+            elif owner and owner.start() < at and not line[0].isspace():
+                owner = None
             yield WeakenedTest(name=_name(owner, _ANY) if owner else file, file=file, how=how)
-        at += len(line)
 
 
 def _asserting_less(before: Iterable[_Test], after: Iterable[_Test]) -> Iterator[WeakenedTest]:

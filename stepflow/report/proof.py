@@ -120,7 +120,7 @@ def _sentences(proof: Proof) -> Iterator[str]:
 
 _WEAKENED = {
     Weakening.FAILS: "With the change, these tests of the base fail",
-    Weakening.REMOVED: "Removed or renamed tests",
+    Weakening.REMOVED: "Removed or renamed in the tests",
     Weakening.SKIPPED: "Tests that are skipped now",
     Weakening.MAY_BE_SKIPPED: "Tests that may be skipped now",
     Weakening.EXPECTED_FAILURE: "Tests that are expected to fail now",

@@ -205,7 +205,7 @@ FAKES = {
             PATH: TESTS + DAYS.replace("assertEqual", "assertIsNotNone").replace(", 1440", ""),
         },
         verdict="proven",
-        says="these tests of the base fail: test_unknown. Removed or renamed tests: test_unknown.",
+        says="these tests of the base fail: test_unknown. Removed or renamed in the tests: test_unknown.",
         weakened=[("test_unknown", "fails"), ("test_unknown", "removed")],
     ),
     "a special case for the input of the test": Case(
@@ -234,7 +234,7 @@ FAKES = {
         base={"durations.py": DURATIONS, PATH: TESTS + UNKNOWN, "tests/__init__.py": ""},
         change={"durations.py": FIXED, PATH: TESTS + DAYS},
         verdict="proven",
-        says="1 of 1 change is held by a test. Removed or renamed tests: test_unknown.",
+        says="1 of 1 change is held by a test. Removed or renamed in the tests: test_unknown.",
         weakened=[("test_unknown", "removed")],
     ),
     "a deleted test file": Case(
@@ -246,13 +246,13 @@ FAKES = {
         },
         change={"durations.py": FIXED, PATH: TESTS + DAYS, "tests/test_show.py": None},
         verdict="proven",
-        says="Removed or renamed tests: test_show.",
+        says="Removed or renamed in the tests: test_show.",
         weakened=[("test_show", "removed")],
     ),
     "nothing but a deleted test file": Case(
         change={"durations.py": FIXED, PATH: None},
         verdict="no_tests",
-        says="Removed or renamed tests: test_hours.",
+        says="Removed or renamed in the tests: test_hours.",
         weakened=[("test_hours", "removed")],
     ),
     "an assertion less": Case(
@@ -319,7 +319,7 @@ FAKES = {
         change={"durations.mjs": JS_FIXED, JS_PATH: JS_TEST + JS_DAYS},
         command="node --test {tests}",
         verdict="proven",
-        says="Removed or renamed tests: two minutes.",
+        says="Removed or renamed in the tests: two minutes.",
         weakened=[("two minutes", "removed")],
     ),
 }

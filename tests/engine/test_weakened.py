@@ -85,6 +85,14 @@ CASES: Mapping[str, Case] = {
         [("test_one", "expected_failure")],
     ),
     "python: a class": (PYTHON, "class TestA", "@pytest.mark.skip\nclass TestA", [("TestA", "skipped")]),
+    "python: one case of several": (
+        *(PYTHON, "    def test_two", "    @case(\n        param(1, marks=pytest.mark.skip),\n    )\n    def test_two"),
+        [("test_two", "skipped")],
+    ),
+    "python: names that look like marks": (
+        *(PYTHON, "assert f(3)", "skip = xtest = todo(x)\n        pending.fails(skip)\n        assert f(3)"),
+        [],
+    ),
     "python: a module": (
         *(PYTHON, "class TestA", "pytestmark = pytest.mark.skip\n\n\nclass TestA"),
         [("file", "skipped")],
@@ -94,6 +102,7 @@ CASES: Mapping[str, Case] = {
     "javascript: skipped": (JAVASCRIPT, "test('two'", "test.skip('two'", [("two", "skipped")]),
     "javascript: todo": (JAVASCRIPT, "test('two'", "test.todo('two'", [("two", "skipped")]),
     "javascript: x": (JAVASCRIPT, 'it("one"', 'xit("one"', [("one", "skipped")]),
+    "javascript: no mark": (JAVASCRIPT, "f(1)", "validator.fails(skipIf, xit)", []),
     "javascript: an option of node": (JAVASCRIPT, "'two', async", "'two', {skip: true}, async", [("two", "skipped")]),
     "javascript: a group": (JAVASCRIPT, 'describe("a"', 'describe.skip("a"', [("a", "skipped")]),
     "javascript: expected to fail": (JAVASCRIPT, 'it("one"', 'it.failing("one"', [("one", "expected_failure")]),
@@ -107,6 +116,11 @@ CASES: Mapping[str, Case] = {
     "java: disabled": (JAVA, "  @Test\n  public", '  @Disabled("later")\n  @Test\n  public', [("two", "skipped")]),
     "ruby: removed": (RUBY, "it 'one'", "run 'one'", [("one", "removed")]),
     "ruby: skipped": (RUBY, "    f(2)", "    skip 'later'\n    f(2)", [("two", "skipped")]),
+    "ruby: skipped under a condition": (
+        *(RUBY, "    f(2)", "    skip 'later' if slow\n    f(2)"),
+        [("two", "may_be_skipped")],
+    ),
+    "ruby: pending": (RUBY, "    f(2)", "    pending\n    f(2)", [("two", "skipped")]),
     "ruby: x": (RUBY, "  it 'two'", "  xit 'two'", [("two", "skipped")]),
 }
 
@@ -128,7 +142,8 @@ def test_what_a_change_takes_away_from_a_test_is_found(name: str) -> None:
 
 
 def test_a_test_that_moves_to_another_file_is_not_gone() -> None:
-    assert weakened(changed(PYTHON, None, "a"), changed("", PYTHON, "b")) == []
+    marked = PYTHON.replace("    def test_two", "    @pytest.mark.skip\n    def test_two")
+    assert weakened(changed(marked, None, "a"), changed("", marked, "b")) == []
     assert weakened(changed(PYTHON, None, "a"), changed(None, PYTHON.replace("_two", "_three"), "b")) == [
         ("test_two", "removed")
     ]
