@@ -113,9 +113,11 @@ class Trials:
         place = opened.enter_context(temporary_folder(request.root))
         copy = place / "checkout"
         with self.cancellation.obeyed():
-            commit = self.repository.stand_at(tree)
+            history = place / "history"
+            history.mkdir()
+            commit = self.repository.copy_tree(tree, history)
             make_workspace(request.root, copy, without=request.login_files, with_history=False)
-            write_repository(self.repository.folder, copy / GIT)
+            write_repository(history, copy / GIT)
             return _Trial(request=request_in_copy(request, copy), commit=commit, command=self.command, time=time)
 
 

@@ -54,9 +54,9 @@ class ChangeRepository:
     def __init__(self, folder: Path, checkout: Path) -> None:
         self.folder, self._nothing = folder, folder / "nothing"
         common = (checkout / ask_git(checkout, "rev-parse", "--git-common-dir")).resolve()
-        kind = ask_git(checkout, "rev-parse", "--show-object-format")
+        self._format = ask_git(checkout, "rev-parse", "--show-object-format")
         self._nothing.mkdir(parents=True)
-        run_git(folder, "init", "--quiet", "--bare", "--template=", f"--object-format={kind}", ".")
+        run_git(folder, "init", "--quiet", "--bare", "--template=", f"--object-format={self._format}", ".")
         borrowed = "".join(f"{each}\n" for each in object_folders(common / "objects"))
         (folder / "objects/info/alternates").write_text(borrowed, "utf-8", "surrogateescape")
         if (shallow := common / "shallow").exists():
@@ -91,10 +91,15 @@ class ChangeRepository:
         self._ask("-c", "fetch.fsckObjects=true", "fetch", "--quiet", "--no-tags", str(bundle), "HEAD")
         return self._ask("rev-parse", "--verify", "FETCH_HEAD^{commit}")
 
-    def stand_at(self, tree: str) -> str:
-        """Let HEAD be a commit without history that has this tree; gives its name."""
+    def copy_tree(self, tree: str, folder: Path) -> str:
+        """Let a new repository in this folder have one commit, with this tree, and no object besides: from what else
+        there is, a test could tell which part of the change was reverted. Gives the commit."""
         commit = self._ask("commit-tree", tree, "-m", "trial", extra_env=_IDENTITY)
         self._ask("update-ref", "--no-deref", "HEAD", commit)
+        run_git(folder, "init", "--quiet", "--bare", "--template=", f"--object-format={self._format}", ".")
+        run_git(folder, "fetch", "--quiet", "--no-tags", str(self.folder), "HEAD", settings=("fetch.unpackLimit=1",))
+        (folder / "FETCH_HEAD").unlink()
+        run_git(folder, "update-ref", "--no-deref", "HEAD", commit)
         return commit
 
     def _patches(self, base: str, head: str) -> Iterator[_FilePatch]:

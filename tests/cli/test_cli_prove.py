@@ -13,7 +13,7 @@ import pytest
 
 from stepflow.cli import main
 from tests.checkout import git
-from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, TESTS, Case, Files
+from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
 from tests.docs.page import DOCS, page_blocks
 
 #: One of each is tried by the fast tests.
@@ -113,6 +113,29 @@ def test_without_a_range_it_is_what_is_checked_out_beyond_the_main_branch(
     assert main(["prove", "--repo", str(folder), "--command", COMMAND, "--json"]) == 0
     files = [each["file"] for each in json.loads(capsys.readouterr().out)["proof"]["hunks"]]
     assert files == ["durations.py", *(["notes.txt"] if branch == "fix" else [])]
+
+
+#: Fails if its repository has an object that its one commit does not need.
+READS_GIT = """
+    def test_git(self):
+        import subprocess
+
+        def git(*words):
+            return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.split()
+
+        self.assertEqual(len(git("rev-list", "--all")), 1)
+        needed = git("rev-list", "--objects", "--no-object-names", "--all")
+        self.assertEqual({*git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")}, {*needed})
+"""
+
+
+def test_the_repository_of_a_trial_does_not_show_what_was_reverted(
+    repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = FAKES["more than the tests hold"]
+    folder = repository_of(replace(case, change={**case.change, PATH: TESTS + DAYS + READS_GIT}))
+    proof = said_of(case, folder, capsys)
+    assert [each["held_by"] for each in proof["hunks"]] == [["test_days"], None]
 
 
 @pytest.mark.whole
