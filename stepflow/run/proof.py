@@ -77,7 +77,11 @@ class Trials:
         end = SystemClock().now() + limits.together
         timeout = min(self.timeout, limits.each)
         results = self._run(trees, end, timeout, at_once=count_processors())
-        met = [number for number, result in enumerate(results) if result and _ADDRESS_IN_USE.search(result.output)]
+        met = [
+            number
+            for number, result in enumerate(results)
+            if result and result.exit_code != 0 and _ADDRESS_IN_USE.search(result.output)
+        ]
         again = self._run([trees[number] for number in met], end, timeout, at_once=1)
         for number, result in zip(met, again, strict=True):
             results[number] = result

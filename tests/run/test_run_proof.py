@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,13 @@ def test_trials_that_meet_at_a_port_are_tried_again_alone(checkout: Path, trials
     script = f"import socket, time; s = socket.socket(); s.bind(('127.0.0.1', {port})); print('bound'); time.sleep(2)"
     results = run(trials_of(f"python3 -c {shlex.quote(script)}"), checkout, WITHOUT, WITH)
     assert [result and result.stdout for result in results] == ["bound\n", "bound\n"]
+
+
+@pytest.mark.whole
+def test_a_trial_that_passes_is_not_tried_again(checkout: Path, trials_of: Callable[..., Trials]) -> None:
+    noted: list[str] = []
+    run(replace(trials_of("echo EADDRINUSE"), note=noted.append), checkout, WITH)
+    assert len(noted) == 1
 
 
 @pytest.mark.skipif(AT_ONCE < 2, reason="one processor runs one trial at once")
