@@ -15,6 +15,7 @@ from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.proof import ProofVerdict
 from stepflow.domain.report import RunReport
 from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, login_of, logs_in
@@ -270,7 +271,7 @@ OUTPUTS = (
 )
 
 #: Outputs that only some modes set.
-OF_MODES = ("plan", "plan-issues", "plan-next", "gathered", "proven")
+OF_MODES = ("plan", "plan-issues", "plan-next", "gathered")
 
 #: A skipped effect was already as planned, so it has a result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
@@ -315,6 +316,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "run-folder": folder,
         "report": f"{folder}/report.json" if folder else "",
         "structured-output": _structured(report),
+        "proven": _flag(report.proof.verdict is ProofVerdict.PROVEN) if report.proof else "",
         **dict.fromkeys(OF_MODES, ""),
     }
 

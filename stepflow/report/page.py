@@ -32,6 +32,7 @@ from stepflow.report.diff import Diffs
 from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph_svg import graph_svg
+from stepflow.report.proof import describe_proof
 from stepflow.report.rendered import markdown_html, read_text, render
 from stepflow.report.safe_text import ADDRESS, one_line, seconds_text, spell_unseen
 from stepflow.report.summary import EDGE_LIMIT, figures
@@ -413,6 +414,7 @@ def report_html(
         graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not graph,
         mark_of=mark_of,
+        describe_proof=describe_proof,
         name=one_line(report.agent) or "stepflow",
         ended=OUTCOMES[report.outcome],
         reason=report.explanation,

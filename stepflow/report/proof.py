@@ -178,7 +178,7 @@ def _title(proof: Proof, policy: HunkPolicy) -> str:
 
 def _names(names: Sequence[str]) -> Markup:
     """Return names as Markdown."""
-    shown = ", ".join(FILTERS["code"](name, CELL) for name in names[:MOST_NAMES])
+    shown = ", ".join(FILTERS["code_cell"](name, CELL) for name in names[:MOST_NAMES])
     return Markup(shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""))  # noqa: S704 - each is escaped
 
 

@@ -41,10 +41,16 @@ def _finished(make: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *values, **named: Markup(make(*values, **named))  # noqa: S704 - nothing in it is markup any more
 
 
+def _code_cell(line: str) -> str:
+    """Return a line as inline code for a table, where a bar would end the cell; as plain text if it might."""
+    return plain(line) if re.search(r"[|\\`]", line) else code_span(line)
+
+
 #: The filters of Markdown templates. A value without a filter becomes text of the default length.
 FILTERS = {
     "code": _finished(code),
     "code_span": _finished(lambda text, limit=200: code_span(one_line(text, limit))),
+    "code_cell": _finished(lambda text, limit=200: _code_cell(one_line(text, limit))),
     "dollars": _finished(lambda amount: usd(amount).lstrip("$")),
     "fence": _finished(lambda text, lines: fence(text, lines=lines)),
     "output": _finished(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),

@@ -22,6 +22,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, c
 from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.proof import describe_proof, proof_section
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (
     aligned,
@@ -106,6 +107,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         describe_lines=describe_lines,
         checks=checks,
         checks_left_out=left_out,
+        proof=proof_section(report.proof) if report.proof else "",
         steps=walked_steps(report),
         models=model_lines(report),
         changes=[line.model_change for line in report.history if line.model_change],
@@ -449,6 +451,8 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "" if at else "changed", text
     for at, text in enumerate(aligned(terminal_checks(report))):
         yield "" if at else "checks", text
+    if report.proof:
+        yield "proof", one_line(f"{report.proof.verdict.value}: {describe_proof(report.proof)}", 400)
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
     for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text

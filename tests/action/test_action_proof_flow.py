@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.action.follow_up_world import check_out, follow_up, improve
+from tests.action.test_action_rehearse import NO_KEY, PULL
 from tests.checkout import git
+from tests.cli.test_cli_rehearse import EXPECT, TURNS, put
+from tests.docs.page import DOCS, page_blocks
 from tests.servers.messages_api import Reply
 from tests.world import COMMIT, World, answer, bash, label_event
 
@@ -83,7 +88,7 @@ def prompts(world: World) -> list[str]:
 def test_a_test_that_passes_without_the_change_sends_the_work_back(greeting: World) -> None:
     weak = {"greeting.py": FIXED, "test_greeting.py": WEAK}
     done = start(greeting, replies(weak, {"test_greeting.py": STRONG}))
-    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (0, "completed", "true"), done.log
     ran = [event for event in greeting.events(done) if event["event"] == "validator_ran" and event["name"] == "proof"]
     assert [(each["passed"], each["proof"]["verdict"]) for each in ran] == [(False, "unproven"), (True, "proven")]
     (told,) = {
@@ -94,3 +99,84 @@ def test_a_test_that_passes_without_the_change_sends_the_work_back(greeting: Wor
     report = json.loads(Path(done.outputs["report"]).read_text())
     assert report["proof"]["verdict"] == "proven"
     assert [(each["file"], each["held_by"]) for each in report["proof"]["hunks"]] == [("greeting.py", ["test_nobody"])]
+    assert_shown(greeting, done)
+
+
+def assert_shown(world: World, done) -> None:
+    """Everything that people read has the proof."""
+    (pull,) = world.pulls()
+    page = (Path(done.outputs["report"]).parent / "report.html").read_text()
+    for text in (pull["body"], *world.comments(), done.summary, page, done.log):
+        assert "1 test fails without the change and passes with it." in text, text
+        assert "1 of 1 change is held by a test." in text
+    # What the boundary defuses in a model's text is not in ours.
+    assert "| `greeting.py:2` | ✅ `test_nobody` |" in pull["body"]
+
+
+def test_a_change_without_a_test_and_a_part_that_no_test_holds_are_sent_back(greeting: World) -> None:
+    more = FIXED.replace('"bye, "', '"goodbye, "')
+    rounds = {"greeting.py": more}, {"test_greeting.py": STRONG}, {"greeting.py": FIXED}
+    demand = f"command: {COMMAND}\nhunks: require"
+    done = start(greeting, replies(*rounds), prove=demand)
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (0, "completed", "true"), done.log
+    sent_back = [each for each in prompts(greeting) if "The closing was refused" in each]
+    assert "Add a test that fails without your change" in sent_back[0]
+    assert "No test notices when greeting.py:6 is reverted." in sent_back[-1]
+    assert "Test these parts as well, or leave out of the change what it does not need." in sent_back[-1]
+
+
+def test_a_change_that_stays_unproven_ends_the_run_and_says_so(greeting: World) -> None:
+    weak = {"greeting.py": FIXED, "test_greeting.py": WEAK}
+    other = {"test_greeting.py": f"# Again.\n{WEAK}"}, {"test_greeting.py": f"# And again.\n{WEAK}"}
+    done = start(greeting, replies(weak, *other), on_failure="comment")
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (1, "validation_failed", "false")
+    assert "The tests pass without the change too) in attempt 3 of 3" in done.outputs["reason"]
+    (comment,) = greeting.comments()
+    assert "❌ **Not proven.** The tests pass without the change too." in comment
+    assert greeting.pulls() == []
+
+
+def test_a_command_that_cannot_run_is_told_before_the_first_token(greeting: World) -> None:
+    done = start(greeting, [], prove="no-such-runner {tests}")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
+    assert 'The check "proof" cannot run' in done.outputs["reason"]
+    assert greeting.model.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("agent", "label", "says"),
+    [("builtin/review", "agent:review", "changes no file"), ("fixer", "agent:fixer", "is for shipped agents")],
+)
+def test_the_input_is_refused_where_it_has_no_meaning(world: World, agent: str, label: str, says: str) -> None:
+    given = {**label_event(), "label": {"name": label}}
+    done = world.run([], given, agent=agent, prove=COMMAND)
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
+    assert says in done.outputs["reason"]
+
+
+def demand_proof(registry: dict[str, Any]) -> None:
+    """Add the validator of the page, for tests that are shell scripts."""
+    (block,) = (each for each in page_blocks(DOCS / "how-to/prove.md") if each.name == "validator")
+    (name, validator), *_ = json.loads(f"{{{block.text}}}").items()
+    registry["validators"][name] = {**validator, "command": "sh {tests}", "failurePattern": "git-dirty"}
+    registry["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "proof"})
+
+
+def test_a_scenario_expects_a_proof(world: World) -> None:
+    world.edit("steps_registry.json", demand_proof)
+    with_test = TURNS.replace(
+        "git commit -qam", "mkdir t && echo 'grep world greeting.txt' > t/x.test.sh && git add t && git commit -qam"
+    )
+    put(world.checkout, text=with_test + EXPECT.replace("greeting: [pass]", "greeting: [pass], proof: [pass]"))
+    done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+
+
+def test_the_change_of_a_follow_up_is_all_of_its_pull_request(opened: World) -> None:
+    opened.edit("steps_registry.json", demand_proof)
+    check_out(opened)
+    test = "mkdir t && echo 'grep world greeting.txt' > t/x.test.sh && git add t && " + COMMIT
+    done = follow_up(opened, [bash(test), *improve()[1:]])
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (0, "completed", "true"), done.log
+    report = json.loads(Path(done.outputs["report"]).read_text())
+    assert [each["file"] for each in report["proof"]["hunks"]] == ["greeting.txt"]
