@@ -351,14 +351,14 @@ def test_a_signal_ends_it_within_seconds_and_leaves_nothing(checkout: Path) -> N
     words = [sys.executable, "-m", "stepflow", "rehearse"]
     process = subprocess.Popen(words, cwd=checkout, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 60
-    while not list(temp.glob("stepflow-copy-*/checkout/begun")) and time.monotonic() < deadline:
+    while not list(temp.glob("stepflow-workspace-*/checkout/begun")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output.decode()
     assert "SIGTERM" in output.decode()
-    assert list(temp.glob("stepflow-copy-*")) == []
+    assert list(temp.glob("stepflow-workspace-*")) == []
     assert git("log", "--format=%s", cwd=checkout) == "Begin\n"
 
 
