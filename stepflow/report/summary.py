@@ -15,6 +15,7 @@ from typing import TypeVar
 from stepflow.domain.approval import plan_text
 from stepflow.domain.checkout import DiffStat
 from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.effect import EffectKind
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
@@ -22,7 +23,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, c
 from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
-from stepflow.report.proof import describe_proof, proof_section
+from stepflow.report.proof import LinkTo, describe_proof, link_into_diff, proof_section, without_links
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (
     aligned,
@@ -107,7 +108,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         describe_lines=describe_lines,
         checks=checks,
         checks_left_out=left_out,
-        proof=proof_section(report.proof) if report.proof else "",
+        proof=proof_section(report.proof, _link_to_change(report)) if report.proof else "",
         steps=walked_steps(report),
         models=model_lines(report),
         changes=[line.model_change for line in report.history if line.model_change],
@@ -115,6 +116,13 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         figures=" · ".join(figures(report)),
         run_url=run_url,
     )
+
+
+def _link_to_change(report: RunReport) -> LinkTo:
+    """Return where the run's pull request shows lines; nowhere before it is opened."""
+    opened = (each.url for each in report.effects if each.kind is EffectKind.OPEN_PULL_REQUEST and each.url)
+    url = next(opened, report.follow_up.url if report.follow_up else "")
+    return link_into_diff(url) if url else without_links
 
 
 @dataclass(frozen=True, kw_only=True)

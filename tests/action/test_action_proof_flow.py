@@ -109,6 +109,7 @@ def assert_shown(world: World, done) -> None:
     for text in (pull["body"], *world.comments(), done.summary, page, done.log):
         assert "1 test fails without the change and passes with it." in text, text
         assert "1 of 1 change is held by a test." in text
+    assert f"| [greeting.py:2]({done.outputs['pull-request-url']}/files#diff-" in done.summary
     # What the boundary defuses in a model's text is not in ours.
     assert "| `greeting.py:2` | ✅ `test_nobody` |" in pull["body"]
 

@@ -54,7 +54,7 @@ def test_a_section_shows_what_was_tried_first_and_leads_into_the_diff() -> None:
     assert rows[1].startswith(f"| [durations.py:14-18](https://github.com/o/r/pull/3/files#diff-{digest}R14-R18) |")
     assert "#diff-" in rows[2]
     assert rows[2].count("R") == 0
-    assert "⚠️ Removed or renamed tests: test\\_hours." in lines
+    assert "⚠️ Removed or renamed in the tests: test\\_hours." in lines
     assert "3 changes were not tried: at most 20 are tried." in lines
 
 
