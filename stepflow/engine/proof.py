@@ -37,18 +37,26 @@ TEST_FILES = (
 _RUNNABLE = re.compile(
     r"(?:.*/)?(?:test_[^/]*\.py|[^/]*_test\.(?:py|go|rb)|[^/]*_spec\.rb|[^/]*\.(?:test|spec)\.\w+|[^/]*Tests?\.java)"
 )
+#: Where jest and vitest keep the snapshots of a test file.
+_SNAPSHOTS = re.compile(r"__snapshots__/(?P<test>[^/]+)\.snap$")
 #: How tools say that tests were not even built.
 _NOT_BUILT = re.compile(
     r"errors? during collection|^ERROR collecting |^_+ ERROR collecting |ImportError while (?:importing|loading)"
     r"|Failed to import test module|unittest\.loader\._FailedTest"
-    r"|\[(?:build|setup) failed\]|ERR_MODULE_NOT_FOUND|does not provide an export named"
-    r"|^SyntaxError: |Test suite failed to run|error TS\d+:|^error(?:\[E\d+\])?: could not compile|COMPILATION ERROR"
+    r"|\[(?:build|setup) failed\]|ERR_MODULE_NOT_FOUND|ERR_PACKAGE_(?:PATH_NOT_EXPORTED|IMPORT_NOT_DEFINED)"
+    r"|does not provide an export named|^SyntaxError(?: \[\w+\])?: |Test suite failed to run"
+    r"|^ *❯ \S+ \(0 tests?\)|error TS\d+:|^error(?:\[E\d+\])?: could not compile|COMPILATION ERROR"
     r"|cannot load such file|file or directory not found:|ERROR: not found:",
     re.MULTILINE,
 )
+#: A failed test in vitest, and one that calls what is not there: there, importing a missing name is no error.
+_FAILED_IN_VITEST = re.compile(r"^ *FAIL +\S+ > ", re.MULTILINE)
+_NOT_THERE = re.compile(
+    r"^ *FAIL +\S+ > .*\n+TypeError: \S+ is not a function\n+ *❯ \S+\.(?:test|spec)\.\w+:", re.MULTILINE
+)
 #: How tools say that there was no test to run.
 _NOTHING_RAN = re.compile(
-    r"no tests ran|NO TESTS RAN|collected 0 items|no tests to run|\[no test files\]|^# tests 0$|^Ran 0 tests"
+    r"no tests ran|NO TESTS RAN|collected 0 items|no tests to run|\[no test files\]|^[#ℹ] tests 0$|^Ran 0 tests"
     r"|No tests? (?:files )?found|running 0 tests",
     re.MULTILINE,
 )
@@ -72,8 +80,9 @@ def is_test(path: str, patterns: Iterable[str] = TEST_FILES) -> bool:
 
 
 def runnable_tests(tests: Iterable[str]) -> tuple[str, ...]:
-    """Return the test files that a test runner can be given by name; all of them if none looks like that."""
-    tests = tuple(tests)
+    """Return the test files that a test runner can be given by name, for a snapshot the one that has written it; all of
+    them if none looks like that."""
+    tests = tuple(dict.fromkeys(_SNAPSHOTS.sub(r"\g<test>", path) for path in tests))
     return tuple(path for path in tests if _RUNNABLE.fullmatch(path)) or tests
 
 
@@ -88,7 +97,7 @@ def read_trial(result: CommandResult) -> Trial:
     elif result.exit_code == 0:
         return _passed_trial(output, result.seconds)
     else:
-        outcome = TrialOutcome.NOT_BUILT if _NOT_BUILT.search(output) else TrialOutcome.FAILED
+        outcome = TrialOutcome.NOT_BUILT if _is_not_built(output) else TrialOutcome.FAILED
     return Trial(
         outcome=outcome,
         tests=_failed_tests(output),
@@ -97,11 +106,16 @@ def read_trial(result: CommandResult) -> Trial:
     )
 
 
+def _is_not_built(output: str) -> bool:
+    not_there = len(_NOT_THERE.findall(output))
+    return bool(_NOT_BUILT.search(output) or (not_there and not_there == len(_FAILED_IN_VITEST.findall(output))))
+
+
 def _passed_some(output: str) -> bool:
     """Return whether some tests ran although others had none, as with packages of Go."""
     return bool(
         re.search(
-            r"^(?:ok  \t(?!.*\[no tests to run\])|--- FAIL|# pass [1-9])|\b[1-9]\d* (?:passed|failed)",
+            r"^(?:ok  \t(?!.*\[no tests to run\])|--- FAIL|[#ℹ] pass [1-9])|\b[1-9]\d* (?:passed|failed)",
             output,
             re.MULTILINE,
         )
@@ -134,9 +148,13 @@ def _count(pattern: re.Pattern[str], output: str) -> int | None:
 def _failed_tests(output: str) -> tuple[str, ...]:
     lines = output.splitlines()
     names = [str(found["name"]) for found in find_failed_tests(lines)]
-    in_node = (match["name"].strip() for match in _FAILED_IN_NODE.finditer(output))
+    # Node lists what failed once more, then without the suites.
+    listed = output.partition("✖ failing tests:\n")[2] or output
+    in_node = (match["name"].strip() for match in _FAILED_IN_NODE.finditer(listed))
     names += [name for name in in_node if not _NO_NAMES.fullmatch(name)]
-    return tuple(dict.fromkeys(names))[:MOST_TESTS]
+    # Others name a test twice, the second time with its suites.
+    short = {name.rpartition(sign)[2] for name in names for sign in (" > ", " › ") if sign in name}
+    return tuple(dict.fromkeys(name for name in names if name not in short))[:MOST_TESTS]
 
 
 #: Runs the command on trees: a result for each, in their order, None where there was no time left.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.changes import commit_change, go
+from tests.e2e.changes import commit_change, go, typescript
 from tests.e2e.repository import git
 from tests.e2e.test_e2e_languages import AUTHORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.e2e.changes import Change
@@ -45,36 +45,58 @@ def succeed(container: str, script: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def make_checkout(folder: Path, files: Mapping[str, str]) -> Path:
+    """A repository with these files, which are not committed yet."""
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def go_checkout(container: tuple[str, Path]) -> tuple[str, Path]:
     """A checkout with what Go compiled of its standard library, which git ignores."""
     name, folder = container
-    checkout = folder / "go"
-    checkout.mkdir()
-    git(checkout, "init", "--quiet")
-    for path, text in go.FILES.items():
-        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / path).write_text(text)
+    checkout = make_checkout(folder / "go", go.FILES)
     succeed(name, "apt-get update -qq && apt-get install -y -qq --no-install-recommends golang-go")
     succeed(name, f"cd go && {go.ALL}")
     return name, checkout
 
 
+@pytest.fixture(scope="module")
+def typescript_checkouts(container: tuple[str, Path]) -> tuple[str, Path, Path]:
+    """A checkout without packages, which are copied for each trial, and one with them, which git ignores."""
+    name, folder = container
+    bare, packed = (make_checkout(folder / part, typescript.FILES) for part in ("bare", "packed"))
+    succeed(name, f"cd packed && npm install --silent --no-save {' '.join(typescript.PACKAGES)}")
+    return name, bare, packed
+
+
 def assert_proof(container: str, checkout: Path, files: dict[str, str], change: Change) -> None:
     commit_change(checkout, files, change)
-    words = ("prove", "HEAD^..HEAD", "--repo", checkout.name, "--command", change.command, "--json")
+    words = ("prove", "HEAD^..HEAD", "--repo", checkout.name, "--command", change.command or go.ALL, "--json")
     done = execute(container, "stepflow", *words)
     assert done.stdout, done.stderr
     proof = json.loads(done.stdout)["proof"]
     assert (proof["verdict"], done.returncode) == (change.verdict, int(change.verdict != "proven")), proof
-    assert change.says in proof["summary"], proof
+    assert change.says in f"{proof['summary']} {proof['reason']}", proof
     assert change.before is None or proof["before"]["tests"] == [*change.before], proof
     weakened = tuple((each["name"], each["how"]) for each in proof["weakened"])
     assert change.weakened is None or weakened == change.weakened, proof
-    found = [(each["file"], each["exempt"] or (each["held_by"] and tuple(each["held_by"]))) for each in proof["hunks"]]
+    holding = [None if each["held_by"] is None else tuple(each["held_by"]) for each in proof["hunks"]]
+    found = [(each["file"], each["exempt"] or held) for each, held in zip(proof["hunks"], holding, strict=True)]
     assert not change.held or found == [*change.held], proof
 
 
 @pytest.mark.parametrize("name", [*go.FAKES, *go.FIXES])
 def test_a_change_in_go_is_named_as_what_it_is(name: str, go_checkout: tuple[str, Path]) -> None:
     assert_proof(*go_checkout, go.FILES, (go.FAKES | go.FIXES)[name])
+
+
+@pytest.mark.parametrize("name", [*typescript.FAKES, *typescript.FIXES])
+def test_a_change_in_typescript_is_named_as_what_it_is(name: str, typescript_checkouts: tuple[str, Path, Path]) -> None:
+    container, bare, packed = typescript_checkouts
+    change = (typescript.FAKES | typescript.FIXES)[name]
+    assert_proof(container, packed if "npx" in change.command else bare, typescript.FILES, change)

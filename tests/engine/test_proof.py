@@ -86,6 +86,120 @@ not ok 1 - /w/m.test.mjs
 # tests 1
 # pass 0
 """
+NODE_SPEC_FAILED = """\
+▶ durations
+  ✔ hours (0.987103ms)
+  ✖ days (0.175422ms)
+✖ durations (1.916741ms)
+ℹ tests 2
+ℹ suites 1
+ℹ pass 1
+ℹ fail 1
+
+✖ failing tests:
+
+test at src/ok.test.ts:6:3
+✖ days (0.175422ms)
+  RangeError: 1d is not a duration
+      at parse (file:///c/src/durations.ts:7:36)
+"""
+NODE_NOT_EXPORTED = """\
+Error [ERR_PACKAGE_PATH_NOT_EXPORTED]: Package subpath './reads' is not defined by "exports" in /c/package.json \
+imported from /c/src/exports.test.ts
+    at exportsNotFound (node:internal/modules/esm/resolve:314:10)
+
+✖ src/exports.test.ts (111.703336ms)
+ℹ tests 1
+ℹ pass 0
+
+✖ failing tests:
+
+test at src/exports.test.ts:1:1
+✖ src/exports.test.ts (111.703336ms)
+  'test failed'
+"""
+NODE_NO_TYPESCRIPT = """\
+file:///c/src/syntax.test.ts:2
+test('a', () => {
+
+SyntaxError [ERR_INVALID_TYPESCRIPT_SYNTAX]: Expected ',', got '<eof>'
+✖ src/syntax.test.ts (77.753162ms)
+ℹ tests 1
+ℹ pass 0
+"""
+NODE_SPEC_NOTHING = """\
+ℹ tests 0
+ℹ suites 0
+ℹ pass 0
+"""
+VITEST_FAILED = """\
+ ❯ src/v.spec.ts (4 tests | 2 failed | 1 skipped) 9ms
+   ❯ durations (4)
+     × hours 5ms
+     × snap 2ms
+     ↓ later
+     ✓ fails 1ms
+
+⎯⎯⎯⎯⎯⎯⎯ Failed Tests 2 ⎯⎯⎯⎯⎯⎯⎯
+
+ FAIL  src/v.spec.ts > durations > hours
+AssertionError: expected 120 to be 121 // Object.is equality
+
+ ❯ src/v.spec.ts:4:43
+
+ FAIL  src/v.spec.ts > durations > snap
+Error: Snapshot `durations > snap 1` mismatched
+
+ Test Files  1 failed (1)
+      Tests  2 failed | 1 expected fail | 1 skipped (4)
+"""
+VITEST_NOT_THERE = """\
+ ❯ src/vname.spec.ts (1 test | 1 failed) 4ms
+   × reads 2ms
+
+⎯⎯⎯⎯⎯⎯⎯ Failed Tests 1 ⎯⎯⎯⎯⎯⎯⎯
+
+ FAIL  src/vname.spec.ts > reads
+TypeError: read is not a function
+ ❯ src/vname.spec.ts:4:28
+    2| import { read } from './durations.ts'
+     |                            ^
+
+ Test Files  1 failed (1)
+      Tests  1 failed (1)
+"""
+VITEST_CALLS = VITEST_NOT_THERE.replace("❯ src/vname.spec.ts:4:28", "❯ parse src/durations.ts:7:3")
+VITEST_NOT_COLLECTED = """\
+ ❯ src/vfile.spec.ts (0 test)
+
+⎯⎯⎯⎯⎯⎯ Failed Suites 1 ⎯⎯⎯⎯⎯⎯⎯
+
+ FAIL  src/vfile.spec.ts [ src/vfile.spec.ts ]
+Error: Cannot find module './reads.ts' imported from /c/src/vfile.spec.ts
+ ❯ src/vfile.spec.ts:2:1
+
+ Test Files  1 failed (1)
+      Tests  no tests
+"""
+VITEST_OBSOLETE = """\
+ ❯ src/table.spec.ts (1 test) 3ms
+   ✓ table (1)
+     ✓ two entries 0ms
+
+⎯⎯⎯⎯⎯⎯ Failed Suites 1 ⎯⎯⎯⎯⎯⎯⎯
+
+ FAIL  src/table.spec.ts [ src/table.spec.ts ]
+Error: Obsolete snapshots found when no snapshot update is expected.
+· table > one entry 1
+
+ Test Files  1 failed (1)
+      Tests  1 passed (1)
+"""
+VITEST_NOTHING = """\
+No test files found, exiting with code 1
+
+filter: src/nothing
+"""
 GO_FAILED = """\
 --- FAIL: TestDays (0.00s)
     d_test.go:9: got 0
@@ -122,6 +236,24 @@ OUTPUTS: Mapping[str, tuple[int, str, TrialOutcome, tuple[str, ...]]] = {
     "unittest: no test": (0, "Ran 0 tests in 0.000s\n\nOK\n", TrialOutcome.NOTHING_RAN, ()),
     "node: failed": (1, NODE_FAILED, TrialOutcome.FAILED, ("days",)),
     "node: not found": (1, NODE_NOT_FOUND, TrialOutcome.NOT_BUILT, ()),
+    "node: a suite": (1, NODE_SPEC_FAILED, TrialOutcome.FAILED, ("days",)),
+    "node: not exported": (1, NODE_NOT_EXPORTED, TrialOutcome.NOT_BUILT, ()),
+    "node: not TypeScript": (1, NODE_NO_TYPESCRIPT, TrialOutcome.NOT_BUILT, ()),
+    "node: no test": (0, NODE_SPEC_NOTHING, TrialOutcome.NOTHING_RAN, ()),
+    "tsc: a wrong type": (
+        *(1, "src/a.test.ts(3,7): error TS2322: Type 'string' is not assignable to type 'number'.\n"),
+        *(TrialOutcome.NOT_BUILT, ()),
+    ),
+    "vitest: failed": (1, VITEST_FAILED, TrialOutcome.FAILED, ("durations > hours", "durations > snap")),
+    "vitest: a name that is not there": (1, VITEST_NOT_THERE, TrialOutcome.NOT_BUILT, ("reads",)),
+    "vitest: a call that fails in the code": (1, VITEST_CALLS, TrialOutcome.FAILED, ("reads",)),
+    "vitest: one of two names is not there": (
+        *(1, VITEST_NOT_THERE + VITEST_FAILED, TrialOutcome.FAILED),
+        ("reads", "durations > hours", "durations > snap"),
+    ),
+    "vitest: not collected": (1, VITEST_NOT_COLLECTED, TrialOutcome.NOT_BUILT, ()),
+    "vitest: a snapshot of no test": (1, VITEST_OBSOLETE, TrialOutcome.FAILED, ()),
+    "vitest: no test": (1, VITEST_NOTHING, TrialOutcome.NOTHING_RAN, ()),
     "go: failed": (1, GO_FAILED, TrialOutcome.FAILED, ("TestDays",)),
     "go: not built": (1, GO_NOT_BUILT, TrialOutcome.NOT_BUILT, ()),
     "go: some packages have no tests": (
@@ -166,6 +298,7 @@ def test_a_runner_is_given_test_files_and_not_what_they_use() -> None:
     files = ("tests/conftest.py", "tests/data/a.json", "tests/test_a.py", "src/b.test.ts")
     assert runnable_tests(files) == ("tests/test_a.py", "src/b.test.ts")
     assert runnable_tests(("tests/run.sh",)) == ("tests/run.sh",)
+    assert runnable_tests(("src/a.test.ts", "src/__snapshots__/b.test.ts.snap")) == ("src/a.test.ts", "src/b.test.ts")
 
 
 def hunk(name: str, exempt: str = "") -> Hunk:

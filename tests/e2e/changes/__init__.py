@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+PASS_WITHOUT, FAIL_WITH = "pass without the change too", "The tests fail with the change."
+FAIL_WITHOUT = "The tests fail without the change and pass with it."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -22,7 +25,8 @@ class Change:
     says: str
     base: Mapping[str, str] = field(default_factory=dict)
     """What the base has beside or instead of the repository's files."""
-    command: str
+    command: str = ""
+    """Empty for the one that runs everything."""
     #: The changed files, each hunk with the tests that hold it: None if none does, or why no test can notice it.
     held: tuple[tuple[str, tuple[str, ...] | str | None], ...] = ()
     #: The tests that fail on the base, if the proof gets that far.
@@ -51,3 +55,18 @@ def edit(text: str, *changes: tuple[str, str]) -> str:
         assert text.count(old) == 1, (old, text)
         text = text.replace(old, new)
     return text
+
+
+def fake(change: dict[str, str | None], says: str = PASS_WITHOUT, **more: object) -> Change:
+    """A change that must not be called proven."""
+    return Change(**{"change": change, "says": says, "verdict": "unproven", **more})
+
+
+def named(change: dict[str, str | None], says: str, **more: object) -> Change:
+    """A change whose tests do fail without it, and of which the proof says what it is."""
+    return fake(change, says, verdict="proven", **more)
+
+
+def fix(change: dict[str, str | None], says: str = FAIL_WITHOUT, **more: object) -> Change:
+    """A true fix."""
+    return named(change, says, **more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.changes import Change, edit
+from tests.e2e.changes import FAIL_WITH, edit, fake, fix, named
 
 #: Go keeps what it compiled in a folder that git ignores: so each trial begins with what the checkout has.
 GO = "GOCACHE=$PWD/.cache go"
@@ -187,25 +187,6 @@ func TestUnknownUnit(t *testing.T) {
 	}
 }
 """
-PASS_WITHOUT, FAIL_WITH = "pass without the change too", "The tests fail with the change."
-FAIL_WITHOUT = "The tests fail without the change and pass with it."
-
-
-def fake(change: dict[str, str | None], says: str = PASS_WITHOUT, **more: object) -> Change:
-    """A change that must not be called proven."""
-    return Change(**{"change": change, "says": says, "verdict": "unproven", "command": ALL, **more})
-
-
-def named(change: dict[str, str | None], says: str, **more: object) -> Change:
-    """A change whose tests do fail without it, and of which the proof says what it is."""
-    return fake(change, says, verdict="proven", **more)
-
-
-def fix(change: dict[str, str | None], **more: object) -> Change:
-    """A true fix."""
-    return named(change, FAIL_WITHOUT, **more)
-
-
 FAKES = {
     "a test edited to pass": fake(
         base={TEST: DURATIONS_TEST + DAYS_TEST},
