@@ -202,7 +202,7 @@ def proof_annotations(proof: Proof, policy: HunkPolicy) -> tuple[str, ...]:
     lines = [
         annotation(
             "warning",
-            f"No test fails without {'this' if each.lines[0] else 'what is removed here'}.",
+            "No test fails without this." if each.lines[0] else "No test fails if what was removed here comes back.",
             file=each.file,
             line=each.lines[0] or None,
             end_line=each.lines[1] or None,

@@ -78,6 +78,15 @@ def test_github_shows_ten_warnings_so_the_last_one_names_the_rest() -> None:
     assert last == "::warning title=4 more parts not held by a test::a.py:10, a.py:11, a.py:12, a.py:13"
 
 
+def test_a_warning_stands_on_all_lines_of_a_part_or_on_the_file_that_lost_some() -> None:
+    parts = proof(part("a.py", (3, 5), None), part("b.py", (0, 0), None), part("c.py", (1, 1), ("t",)))
+    title = "title=Not held by a test"
+    assert proof_annotations(parts, HunkPolicy.TELL) == (
+        f"::warning file=a.py,line=3,endLine=5,{title}::No test fails without this.",
+        f"::warning file=b.py,{title}::No test fails if what was removed here comes back.",
+    )
+
+
 @pytest.mark.parametrize(
     ("tests", "says"),
     [
