@@ -316,8 +316,8 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "run-folder": folder,
         "report": f"{folder}/report.json" if folder else "",
         "structured-output": _structured(report),
-        "proven": _flag(report.proof.verdict is ProofVerdict.PROVEN) if report.proof else "",
         **dict.fromkeys(OF_MODES, ""),
+        "proven": _flag(report.proof.verdict is ProofVerdict.PROVEN) if report.proof else "",
     }
 
 

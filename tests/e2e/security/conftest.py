@@ -13,6 +13,9 @@ from tests.e2e.repository import labeled, make_checkout
 from tests.e2e.script import EVENT_CANARY
 from tests.e2e.security.attacked import Attacked
 
+#: What an attacker brings runs inside the image only, whatever its name is.
+collect_ignore = ["exploits"]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(900)]
 
-HOSTILE = Path(__file__).parent / "exploits" / "hostile_test.py"
+HOSTILE = Path(__file__).parent / "exploits" / "hostile_test.txt"
 #: What a later step of the job sees.
 LATER = """\
       - if: always()
