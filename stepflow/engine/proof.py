@@ -223,16 +223,19 @@ def _try_parts(proof: Proof, change: ChangeTrees, try_trees: Try, most: int) -> 
     limits = TrialLimits(each=max(HANGS_FACTOR * once, HANGS_SECONDS), together=max(TIME_FACTOR * once, LEAST_SECONDS))
     chosen = [hunk for hunk in change.hunks if not hunk.exempt][:most]
     old = (change.old_tests,) if change.old_tests else ()
-    results = try_trees((*old, *(hunk.tree for hunk in chosen)), limits)
-    trials = [read_trial(result) if result else None for result in results]
-    tried = {hunk: trial for hunk, trial in zip(chosen, trials[len(old) :], strict=True) if trial}
+    # Without its only part, the change is the base.
+    trials = {change.before: proof.before}
+    trees = [tree for tree in (*old, *(hunk.tree for hunk in chosen)) if tree not in trials]
+    for tree, result in zip(trees, try_trees(trees, limits), strict=True):
+        trials[tree] = read_trial(result) if result else None
+    tried = {hunk: trial for hunk in chosen if (trial := trials[hunk.tree])}
     return replace(
         proof,
         hunks=tuple(_tried(hunk, tried.get(hunk)) for hunk in change.hunks),
-        weakened=(*(_failing(trials[0], change) if old else ()), *proof.weakened),
+        weakened=(*(_failing(trials[old[0]], change) if old else ()), *proof.weakened),
         notes=(
             *_untried(change, chosen, tried),
-            *(_passing_less(trials[0], proof) if old else ()),
+            *(_passing_less(trials[old[0]], proof) if old else ()),
             *(
                 f"{hunk.place} may be written for the input of a test: it compares with a literal of that test."
                 for hunk in find_special_cases(change.test_files, change.hunks)

@@ -35,7 +35,13 @@ _LOOK_EVERY = 0.1
 def read_change(repository: ChangeRepository, base: str, head: str, settings: ProofSettings) -> ChangeTrees:
     """Take the change between two commits apart."""
     patterns = settings.tests or TEST_FILES
-    return repository.read(base, head, is_test=lambda path: is_test(path, patterns), is_same_code=is_same_code)
+    return repository.read(
+        base,
+        head,
+        is_test=lambda path: is_test(path, patterns),
+        is_same_code=is_same_code,
+        most_hunks=settings.most_hunks,
+    )
 
 
 def describe_trial(tree: str, change: ChangeTrees) -> str:

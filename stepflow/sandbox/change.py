@@ -62,13 +62,16 @@ class ChangeRepository:
         if (shallow := common / "shallow").exists():
             shutil.copyfile(shallow, folder / "shallow")
 
-    def read(self, base: str, head: str, *, is_test: Callable[[str], bool], is_same_code: SameCode) -> ChangeTrees:
-        """Take the change between two commits apart."""
+    def read(
+        self, base: str, head: str, *, is_test: Callable[[str], bool], is_same_code: SameCode, most_hunks: int
+    ) -> ChangeTrees:
+        """Take the change between two commits apart: into its hunks, or into its files if there are more hunks."""
         patches = tuple(self._patches(base, head))
         tests = [each for each in patches if all(map(is_test, each.paths))]
         others = [each for each in patches if each not in tests]
         old_names = {each.before: each.paths[0] for each in tests if each.before}
-        hunks = (hunk for each in others for hunk in self._hunks(each, base, head))
+        by_file = sum(max(1, len(each.hunks)) for each in others) > most_hunks
+        hunks = (hunk for each in others for hunk in self._hunks(each, base, head, by_file=by_file))
         return ChangeTrees(
             tests=tuple(each.after for each in tests if each.after),
             after=self._tree(head),
@@ -121,12 +124,15 @@ class ChangeRepository:
             )
             yield _FilePatch(before=before, after=after, header=header, hunks=tuple(hunks))
 
-    def _hunks(self, patch: _FilePatch, base: str, head: str) -> Iterator[Hunk]:
+    def _hunks(self, patch: _FilePatch, base: str, head: str, *, by_file: bool) -> Iterator[Hunk]:
         places = [match for text in patch.hunks if (match := _LINES.match(text))]
-        if _AS_A_WHOLE.search(patch.header) or not places:
+        as_a_whole = _AS_A_WHOLE.search(patch.header) or not places
+        if as_a_whole or by_file:
             last = max((_last_line(match) for match in places), default=0) if patch.after else 0
+            first = 1 if as_a_whole else min(int(match["first"]) for match in places)
             tree = self._with_files(head, [patch], of=base)
-            yield Hunk(file=patch.paths[0], lines=(min(last, 1), last), tree=tree, added=_added("".join(patch.hunks)))
+            lines = (first if last else 0, last)
+            yield Hunk(file=patch.paths[0], lines=lines, tree=tree, added=_added("".join(patch.hunks)))
             return
         for text, match in zip(patch.hunks, places, strict=True):
             last = _last_line(match)

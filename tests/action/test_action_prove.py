@@ -155,6 +155,7 @@ def test_a_change_that_is_not_proven_fails_the_job_and_says_why(
 def test_test_files_and_the_most_parts_are_as_the_map_says(jobs: Jobs) -> None:
     change = {
         **LOOSE.change,
+        "notes.txt": "Days.\n",
         "verify_days.py": LOOSE.change["tests/test_durations.py"],
         "tests/test_durations.py": TESTS,
     }

@@ -375,6 +375,12 @@ def test_each_hunk_is_taken_back_by_itself() -> None:
     )
 
 
+def test_a_version_that_was_tried_is_not_tried_again() -> None:
+    trials = Trials(after=0, before=1)
+    (only,) = trials.prove(replace(hunk("a"), tree="before")).hunks
+    assert (only.tried, only.held_by is not None, len(trials.tried)) == (True, True, 4)
+
+
 def test_hunks_beyond_the_limit_and_the_time_are_named() -> None:
     trials = Trials(after=0, before=1, without_x=1, without_y=1)
     proof = trials.prove(hunk("x"), hunk("y"), most_hunks=1)
