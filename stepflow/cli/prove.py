@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from stepflow.cli.layouts.detect import find_proof_command
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
@@ -27,14 +28,13 @@ INPUTS = (
 
 def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `prove`."""
-    parser.usage = "stepflow prove [BASE..HEAD] --command COMMAND [--tests GLOB …] [--json] [--INPUT VALUE …]"
+    parser.usage = "stepflow prove [BASE..HEAD] [--command COMMAND] [--tests GLOB …] [--json] [--INPUT VALUE …]"
     parser.add_argument("change", nargs="?", default="", metavar="BASE..HEAD", help="the change (default: this branch)")
     parser.add_argument(
         "--command",
         dest="run",
-        required=True,
         metavar="COMMAND",
-        help="runs the tests; {tests} is the changed test files",
+        help="runs the tests; {tests} is the changed test files (default: what the repository's files suggest)",
     )
     parser.add_argument("--tests", nargs="+", metavar="GLOB", help="files that are tests (default: by convention)")
     parser.add_argument(
@@ -52,13 +52,17 @@ def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
 def execute_prove(arguments: argparse.Namespace) -> int:
     """Try the change, print the proof, and return 0 if it is proven."""
     root, inputs = root_of(Path(arguments.repo).resolve(), read_flags(arguments))
-    request = request_of(inputs, root, trigger=Trigger(), programs=user_programs(arguments.path, os.environ))
+    programs = user_programs(arguments.path, os.environ)
+    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
+    command = find_proof_command(root, programs) if arguments.run is None else arguments.run
     asked = ProofRequest(
         commits=arguments.change,
-        command=arguments.run,
+        command=command,
         settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
     )
     console = make_console(sys.stderr if arguments.json else sys.stdout)
+    if arguments.run is None and command:
+        console.print(f"… the command {command}", style="dim", markup=False)
     cancellation = Cancellation()
     with cancellation.listening():
         proof = prove(request, asked, cancellation, note=lambda name: console.print(f"… {name}", style="dim"))

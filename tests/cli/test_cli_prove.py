@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
+from stepflow.cli.layouts.detect import find_proof_command
 from tests.checkout import git
 from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
 from tests.docs.page import DOCS, page_blocks
@@ -136,6 +137,33 @@ def test_the_repository_of_a_trial_does_not_show_what_was_reverted(
     folder = repository_of(replace(case, change={**case.change, PATH: TESTS + DAYS + READS_GIT}))
     proof = said_of(case, folder, capsys)
     assert [each["held_by"] for each in proof["hunks"]] == [["test_days"], None]
+
+
+def test_without_a_command_it_runs_the_tests_that_the_files_tell_of(
+    repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = FIXES["one line"]
+    folder = repository_of(replace(case, base={**case.base, "Makefile": f"test:\n\t{COMMAND.format(tests=PATH)}\n"}))
+    assert main(["prove", "HEAD^..HEAD", "--repo", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "… the command make test" in shown
+    assert "1 test fails without the change" in shown
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"pyproject.toml": "", "test_a.py": ""}, "python3 -m pytest -q {tests}"),
+        ({"go.mod": ""}, "go test ./..."),
+        ({"deno.json": "{}"}, "deno test {tests}"),
+        ({"Makefile": "test:\n\ttrue\n"}, "make test"),
+        ({"notes.txt": ""}, ""),
+    ],
+)
+def test_a_runner_that_takes_files_is_given_the_changed_ones(tmp_path: Path, files: Files, command: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text or "")
+    assert find_proof_command(tmp_path, ()) == command
 
 
 @pytest.mark.whole

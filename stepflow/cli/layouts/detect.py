@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from stepflow.cli.layouts.files import RepositoryFiles
 from stepflow.cli.layouts.python import pip_setup, program_of, tools_setup
 from stepflow.cli.layouts.table import LAYOUTS, UNKNOWN, ProjectLayout
+from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.sandbox.host_git import ask_git
 
 
@@ -21,6 +23,8 @@ class DetectedCheck:
     command: str
     source: str
     installed: bool
+    #: What it checks, such as `test`.
+    purpose: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,20 @@ def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ..
             if purpose not in detected:
                 program = program_of(command)
                 installed = shutil.which(program, path=path) is not None or (root / program).is_file()
-                detected[purpose] = DetectedCheck(command=command, source=source, installed=installed)
+                detected[purpose] = DetectedCheck(command=command, source=source, installed=installed, purpose=purpose)
     return tuple(detected.values())
+
+
+#: Commands of test runners that take the names of files.
+_TAKES_FILES = re.compile(r".*\b(?:pytest|rspec|deno test)(?: -\S+)*", re.DOTALL)
+
+
+def find_proof_command(root: Path, programs: Sequence[Path]) -> str:
+    """Return the command that runs the tests of a change: the check for tests, with the changed test files if its
+    runner takes files. Empty if no file says how the repository is tested."""
+    tests = (check.command for check in find_checks(root, programs) if check.purpose == "test")
+    command = next(tests, "")
+    return f"{command} {TESTS_PLACEHOLDER}" if _TAKES_FILES.fullmatch(command) else command
 
 
 def find_setup(root: Path, commands: Sequence[str]) -> Setup:
