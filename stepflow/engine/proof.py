@@ -182,7 +182,9 @@ def prove_change(change: ChangeTrees, try_trees: Try, *, most_hunks: int = MOST_
 
 
 def _try_twice(tree: str, try_trees: Try) -> Trial:
-    first, second = (read_trial(result) for result in try_trees((tree, tree), TrialLimits()) if result)
+    late = Trial(outcome=TrialOutcome.TIMED_OUT)
+    results = try_trees((tree, tree), TrialLimits())
+    first, second = (read_trial(result) if result else late for result in results)
     if first.outcome is second.outcome:
         common = tuple(name for name in first.tests if name in second.tests)
         return replace(first, tests=common or first.tests, seconds=max(first.seconds, second.seconds))

@@ -58,6 +58,7 @@ def prove(
             command=fill_command(asked.command, change.tests),
             timeout=request.inputs.timeout_minutes * 60,
             cancellation=cancellation,
+            ends=clock.now() + deadline.seconds_left(0),
             note=lambda tree: note(describe_trial(tree, change)),
         )
         return prove_change(change, trials.run, most_hunks=asked.settings.most_hunks)

@@ -12,7 +12,7 @@ from stepflow.engine.proof import prove_change
 from stepflow.errors import BoundaryError, InputError
 from stepflow.ports import Commands
 from stepflow.report.proof import correction
-from stepflow.run.clock import SystemClock
+from stepflow.run.clock import COMPLETION_GRACE, SystemClock
 from stepflow.run.finish import Run, stream_commits
 from stepflow.run.proof import Trials, describe_trial, fill_command, read_change
 from stepflow.sandbox.box import Toolbox
@@ -67,6 +67,7 @@ class ProvingCommands:
                 command=fill_command(script, change.tests),
                 timeout=asked.timeout,
                 cancellation=self.run.cancellation,
+                ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
                 note=lambda tree: self._note(describe_trial(tree, change)),
             )
             return prove_change(change, trials.run, most_hunks=settings.most_hunks)

@@ -3,6 +3,7 @@ of their own."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -74,13 +75,15 @@ class Trials:
     #: Seconds that the command may take.
     timeout: float
     cancellation: Cancellation
+    #: When all trials must have ended, in seconds since the epoch.
+    ends: float = math.inf
     #: Called with each tree before it is tried.
     note: Callable[[str], None] = lambda _: None
 
     def run(self, trees: Sequence[str], limits: TrialLimits) -> Sequence[CommandResult | None]:
         """Return a result for each tree, in their order; None where there was no time left. Its seconds are those of
         the whole trial, as they count for `limits.together`."""
-        end = SystemClock().now() + limits.together
+        end = min(self.ends, SystemClock().now() + limits.together)
         timeout = min(self.timeout, limits.each)
         results = self._run(trees, end, timeout, at_once=count_processors())
         met = [

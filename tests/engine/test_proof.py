@@ -360,6 +360,11 @@ def test_failing_before_and_passing_after_decide(
     assert reason in proof.reason
 
 
+def test_a_run_without_time_left_is_one_that_did_not_end() -> None:
+    proof = prove_change(change(), lambda trees, _limits: [None for _ in trees])
+    assert (proof.verdict, proof.reason) == (ProofVerdict.UNPROVEN, "The tests do not end in time with the change.")
+
+
 def test_without_tests_nothing_is_tried() -> None:
     assert prove_change(change(hunk("x"), tests=()), Trials()).verdict is ProofVerdict.NO_TESTS
 
