@@ -66,7 +66,7 @@ def test_a_ladder_begins_below_and_a_refusal_climbs_it(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
     assert asked(world) == [("claude-haiku-5-5", "low")] * 2 + [("claude-sonnet-5-5", "medium")] * 3
     assert "sonnet:medium takes over from haiku:low: the model's safeguards refused this as `cyber`" in done.log
-    assert "| <code>claude-haiku-5-5</code> | low | 2 |" in done.summary
+    assert "| `claude-haiku-5-5` | low | 2 |" in done.summary
     assert "`sonnet:medium` took over from `haiku:low`" in done.summary
     changes = [event["cause"] for event in world.events(done) if event["event"] == "model_changed"]
     assert changes == ["refusal"]
