@@ -17,6 +17,7 @@ from stepflow.action.runner import (
     find_repository,
     make_request,
     outputs_of,
+    proven_output,
     read_prove_input,
     read_pull_request,
     read_runner,
@@ -36,8 +37,7 @@ from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import BoundaryError, RunCancelled, StepflowError
 from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
-from stepflow.modes.proof_comment import proof_comment_problem, write_proof_comment
-from stepflow.modes.prove import ProofRequest, prove, write_proof
+from stepflow.modes.prove import ProofRequest, proof_comment_problem, prove, write_proof, write_proof_comment
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
 from stepflow.ports import Clock
@@ -370,7 +370,7 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
     token."""
     asked, pull_request = read_prove_input(runner), read_pull_request(runner)
     request = make_request(runner, Trigger(actor=runner.actor))
-    commits, policy = "", asked.hunks
+    commits = ""
     link_to: LinkTo = without_links
     if pull_request:
         commits = pull_request_range(request.root, pull_request.base.sha, pull_request.head.sha)
@@ -382,24 +382,23 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
         note=lambda line: job.say(f"… {one_line(line)}"),
     )
     job.say(*(line for _kind, line in proof_lines(proof)))
-    proven = proof.satisfies(policy)
     outputs = {
         "reason": cut(describe_proof(proof), TEXT_CAP),
-        "proven": "true" if proven else "false",
+        "proven": proven_output(proof),
         "report": f"{request.host_folder}/{write_proof(request, proof).name}",
     }
     if asked.comment and pull_request:
-        text = proof_summary(proof, link_to, policy, job_url=request.job_url)
+        text = proof_summary(proof, link_to, job_url=request.job_url)
         outputs["comment-url"] = _comment_on_proof(request, pull_request, text, job, clock)
     failed = Outcome.MISCONFIGURED if proof.verdict is ProofVerdict.NOT_TRIED else Outcome.VALIDATION_FAILED
     return replace(
         without_run(
-            Outcome.COMPLETED if proven else failed,
+            Outcome.COMPLETED if proof.is_accepted else failed,
             describe_proof(proof),
             folders=(str(request.folder), request.host_folder),
         ),
-        summary=proof_summary(proof, link_to, policy),
-        annotations=proof_annotations(proof, policy),
+        summary=proof_summary(proof, link_to),
+        annotations=proof_annotations(proof),
         outputs=outputs,
     )
 

@@ -15,7 +15,7 @@ from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.proof import ProofVerdict
+from stepflow.domain.proof import Proof
 from stepflow.domain.report import RunReport
 from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, login_of, logs_in
@@ -317,8 +317,13 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "report": f"{folder}/report.json" if folder else "",
         "structured-output": _structured(report),
         **dict.fromkeys(OF_MODES, ""),
-        "proven": _flag(report.proof.verdict is ProofVerdict.PROVEN) if report.proof else "",
+        "proven": proven_output(report.proof),
     }
+
+
+def proven_output(proof: Proof | None) -> str:
+    """Return the output `proven`; empty if nothing was to be proven."""
+    return _flag(proof.is_accepted) if proof else ""
 
 
 def output_file_text(outputs: Mapping[str, str]) -> str:

@@ -187,12 +187,15 @@ class Proof:
     weakened: tuple[WeakenedTest, ...] = ()
     #: What was not tried, and why; what looks suspicious.
     notes: tuple[str, ...] = ()
+    #: What it was asked to show of the parts.
+    policy: HunkPolicy = HunkPolicy.TELL
 
     @property
     def not_held(self) -> tuple[TriedHunk, ...]:
         """The parts of the change that were tried and that no test holds."""
         return tuple(each for each in self.hunks if each.tried and each.held_by is None)
 
-    def satisfies(self, policy: HunkPolicy) -> bool:
-        """Return whether the change is proven by this policy."""
-        return self.verdict is ProofVerdict.PROVEN and (policy is HunkPolicy.TELL or not self.not_held)
+    @property
+    def is_accepted(self) -> bool:
+        """Return whether the change is proven as its policy demands."""
+        return self.verdict is ProofVerdict.PROVEN and (self.policy is HunkPolicy.TELL or not self.not_held)

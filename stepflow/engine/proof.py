@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult, glob_expression
 from stepflow.domain.proof import (
-    MOST_HUNKS,
     MOST_TESTS,
     RED,
     ChangeTrees,
     Hunk,
     Proof,
+    ProofSettings,
     ProofVerdict,
     Trial,
     TrialLimits,
@@ -161,13 +161,14 @@ def _failed_tests(output: str) -> tuple[str, ...]:
 Try = Callable[[Sequence[str], TrialLimits], Sequence[CommandResult | None]]
 
 
-def prove_change(change: ChangeTrees, try_trees: Try, *, most_hunks: int = MOST_HUNKS) -> Proof:
+def prove_change(change: ChangeTrees, try_trees: Try, settings: ProofSettings) -> Proof:
     """Run the trials that decide, in the order in which each makes the next worthwhile."""
     proof = Proof(
         verdict=ProofVerdict.NO_TESTS,
         reason="The change has no test file.",
         tests=change.tests,
         weakened=find_weakened(change.test_files),
+        policy=settings.hunks,
     )
     if not change.tests:
         return proof
@@ -178,7 +179,7 @@ def prove_change(change: ChangeTrees, try_trees: Try, *, most_hunks: int = MOST_
     before = _try_twice(change.before, try_trees)
     verdict = ProofVerdict.PROVEN if before.outcome in RED else ProofVerdict.UNPROVEN
     proof = replace(proof, verdict=verdict, reason=_WITHOUT[before.outcome], before=before, after=after)
-    return _try_parts(proof, change, try_trees, most_hunks) if verdict is ProofVerdict.PROVEN else proof
+    return _try_parts(proof, change, try_trees, settings.most_hunks) if verdict is ProofVerdict.PROVEN else proof
 
 
 def _try_twice(tree: str, try_trees: Try) -> Trial:

@@ -1,20 +1,31 @@
-"""Proves a change: runs its tests with and without the change, and without parts of it."""
+"""Proves a change: runs its tests with and without the change, and without parts of it; and comments on its pull
+request."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stepflow.boundary.apply import EffectWriter
+from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.output_filter import OutputFilter, filter_text
+from stepflow.boundary.plan import Plan
 from stepflow.domain.proof import Proof, ProofSettings
+from stepflow.domain.run import Issue
 from stepflow.engine.proof import prove_change
 from stepflow.errors import InputError
 from stepflow.journal.file import MemoryJournal
+from stepflow.ports import Clock
 from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
+from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
+from stepflow.run.inputs import BoundaryMode
 from stepflow.run.proof import Trials, describe_trial, fill_command, read_change
-from stepflow.run.request import RunRequest
+from stepflow.run.readiness import check_addresses
+from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.workspace import demand_repository, install
 from stepflow.sandbox.change import ChangeRepository, read_range
 from stepflow.sandbox.workspace import temporary_folder
@@ -61,7 +72,7 @@ def prove(
             ends=clock.now() + deadline.seconds_left(0),
             note=lambda tree: note(describe_trial(tree, change)),
         )
-        return prove_change(change, trials.run, most_hunks=asked.settings.most_hunks)
+        return prove_change(change, trials.run, asked.settings)
 
 
 def write_proof(request: RunRequest, proof: Proof) -> Path:
@@ -70,3 +81,35 @@ def write_proof(request: RunRequest, proof: Proof) -> Path:
     path = request.folder / "proof.json"
     path.write_text(request.redactor(json.dumps(proof_json(proof), indent=2)) + "\n", encoding="utf-8")
     return path
+
+
+#: No agent can have this name.
+_AUTHOR = "mode.prove"
+
+
+def proof_comment_problem(request: RunRequest) -> str:
+    """Return why no comment can be written here; empty if it can."""
+    if request.inputs.boundary is not BoundaryMode.GITHUB:
+        return "`boundary: dry-run` writes nothing."
+    if request.inputs.github_token is None:
+        return "It needs the input `github-token`."
+    return ""
+
+
+def write_proof_comment(request: RunRequest, number: int, text: str, clock: Clock) -> str:
+    """Post the comment on the pull request, or update the one of an earlier job, after all trials are over. Returns its
+    URL. Raises `BoundaryError` where GitHub does not allow it, and `InputError` for a wrong address."""
+    check_addresses(request.inputs)
+    settings = boundary_settings(request)
+    output_filter = OutputFilter(allowed_hosts=settings.link_hosts(()), redactor=request.redactor)
+    plan = Plan(
+        run_id=request.run_id,
+        agent=_AUTHOR,
+        settings=settings,
+        output_filter=output_filter,
+        issue=Issue(number=number),
+    )
+    policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
+    with closing(open_writer(request, policy)) as writer:
+        effects = EffectWriter(plan, writer, None)
+        return effects.write_comment(filter_text(text, output_filter), effects.own_comment(), commit="").url

@@ -276,8 +276,7 @@ def collect_report(
     entries: Iterable[events.Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
 ) -> RunReport:
     """Build the report from these entries. A crashed or canceled run has some of them, and an unbegun one has none."""
-    known = facts or ReportFacts()
-    read = Reading(entries)
+    known, read = facts or ReportFacts(), Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(events.TextRemoved), read.last(ImagesRead)

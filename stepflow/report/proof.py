@@ -12,7 +12,6 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import (
     MOST_TESTS,
     ChangedLines,
-    HunkPolicy,
     Proof,
     ProofVerdict,
     Trial,
@@ -148,13 +147,13 @@ def without_links(_part: ChangedLines) -> str:
     return ""
 
 
-def proof_section(proof: Proof, link_to: LinkTo = without_links, *, policy: HunkPolicy = HunkPolicy.TELL) -> str:
+def proof_section(proof: Proof, link_to: LinkTo = without_links) -> str:
     """Return the proof as Markdown for GitHub, without a heading."""
     return render(
         "proof.md.j2",
         proof=proof,
-        accepted=proof.satisfies(policy),
-        title=_title(proof, policy),
+        accepted=proof.is_accepted,
+        title=_title(proof),
         described=" ".join(_sentences(proof)),
         # The parts that were tried come first.
         rows=sorted(proof.hunks, key=lambda each: not each.tried)[:MOST_ROWS],
@@ -165,15 +164,15 @@ def proof_section(proof: Proof, link_to: LinkTo = without_links, *, policy: Hunk
     )
 
 
-def proof_summary(proof: Proof, link_to: LinkTo, policy: HunkPolicy, *, job_url: str = "") -> str:
+def proof_summary(proof: Proof, link_to: LinkTo, *, job_url: str = "") -> str:
     """Return the proof as a page of its own, with a link to the job that made it."""
     below = (link("The job that tried it", job_url),) if job_url else ()
-    return "\n\n".join(("## Proof of fix", proof_section(proof, link_to, policy=policy), *below))
+    return "\n\n".join(("## Proof of fix", proof_section(proof, link_to), *below))
 
 
-def _title(proof: Proof, policy: HunkPolicy) -> str:
+def _title(proof: Proof) -> str:
     proven = proof.verdict is ProofVerdict.PROVEN
-    return "Not every part is held" if proven and not proof.satisfies(policy) else _TITLES[proof.verdict]
+    return "Not every part is held" if proven and not proof.is_accepted else _TITLES[proof.verdict]
 
 
 def _names(names: Sequence[str]) -> Markup:
@@ -194,7 +193,7 @@ def link_into_diff(pull_request_url: str) -> LinkTo:
     return link_to
 
 
-def proof_annotations(proof: Proof, policy: HunkPolicy) -> tuple[str, ...]:
+def proof_annotations(proof: Proof) -> tuple[str, ...]:
     """Return the verdict as an error unless the change is proven, and a warning on the lines of each part that no test
     holds, as far as GitHub shows them."""
     parts = proof.not_held
@@ -213,6 +212,6 @@ def proof_annotations(proof: Proof, policy: HunkPolicy) -> tuple[str, ...]:
     if rest := parts[len(shown) :]:
         places = name_some(each.place for each in rest)
         lines.append(annotation("warning", places, title=f"{count(len(rest), 'more part')} not held by a test"))
-    if not proof.satisfies(policy):
-        lines.append(annotation("error", describe_proof(proof), title=_title(proof, policy)))
+    if not proof.is_accepted:
+        lines.append(annotation("error", describe_proof(proof), title=_title(proof)))
     return tuple(lines)

@@ -43,13 +43,13 @@ from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
-from stepflow.run.closing_proof import ProvingCommands
 from stepflow.run.closing_rules import ClosingRules
 from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
+from stepflow.run.proof import ProvingCommands
 from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.resume import move_aside

@@ -1,5 +1,5 @@
-"""Runs the trials of a proof: the tests of a change, on versions of the files that each have a workspace and a sandbox
-of their own."""
+"""Runs the trials of a proof, the tests of a change on versions of the files that each have a workspace and a sandbox
+of their own, and proves the change of a run when it closes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, ProofSettings, TrialLimits
-from stepflow.engine.proof import TEST_FILES, is_test, runnable_tests
+from stepflow.domain.event import Noted
+from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
+from stepflow.engine.proof import TEST_FILES, is_test, prove_change, runnable_tests
 from stepflow.engine.same_code import is_same_code
-from stepflow.errors import IsolationError
+from stepflow.errors import BoundaryError, InputError, IsolationError
 from stepflow.journal.file import MemoryJournal
-from stepflow.run.clock import Cancellation, SystemClock
+from stepflow.ports import Commands
+from stepflow.report.proof import correction
+from stepflow.run.clock import COMPLETION_GRACE, Cancellation, SystemClock
+from stepflow.run.finish import Run, stream_commits
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, set_up
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
+from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.workspace import GIT, make_workspace, start_branch, temporary_folder, write_repository
 
 _BRANCH = "trial"
@@ -207,3 +213,71 @@ class _Running:
                 for toolbox in self._toolboxes:
                     toolbox.interrupt()
             raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvingCommands:
+    """Implements the port `Commands`: requests for a proof run on versions of the run's change, all others in the
+    workspace."""
+
+    commands: Commands
+    run: Run
+    #: None for a caller's run, whose commands run elsewhere.
+    toolbox: Toolbox | None
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one process, or the trials of a proof."""
+        if request.proof is None:
+            return self.commands.run_command(request)
+        clock = SystemClock()
+        begun = clock.now()
+        try:
+            proof = self._prove(request, request.proof)
+        except (InputError, BoundaryError) as error:
+            return CommandResult(exit_code=1, error=str(error))
+        is_tried = proof.verdict is not ProofVerdict.NOT_TRIED
+        return CommandResult(
+            exit_code=0 if proof.is_accepted else 1,
+            started=is_tried,
+            stdout=correction(proof) if is_tried else "",
+            error="" if is_tried else proof.reason,
+            seconds=clock.now() - begun,
+            proof=proof,
+        )
+
+    def _prove(self, asked: CommandRequest, settings: ProofSettings) -> Proof:
+        original = self.run.request.original
+        if self.toolbox is None or original is None:
+            return Proof(
+                verdict=ProofVerdict.NOT_TRIED, reason="A proof needs a workspace and a sandbox made by stepflow."
+            )
+        with temporary_folder(original.root) as folder:
+            repository = ChangeRepository(folder / "change", self.run.request.base_repository)
+            change = self._read_change(repository, self.toolbox, folder / "bundle", settings)
+            *_, script = asked.argv
+            trials = Trials(
+                repository=repository,
+                request=original,
+                command=fill_command(script, change.tests),
+                timeout=asked.timeout,
+                cancellation=self.run.cancellation,
+                ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
+                note=lambda tree: self._note(describe_trial(tree, change)),
+            )
+            return prove_change(change, trials.run, settings)
+
+    def _note(self, version: str) -> None:
+        self.run.journal.append(Noted(level="info", message=f"[Proof] {version}"))
+
+    def _read_change(
+        self, repository: ChangeRepository, toolbox: Toolbox, bundle: Path, settings: ProofSettings
+    ) -> ChangeTrees:
+        """Take the commits up to HEAD out of the workspace. The change of a follow-up is all of its pull request."""
+        base = head = self.run.facts.base_commit
+        with bundle.open("w+b", buffering=0) as file:
+            if stream_commits(toolbox, file, base):
+                head = repository.fetch(bundle)
+        if follow_up := self.run.request.follow_up:
+            branch = f"refs/remotes/origin/{follow_up.base}"
+            base = ask_git(self.run.request.base_repository, "merge-base", branch, base, may_fail=True) or base
+        return read_change(repository, base, head, settings)

@@ -137,6 +137,15 @@ def test_a_change_that_stays_unproven_ends_the_run_and_says_so(greeting: World) 
     assert greeting.pulls() == []
 
 
+def test_a_part_that_stays_unheld_is_not_proven_where_that_is_required(greeting: World) -> None:
+    more = {"greeting.py": FIXED.replace('"bye, "', '"goodbye, "'), "test_greeting.py": STRONG}
+    rounds = more, {"notes.txt": "Again.\n"}, {"notes.txt": "And again.\n"}
+    done = start(greeting, replies(*rounds), prove=f"command: {COMMAND}\nhunks: require", on_failure="comment")
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (1, "validation_failed", "false")
+    (comment,) = greeting.comments()
+    assert "❌ **Not every part is held.** 1 test fails without the change and passes with it." in comment
+
+
 def test_a_command_that_cannot_run_is_told_before_the_first_token(greeting: World) -> None:
     done = start(greeting, [], prove="no-such-runner {tests}")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log

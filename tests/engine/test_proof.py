@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from stepflow.domain.proof import (
     ChangeTrees,
     Hunk,
     Proof,
+    ProofSettings,
     ProofVerdict,
     TrialLimits,
     TrialOutcome,
@@ -337,8 +339,8 @@ class Trials:
             seconds=self.seconds,
         )
 
-    def prove(self, *hunks: Hunk, old_tests: str = "", **options: int) -> Proof:
-        return prove_change(change(*hunks, old_tests=old_tests), self, **options)
+    def prove(self, *hunks: Hunk, old_tests: str = "", **options: Any) -> Proof:
+        return prove_change(change(*hunks, old_tests=old_tests), self, ProofSettings(**options))
 
 
 @pytest.mark.parametrize(
@@ -361,12 +363,12 @@ def test_failing_before_and_passing_after_decide(
 
 
 def test_a_run_without_time_left_is_one_that_did_not_end() -> None:
-    proof = prove_change(change(), lambda trees, _limits: [None for _ in trees])
+    proof = prove_change(change(), lambda trees, _limits: [None for _ in trees], ProofSettings())
     assert (proof.verdict, proof.reason) == (ProofVerdict.UNPROVEN, "The tests do not end in time with the change.")
 
 
 def test_without_tests_nothing_is_tried() -> None:
-    assert prove_change(change(hunk("x"), tests=()), Trials()).verdict is ProofVerdict.NO_TESTS
+    assert prove_change(change(hunk("x"), tests=()), Trials(), ProofSettings()).verdict is ProofVerdict.NO_TESTS
 
 
 def test_each_hunk_is_taken_back_by_itself() -> None:
@@ -408,7 +410,9 @@ def test_tests_of_the_base_that_were_not_tried_are_noted() -> None:
     slow = Trials(after=0, before=1, old=0)
     assert slow.prove(old_tests="old").notes == ()
     proof = prove_change(
-        change(old_tests="old"), lambda trees, limits: slow(trees, limits) if limits.together > 999 else [None]
+        change(old_tests="old"),
+        lambda trees, limits: slow(trees, limits) if limits.together > 999 else [None],
+        ProofSettings(),
     )
     assert proof.notes == ("There was no time left for the tests of the base.",)
 
@@ -420,11 +424,11 @@ def test_fewer_passing_tests_than_with_those_of_the_base_are_noted_unless_the_te
 
     skipped = ChangedTestFile(file="t.py", before="def test_a():", after="@pytest.mark.skip\ndef test_a():")
     plain = change(old_tests="old")
-    assert prove_change(plain, answer).notes == (
+    assert prove_change(plain, answer, ProofSettings()).notes == (
         "Fewer tests pass than with the test files of the base: 2 instead of 3.",
         "More tests are skipped than with the test files of the base: 1 instead of 0.",
     )
-    assert prove_change(replace(plain, test_files=(skipped,)), answer).notes == ()
+    assert prove_change(replace(plain, test_files=(skipped,)), answer, ProofSettings()).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,15 @@ def test_names_and_output_of_others_stay_text() -> None:
     assert row.replace("\\|", "").count("|") == 3
     assert "<b>" not in text.partition("````")[0]
     assert text.count("````") == 2
-    annotations = proof_annotations(proof(part(BAD, (1, 2), None)), HunkPolicy.REQUIRE)
+    annotations = proof_annotations(proof(part(BAD, (1, 2), None), policy=HunkPolicy.REQUIRE))
     assert [line.partition(" ")[0] for line in annotations] == ["::warning", "::error"]
     assert not any("\n" in line for line in annotations)
 
 
 def test_github_shows_ten_warnings_so_the_last_one_names_the_rest() -> None:
     loose = [part("a.py", (line, line), None) for line in range(1, 14)]
-    assert len(proof_annotations(proof(*loose[:10]), HunkPolicy.TELL)) == 10
-    *first, last = proof_annotations(proof(*loose), HunkPolicy.TELL)
+    assert len(proof_annotations(proof(*loose[:10]))) == 10
+    *first, last = proof_annotations(proof(*loose))
     assert len(first) == 9
     assert last == "::warning title=4 more parts not held by a test::a.py:10, a.py:11, a.py:12, a.py:13"
 
@@ -81,7 +81,7 @@ def test_github_shows_ten_warnings_so_the_last_one_names_the_rest() -> None:
 def test_a_warning_stands_on_all_lines_of_a_part_or_on_the_file_that_lost_some() -> None:
     parts = proof(part("a.py", (3, 5), None), part("b.py", (0, 0), None), part("c.py", (1, 1), ("t",)))
     title = "title=Not held by a test"
-    assert proof_annotations(parts, HunkPolicy.TELL) == (
+    assert proof_annotations(parts) == (
         f"::warning file=a.py,line=3,endLine=5,{title}::No test fails without this.",
         f"::warning file=b.py,{title}::No test fails if what was removed here comes back.",
     )
