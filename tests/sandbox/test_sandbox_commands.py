@@ -131,6 +131,6 @@ def test_the_time_of_a_look_is_not_taken_from_the_command(start, monkeypatch):
     """Somebody looks for longer than an answer may take altogether."""
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
     box = start(grace=0.4)
-    with box.toolbox.while_waiting(lambda: time.sleep(1.2)):
-        result = box.sh("sleep 0.2; echo done", timeout=0.5)
+    with box.toolbox.while_waiting(lambda: time.sleep(3)):
+        result = box.sh("sleep 0.2; echo done", timeout=2)
     assert (result.exit_code, result.stdout) == (0, "done\n")

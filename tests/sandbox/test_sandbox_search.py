@@ -100,11 +100,11 @@ class TestGrep:
         assert box.tool("grep", pattern="needle").text == "no line matches"
 
     def test_a_pattern_that_never_ends_is_stopped(self, start):
-        box = start(file_timeout=0.5)
+        box = start(file_timeout=2)
         box.bash(f"echo {'a' * 40}b > evil.txt")
         result = box.tool("grep", pattern="(a+)+$")
         assert result.is_error
-        assert "took longer than 0.5 s" in result.text
+        assert "took longer than 2 s" in result.text
         assert box.tool("grep", pattern="aab").text.startswith("evil.txt:1:")
 
     def test_long_lines_are_cut_and_many_lines_are_counted(self, box):

@@ -8,6 +8,7 @@ import socket
 import socketserver
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,6 +84,13 @@ class Recorder(_Serving):
             self.came[number] += piece
             client.sendall(answer)
             answer = b""
+
+    def bytes_since(self, connection: int, *, at_least: int) -> bytes:
+        """All that came from this connection on, once it is so much or ten seconds are over."""
+        ends = time.monotonic() + 10
+        while len(came := b"".join(self.came[connection:])) < at_least and time.monotonic() < ends:
+            time.sleep(0.01)
+        return came
 
 
 @dataclass(frozen=True)
