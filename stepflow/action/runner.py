@@ -22,13 +22,13 @@ from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, logi
 from stepflow.domain.text import cut
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
+from stepflow.run.input_values import in_dashes
 from stepflow.run.inputs import (
     NO_INPUTS,
     RECORDED,
     SECRET_INPUTS,
     Inputs,
     ProveInput,
-    in_dashes,
     read_inputs,
     secret_values,
 )

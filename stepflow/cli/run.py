@@ -30,7 +30,8 @@ from stepflow.report.summary import branch_ready, commits_saved, copy_began, fin
 from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.ending import outcome_of, write_files, write_missing
 from stepflow.run.execute import drive_run
-from stepflow.run.inputs import Inputs, in_dashes, read_inputs
+from stepflow.run.input_values import in_dashes
+from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report, look_into, waiting_request

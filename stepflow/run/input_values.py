@@ -1,0 +1,116 @@
+"""How the text of an input becomes a value."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from stepflow.domain.json import JsonObject
+from stepflow.domain.words import Allowance, Permission
+
+
+def empty_to_none(value: object) -> object:
+    """Treat an empty string as an input that is not set."""
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def read_flag(value: object) -> object:
+    """Parse true or false in the spellings that GitHub's toolkit for JavaScript actions accepts."""
+    words = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+    if isinstance(value, str) and value.strip() in words:
+        return words[value.strip()]
+    if isinstance(value, bool):
+        return value
+    raise ValueError("write true or false")
+
+
+def demand_any_permission(value: Permission) -> Permission:
+    """Refuse `none`, a minimum that everybody meets."""
+    if value is Permission.NONE:
+        raise ValueError("write read, triage, write, maintain or admin")
+    return value
+
+
+def split_words(value: object) -> object:
+    """Split words at commas and blanks."""
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
+def split_lines(value: object) -> object:
+    """Split a string into lines, without the blank ones."""
+    return tuple(line for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
+
+
+def parse_json_numbers(value: object) -> object:
+    """Parse a JSON list of issue numbers."""
+    loaded = value
+    if isinstance(value, str):
+        try:
+            loaded = json.loads(value) if value.strip() else []
+        except ValueError as exc:
+            raise ValueError(f"not valid JSON: {exc}") from exc
+    if not isinstance(loaded, list | tuple) or not all(type(number) is int and number > 0 for number in loaded):
+        raise ValueError("write a JSON list of issue numbers, such as [7, 12]")
+    return tuple(loaded)
+
+
+def parse_yaml_map(value: object) -> object:
+    """Parse a YAML map and turn its keys into strings."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    from stepflow.definition.parsing import YamlFault, read_yaml  # noqa: PLC0415 - costs time that an empty input need not take
+
+    try:
+        _, loaded = read_yaml(value)
+    except YamlFault as exc:
+        position = f" (line {exc.line})" if exc.line else ""
+        raise ValueError(f"not valid YAML: {exc.problem}{position}") from exc
+    if not isinstance(loaded, dict):
+        raise ValueError("write a YAML map, one `name: value` per line")
+    return {str(key): item for key, item in loaded.items()}
+
+
+Flag = Annotated[bool, BeforeValidator(read_flag)]
+Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
+Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(parse_json_numbers)]
+Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(empty_to_none)]
+Text = Annotated[str | None, BeforeValidator(empty_to_none)]
+Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OptionalDollars = Annotated[Dollars | None, BeforeValidator(empty_to_none)]
+LeastPermission = Annotated[Permission, AfterValidator(demand_any_permission)]
+Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
+
+
+def check_header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse values that an HTTP header cannot hold."""
+    for name, value in values.items():
+        if not (text := value.get_secret_value()).strip() or not (text.isascii() and text.isprintable()):
+            raise ValueError(f"{name} is empty, or contains what no header can")
+    return values
+
+
+Map = Annotated[JsonObject, BeforeValidator(lambda value: parse_yaml_map(value) or {})]
+SecretMap = Annotated[
+    dict[str, SecretStr],
+    BeforeValidator(lambda value: parse_yaml_map(value) or {}),
+    AfterValidator(check_header_values),
+]
+
+
+def in_dashes(name: str) -> str:
+    """Turn the name of a field into the name of its input."""
+    return name.replace("_", "-")
+
+
+class InputMap(BaseModel):
+    """An input that is a YAML map of known keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=in_dashes, populate_by_name=True, hide_input_in_errors=True
+    )
