@@ -10,7 +10,7 @@ from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel, GitHub
 from stepflow.domain.definition import LARGEST_OUTPUT
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
-from stepflow.domain.words import Effort, FailureAction, PermissionMode, StepKind
+from stepflow.domain.words import Effort, FailureAction, Network, PermissionMode, StepKind
 
 AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
@@ -85,6 +85,7 @@ class Boundaries(FileModel):
     no_effect = frozenset({"sandbox"})
     allowed_tools: list[str] | None = None
     permission_mode: Mode | None = None
+    network: Annotated[Network, Strict(False)] | None = None
 
 
 class Integrations(FileModel):

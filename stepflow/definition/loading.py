@@ -353,6 +353,7 @@ class _AgentLoader:
             fallback=own_fallback(runner.flow),
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
+            network=runner.boundaries.network,
             github=runner.integrations.github,
             mcp_servers=self.locked.servers,
         )

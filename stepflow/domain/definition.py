@@ -28,6 +28,7 @@ from stepflow.domain.words import (
     FailureAction,
     FollowUpKind,
     Intent,
+    Network,
     Permission,
     PermissionMode,
     StepKind,
@@ -357,6 +358,8 @@ class AgentDefinition:
     #: None means all.
     allowed_tools: frozenset[str] | None = None
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
+    #: The most that tools may reach; None means that the input `network` decides.
+    network: Network | None = None
     github: GitHubSettings = field(default_factory=GitHubSettings)
     #: Warnings and notes from loading.
     problems: tuple[Problem, ...] = ()

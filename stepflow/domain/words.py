@@ -124,6 +124,10 @@ class Network(StrEnum):
     NONE = "none"
     ALLOW = "allow"
 
+    def narrowed_to(self, other: Network | None) -> Network:
+        """Return the narrower of two; None narrows nothing."""
+        return min(self, other or self, key=(Network.NONE, Network.ALLOW, Network.FULL).index)
+
 
 class CanaryState(StrEnum):
     """The self-test's result for one place. `not here`: the place does not exist on this machine."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,13 @@ from stepflow.run.readiness import (
     check_mcp_secrets,
     check_request,
 )
-from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
+from stepflow.run.request import (
+    RunRequest,
+    boundary_settings,
+    describe_network,
+    narrow_network,
+    toolbox_options,
+)
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
@@ -70,6 +76,9 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guarded("effort", lambda: _ladders(request, agent))
             yield from _output_tokens(agent)
             yield from _rules(agent)
+            yield from guarded("network", lambda: _network(request, agent))
+            with suppress(InputError):
+                request = narrow_network(request, agent)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
             yield _judged("definition", problems)
@@ -179,6 +188,12 @@ def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
         protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
         yield ok(BOUNDARY_RULES.name, f"checked at each closing: {most}; {protected}")
+
+
+def _network(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    narrow_network(request, agent)
+    if described := describe_network(request, agent):
+        yield ok("network", described)
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -262,7 +262,8 @@ class Inputs(BaseModel):
     Landlock, tools can then read the checkout and a login in its `.git/config`."""
     network: Network = Network.FULL
     """What tools, validators and `setup` can reach: `full` everything, `none` nothing, `allow` only `allowed-hosts`,
-    which the kernel enforces or the run is refused. `apt-packages` are installed before, by the action itself."""
+    which the kernel enforces or the run is refused. `network` in agent.json can only narrow it. `apt-packages` are
+    installed before, by the action itself."""
     allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
     """Hosts that tools can reach with `network: allow`, separated by commas or blanks: `example.org`, `*.example.org`
     for every name below it, `example.org:8443` for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the

@@ -37,7 +37,7 @@ from stepflow.run.readiness import (
     requested_agent,
 )
 from stepflow.run.recorded import PreviousRun
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
 
@@ -93,6 +93,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     inputs = request.inputs
     check_request(request)
     agent = load_requested(request)
+    request = narrow_network(request, agent)
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
@@ -318,4 +319,6 @@ def describe_connections(request: RunRequest, agent: AgentDefinition | None = No
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
     urls += [server.url for server in agent.mcp_servers if server.url] if agent else []
+    if agent and (network := describe_network(request, agent)):
+        yield network
     yield from request.proxy_config.describe(urls)

@@ -20,7 +20,7 @@ from stepflow.domain.connection import Connection
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.run import FollowUp
 from stepflow.domain.secrets import Redactor, login_files
-from stepflow.domain.words import Commits
+from stepflow.domain.words import Commits, Network
 from stepflow.errors import InputError
 from stepflow.ports import Clock
 from stepflow.run.inputs import BoundaryMode, Inputs
@@ -374,6 +374,29 @@ def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
         most_bytes=github.pull_request.max_bytes,
         by_api=request.inputs.commits is Commits.VERIFIED,
     )
+
+
+def narrow_network(request: RunRequest, agent: AgentDefinition) -> RunRequest:
+    """Return the request with the narrower of the input `network` and the agent's own. Raises `InputError` if the agent
+    limits its tools to hosts, and the inputs have none."""
+    inputs = request.inputs
+    network = inputs.network.narrowed_to(agent.network)
+    if network is Network.ALLOW and not inputs.allowed_hosts:
+        raise InputError(
+            f'"network" in agent.json of {agent.name} is `allow`, but the inputs list no hosts for its tools.',
+            hint="Set `network: allow` and list the hosts in `allowed-hosts`, or set `network: none`.",
+        )
+    hosts = inputs.allowed_hosts if network is Network.ALLOW else ()
+    return replace(request, inputs=inputs.model_copy(update={"network": network, "allowed_hosts": hosts}))
+
+
+def describe_network(request: RunRequest, agent: AgentDefinition) -> str:
+    """Say what the agent's own `network` comes to; empty if it has none."""
+    if agent.network is None:
+        return ""
+    network = request.inputs.network.narrowed_to(agent.network)
+    decides = "agent.json" if network is agent.network else f"the input; agent.json would allow `{agent.network}`"
+    return f"`network` is `{network}` for the tools, set by {decides}"
 
 
 def toolbox_options(request: RunRequest) -> ToolboxOptions:

@@ -34,7 +34,7 @@ from stepflow.run.finish import Run
 from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, narrow_network
 from stepflow.run.trigger import Trigger
 from stepflow.run.workspace import Workspace, bring_back, open_workspace
 from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary_folder
@@ -117,8 +117,8 @@ class StepFlowRunner:
         cancellation.hold()
 
         def play() -> Ending:
-            prepared = self._prepare(request, values, context_text)
-            with self._open(request) as (opened, workspace):
+            prepared = self._prepare(narrow_network(request, agent), values, context_text)
+            with self._open(prepared.request) as (opened, workspace):
 
                 def finish(facts: RunFacts, result: FlowResult) -> Ending:
                     if workspace:

@@ -123,3 +123,57 @@ def test_hosts_without_the_network_that_they_are_for_are_refused_with_the_fix(wo
     done = world.run(solve(), allowed_hosts="pypi")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "input allowed-hosts: works only with `network: allow`; set that" in done.outputs["reason"]
+
+
+def narrow(world: World, network: str) -> None:
+    """Let agent.json say what the tools may reach at most."""
+    world.edit("agent.json", lambda agent: agent["runner"].__setitem__("boundaries", {"network": network}))
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "met", "described"),
+    [
+        ("none", {}, "closed", "`network` is `none` for the tools, set by agent.json"),
+        ("none", ALLOWED, "closed", "`network` is `none` for the tools, set by agent.json"),
+        ("allow", ALLOWED, "closed, but for TCP", "`network` is `allow` for the tools, set by agent.json"),
+        (
+            "allow",
+            {"network": "none"},
+            "closed",
+            "`network` is `none` for the tools, set by the input; agent.json would allow `allow`",
+        ),
+        (
+            "full",
+            {"network": "none"},
+            "closed",
+            "`network` is `none` for the tools, set by the input; agent.json would allow `full`",
+        ),
+        ("full", {}, "open", "`network` is `full` for the tools, set by agent.json"),
+    ],
+)
+def test_the_narrower_network_of_the_input_and_of_agent_json_applies_and_is_named(
+    world: World, own: str, given: dict[str, str], met: str, described: str
+) -> None:
+    narrow(world, own)
+    done = world.run(solve(), **given)
+    assert done.outputs["outcome"] == "completed", done.log
+    assert f"[Network] {described}" in done.log
+    started = next(event for event in world.events(done) if event["event"] == "run_started")
+    layer = started["isolation"]["network"]
+    assert layer.startswith(met)
+    assert ("but for" in layer) == ("but for" in met)
+    preflight = world.run([], mode="preflight", base_checks="skip", **given)
+    assert re.search(rf"ok +network +{re.escape(described)}", preflight.log)
+    assert re.search(rf"sandbox: network +{re.escape(met)}", preflight.log)
+
+
+def test_an_agent_that_allows_hosts_needs_them_from_the_input(world: World) -> None:
+    narrow(world, "allow")
+    done = world.run(solve())
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
+    assert '"network" in agent.json of fixer is `allow`, but the inputs list no hosts' in done.outputs["reason"]
+    assert "Set `network: allow` and list the hosts in `allowed-hosts`" in done.outputs["reason"]
+    assert world.model.bodies == []
+    preflight = world.run([], mode="preflight", base_checks="skip")
+    assert preflight.exit_code == 2
+    assert re.search(r'fails +network +"network" in agent.json', preflight.log), preflight.log
