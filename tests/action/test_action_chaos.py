@@ -92,10 +92,10 @@ def choose_models(world: World) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silence of one second is enough."""
+    """A silence of two seconds is enough."""
     usual = AnthropicModel.__init__.__kwdefaults__
     assert usual is not None
-    monkeypatch.setitem(usual, "read_timeout", 1.0)
+    monkeypatch.setitem(usual, "read_timeout", 2.0)
 
 
 @pytest.mark.timeout(300)

@@ -333,7 +333,7 @@ def test_what_an_answer_had_used_when_it_broke_off_is_told(serve, reply, output_
 
 
 def test_an_answer_that_is_cut_by_its_deadline_has_used_what_it_told(serve):
-    assert fault_from(serve, says(LONG, usage=USED, pause=0.2), ask(seconds=0.5)).usage.input_tokens == 1000
+    assert fault_from(serve, says(LONG, usage=USED, pause=0.3), ask(seconds=2)).usage.input_tokens == 1000
 
 
 @pytest.mark.parametrize("reply", [Failure(status=529, error="overloaded_error"), Drop(), says(LONG, reset_after=0)])

@@ -273,7 +273,7 @@ HIDDEN = (
     "attempt", ["kill -9 $PPID; sleep 300", "kill -9 -1; sleep 300", "kill -STOP $PPID; sleep 300"]
 )
 def test_tools_that_end_their_own_launcher_have_won_nothing(start, attempt):
-    box = start(grace=2.0, bash_timeout=1.0)
+    box = start(grace=2.0, bash_timeout=3.0)
     box.bash(DAEMON)
     pid = daemon(box)
     with pytest.raises(IsolationError, match=r"ended during `tool`|no complete answer to `tool`"):

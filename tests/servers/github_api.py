@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from tests.servers import github_json, graphql
+from tests.servers import github_graphql, github_json
 from tests.servers.bare_repository import NOTHING, BareRepository, Rejected
 from tests.servers.job_logs import LogStore
 from tests.servers.loopback import Handler, LoopbackServer
@@ -202,7 +202,7 @@ class GitHubServer(LoopbackServer):
     def mutations(self) -> list[str]:
         """The names of the mutations that were asked for."""
         asked = [r.body["query"] for r in self.requests if r.path.endswith("/graphql")]
-        return [graphql.named_fields(query) for query in asked if query.startswith("mutation")]
+        return [github_graphql.named_fields(query) for query in asked if query.startswith("mutation")]
 
     def __enter__(self) -> Self:
         self.log_store.__enter__()
@@ -235,7 +235,7 @@ class _Handler(Handler):
             version = self.headers.get("X-GitHub-Api-Version", "")
             github.requests.append(Request(self.command, self.path, token, time.time(), body, credential, version))
             previous = github.requests[:-1]
-            where = f"{path} {graphql.named_fields(body['query'])}" if path == "/graphql" else path
+            where = f"{path} {github_graphql.named_fields(body['query'])}" if path == "/graphql" else path
             fault = next((fault for fault in github.state.faults if fault.fits(self.command, where, previous)), None)
             if fault and fault.skip:
                 fault.skip, fault = fault.skip - 1, None
@@ -576,7 +576,7 @@ class _Api:
             "addPullRequestReviewThreadReply": self._reply,
             "resolveReviewThread": self._resolve,
         }
-        data, self.violations = graphql.answer(self._body, resolvers)
+        data, self.violations = github_graphql.answer(self._body, resolvers)
         return data
 
     def _viewer(self, _info: Any) -> Json:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.servers.graphql import answer
+from tests.servers.github_graphql import answer
 
 COMMIT = "mutation ($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
 

@@ -1,6 +1,6 @@
 """GitHub's published GraphQL schema, cut down to the documents that we send, and what answers them by it.
 
-`python -m tests.servers.graphql` cuts it down again, from the npm package `@octokit/graphql-schema` (MIT, by GitHub).
+`python -m tests.servers.github_graphql` cuts it down again, from the npm package `@octokit/graphql-schema` (MIT).
 """
 
 from __future__ import annotations
