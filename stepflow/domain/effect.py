@@ -31,6 +31,7 @@ class AllowedEffect(StrEnum):
     CLOSE = "close"
     PULL_REQUEST = "pull_request"
     RELEASE = "release"
+    REVIEW = "review"
 
 
 class EffectStatus(StrEnum):

@@ -19,8 +19,8 @@ from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.proof import Proof
-from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, StartedBy, ToolImage
-from stepflow.domain.text import RemovedPiece
+from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage
+from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
 
 
@@ -52,6 +52,7 @@ class RunStarted:
     source: str = ""
     in_place: bool = False
     follow_up: FollowUp | None = None
+    reviewed: ReviewedPull | None = None
     guidance: list[GuidanceFile] = field(default_factory=list)
     event: Literal["run_started"] = "run_started"
 
@@ -106,15 +107,6 @@ class CanariesTried:
 
     canaries: dict[str, str]
     event: Literal["canaries_tried"] = "canaries_tried"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextRemoved:
-    """Text that people cannot see was withheld from the model. `pieces` are the first of `count`, truncated."""
-
-    count: int
-    pieces: list[RemovedPiece] = field(default_factory=list)
-    event: Literal["text_removed"] = "text_removed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
 from stepflow.domain.proof import Proof
-from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage
+from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
 
@@ -154,6 +154,8 @@ class RunReport:
     approval: ApprovalRequest | None = None
     #: What a follow-up run on a stepflow pull request started from.
     follow_up: FollowUp | None = None
+    #: The pull request of another author that the run reviewed.
+    reviewed: ReviewedPull | None = None
     #: The repository's guidance files that the model was shown.
     guidance: tuple[GuidanceFile, ...] = ()
     #: Hosts that the sandbox requested with `network: allow`, ordered by first request.

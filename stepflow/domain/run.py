@@ -55,6 +55,45 @@ class FollowUp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiffLines:
+    """Lines `first` to `last` of a file in the workspace that one part of a diff shows. Adding `shift` gives the lines
+    in the pull request's own version of the file, which is another one if its base branch changed the file too."""
+
+    first: int
+    last: int
+    shift: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewedFile:
+    """The lines of a file that a comment can be on: those that its diff shows of the new version (`right`), and those
+    that it shows as removed (`left`), which are counted as in the commit before the merge."""
+
+    path: str
+    right: tuple[DiffLines, ...] = ()
+    left: tuple[DiffLines, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewedPull:
+    """The pull request that a run reviews. The run starts from `merge`, the commit that merges `head` into the branch
+    `base`, whose latest commit was `base_commit`."""
+
+    number: int
+    url: str
+    author: str
+    base: str
+    base_commit: str
+    head: str
+    merge: str
+    #: The head that the last review by the same agent was about; empty for its first one.
+    reviewed_head: str = ""
+    is_from_fork: bool = False
+    #: What comments can be on, of all changed text files.
+    files: tuple[ReviewedFile, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuidanceFile:
     """A file of the repository's guidance. `bytes` is the size in UTF-8 of the text that the model is shown."""
 
@@ -203,6 +242,7 @@ class RunFacts:
     #: Set in a rehearsal: every step may begin without approval.
     approvals_given: bool = False
     follow_up: FollowUp | None = None
+    reviewed: ReviewedPull | None = None
 
 
 #: Placeholder for the agent's name in a pattern.

@@ -7,8 +7,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 #: Sequences that a terminal executes instead of displaying. An unterminated title or link removes the rest of its line,
 #: but no more: an error may follow.
@@ -183,6 +184,15 @@ class RemovedPiece:
     kind: RemovalKind
     where: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRemoved:
+    """Text that people cannot see was withheld from the model. `pieces` are the first of `count`, truncated."""
+
+    count: int
+    pieces: list[RemovedPiece] = field(default_factory=list)
+    event: Literal["text_removed"] = "text_removed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from stepflow.domain.proof import Proof
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
-from stepflow.domain.text import RemovedText
+from stepflow.domain.text import RemovedText, TextRemoved
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
 from stepflow.report.wording import describe_issue_cost
 
@@ -279,7 +279,7 @@ def collect_report(
     known, read = facts or ReportFacts(), Reading(entries)
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
-    canaries, removed, images = read.last(events.CanariesTried), read.last(events.TextRemoved), read.last(ImagesRead)
+    canaries, removed, images = read.last(events.CanariesTried), read.last(TextRemoved), read.last(ImagesRead)
     answer = read.flow.answer if read.flow else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
@@ -328,6 +328,7 @@ def collect_report(
         provider=str(started.options.get("provider", "")) if started else "",
         approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
         follow_up=started.follow_up if started else None,
+        reviewed=started.reviewed if started else None,
         guidance=tuple(started.guidance) if started else (),
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),

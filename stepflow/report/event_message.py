@@ -10,7 +10,7 @@ from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
-from stepflow.domain.text import count, count_kinds, name_some
+from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
 from stepflow.report import step_message as step
 from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
 from stepflow.report.wording import (
@@ -64,7 +64,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _run_started(event)
         case events.RunResumed():
             return _run_resumed(event)
-        case events.TextRemoved():
+        case TextRemoved():
             return _text_removed(event)
         case ImagesRead():
             return _images_read(event)
@@ -122,6 +122,8 @@ def _run_started(event: events.RunStarted) -> EventMessage:
     where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
     follow_up = event.follow_up
     pull = f", follow-up {follow_up.round} on pull request #{follow_up.pull_request}" if follow_up else ""
+    if event.reviewed:
+        pull = f", review of {one_line(event.reviewed.head)[:12]}"
     return EventMessage(
         title=f"Agent {one_line(event.agent)}{where}{pull}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
@@ -157,7 +159,7 @@ def _run_resumed(event: events.RunResumed) -> EventMessage:
     return EventMessage(title=f"The run is {resumed}", tone=Tone.RUN)
 
 
-def _text_removed(event: events.TextRemoved) -> EventMessage:
+def _text_removed(event: TextRemoved) -> EventMessage:
     what, kinds = count(event.count, "hidden piece"), count_kinds(tuple(event.pieces))
     return EventMessage(
         title=one_line(f"{what} of the issue's text did not reach the model: {one_line(kinds)}", REASON_SHOWN),

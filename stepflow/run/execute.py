@@ -300,6 +300,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         structured_output=structured_output,
         approvals_given=request.approvals_given,
         follow_up=request.follow_up,
+        reviewed=request.reviewed,
     )
 
 
@@ -466,6 +467,7 @@ def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str,
         base_branch=facts.base_branch,
         root=facts.root,
         follow_up=facts.follow_up,
+        reviewed=facts.reviewed,
         guidance=guidance_files(agent.all_guidance),
     )
 

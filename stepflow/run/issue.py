@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.github_types import IssueNow
 from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
-from stepflow.domain.event import TextRemoved
 from stepflow.domain.image_file import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
-from stepflow.domain.text import RemovedPiece, Spent
+from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError

@@ -18,7 +18,7 @@ from stepflow.boundary.settings import BoundarySettings
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.connection import Connection
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.run import FollowUp
+from stepflow.domain.run import FollowUp, ReviewedPull
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.domain.words import Commits, Network
 from stepflow.errors import InputError
@@ -81,6 +81,8 @@ class RunRequest:
     approvals_given: bool = False
     #: The pull request by stepflow that this run continues, from its head commit.
     follow_up: FollowUp | None = None
+    #: The pull request that this run reviews, from its merge commit.
+    reviewed: ReviewedPull | None = None
     #: The commit at which the resumed run began; empty for a new run.
     resumed_from: str = ""
     #: For requests to GitHub before the run begins.

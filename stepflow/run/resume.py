@@ -31,7 +31,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.report import RunReport
-from stepflow.domain.run import FollowUp, name_in
+from stepflow.domain.run import FollowUp, ReviewedPull, name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver
 from stepflow.errors import InputError
@@ -168,6 +168,7 @@ def without_foreign_addresses(report: RunReport, settings: BoundarySettings) -> 
         effects=effects,
         failure_report=None if comment and comment.startswith("http") and not own_or_empty(comment) else comment,
         follow_up=report.follow_up and replace(report.follow_up, url=own_or_empty(report.follow_up.url)),
+        reviewed=report.reviewed and replace(report.reviewed, url=own_or_empty(report.reviewed.url)),
     )
 
 
@@ -183,6 +184,7 @@ def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
         request,
         run_id=started.run_id,
         follow_up=started.follow_up,
+        reviewed=started.reviewed,
         resumed_from=started.base_commit,
         trigger=replace(
             trigger,
@@ -253,6 +255,7 @@ def _mismatch(
         "another repository": (started.repository, request.repository),
         "another issue": (started.issue, issue),
         "another pull request": (_pull_request(started.follow_up), _pull_request(request.follow_up)),
+        "another state of the pull request": (_reviewed_head(started.reviewed), _reviewed_head(request.reviewed)),
         "other run arguments": (started.args, args),
     }
     if differing := [name for name, (before, now) in pairs.items() if before != now]:
@@ -262,7 +265,7 @@ def _mismatch(
     subject, now = started.subject, request.trigger.issue
     if previous_run.waits and started.started_by.from_github and subject and now and not has_same_text(subject, now):
         return "the issue has been edited since the plan was made"
-    begins_there = request.own_branch or request.follow_up
+    begins_there = request.own_branch or request.follow_up or request.reviewed
     if not begins_there and head_commit(request.checkout) != started.base_commit:
         return "it began at another commit than the one checked out"
     if not begins_there and (base := request.base_branch(agent)) not in ("", started.base_branch):
@@ -273,6 +276,11 @@ def _mismatch(
 def _pull_request(follow_up: FollowUp | None) -> FollowUp | None:
     """Return the parts of a follow-up that do not change while its own run pushes and replies."""
     return replace(follow_up, head="", round=0, threads=()) if follow_up else None
+
+
+def _reviewed_head(reviewed: ReviewedPull | None) -> tuple[int, str] | None:
+    """Return what a review is about, whatever its base branch has become since."""
+    return (reviewed.number, reviewed.head) if reviewed else None
 
 
 def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:

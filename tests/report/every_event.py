@@ -12,8 +12,8 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, IssueImage
-from stepflow.domain.text import RemovalKind, RemovedPiece
+from stepflow.domain.run import DiffLines, ImageProblem, ImagesRead, ImageType, IssueImage, ReviewedFile, ReviewedPull
+from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
 from tests.report.plausible_run import STARTED
 
@@ -65,6 +65,20 @@ SELF_TEST = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker 
 EVENTS: dict[str, events.Event] = {
     "run without an issue": replace(STARTED, repository="", issue=None, isolation={}),
     "run on an issue": replace(STARTED, isolation={}),
+    "run that reviews a pull request": replace(
+        STARTED,
+        reviewed=ReviewedPull(
+            number=7,
+            url="https://github.com/o/r/pull/7",
+            author="eve",
+            base="main",
+            base_commit="b" * 40,
+            head="a" * 40,
+            merge="c" * 40,
+            is_from_fork=True,
+            files=(ReviewedFile(path="a.py", right=(DiffLines(first=1, last=7, shift=2),)),),
+        ),
+    ),
     "run in a sandbox": replace(STARTED, isolation={"uid": "1000", "network": "closed: no sockets"}),
     "waits for approval": ApprovalAsked(
         step_id="s", by=Permission.WRITE, digest="0123abcd", iterations_left=3, usd_left=4.5, tokens_left=None
@@ -76,9 +90,7 @@ EVENTS: dict[str, events.Event] = {
     "iteration with an effort": events.IterationStarted(
         iteration=3, step_id="s", kind=StepKind.WORK, model="m", effort=Effort.LOW, max_output_tokens=64_000
     ),
-    "removed text": events.TextRemoved(
-        count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]
-    ),
+    "removed text": TextRemoved(count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]),
     "images": ImagesRead(
         images=[
             IssueImage(address="https://github.com/a", type=ImageType.PNG, width=1200, height=3, data="AAAA"),

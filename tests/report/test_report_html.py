@@ -22,7 +22,7 @@ from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
-from stepflow.domain.text import RemovalKind, RemovedPiece
+from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
@@ -82,9 +82,7 @@ def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
 
 
 def test_effects_that_failed_removed_text_and_problems_are_shown():
-    removed = events.TextRemoved(
-        count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")]
-    )
+    removed = TextRemoved(count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")])
     failed = events.EffectApplied(
         kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()"
     )
