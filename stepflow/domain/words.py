@@ -207,6 +207,14 @@ class Progress(StrEnum):
     COMMENT = "comment"
 
 
+class StartEvent(StrEnum):
+    """An event that starts the agent that the input `agent` names, where the input `start-on` lists it."""
+
+    ISSUES_OPENED = "issues.opened"
+    ISSUES_REOPENED = "issues.reopened"
+    ISSUES_ASSIGNED = "issues.assigned"
+
+
 class Allowance(StrEnum):
     """Actions that are forbidden unless the input `allow` names them."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Allowance, Permission
+from stepflow.domain.words import Allowance, Permission, StartEvent
 
 
 def empty_to_none(value: object) -> object:
@@ -84,6 +84,7 @@ Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalDollars = Annotated[Dollars | None, BeforeValidator(empty_to_none)]
 LeastPermission = Annotated[Permission, AfterValidator(demand_any_permission)]
+StartEvents = Annotated[tuple[StartEvent, ...], BeforeValidator(split_words)]
 Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
 
 

@@ -47,6 +47,7 @@ from stepflow.run.input_values import (
     OptionalDollars,
     Secret,
     SecretMap,
+    StartEvents,
     Text,
     Words,
     empty_to_none,
@@ -182,6 +183,9 @@ class Inputs(BaseModel):
     trigger_labels: Lines = ("agent:*",)
     """Labels that start an agent, one per line: `*` stands for the agent's name, and a label without `*` starts the
     agent that the input `agent` names."""
+    start_on: StartEvents = ()
+    """Events that start the agent that the input `agent` names, comma-separated: `issues.opened`, `issues.reopened`,
+    `issues.assigned`."""
     issue: Count = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None

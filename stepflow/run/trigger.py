@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from stepflow.boundary.settings import is_named
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
-from stepflow.domain.words import FollowUpKind
+from stepflow.domain.words import FollowUpKind, StartEvent
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs
 
@@ -28,6 +28,8 @@ WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedul
 WITH_ACTIONS = frozenset(
     {"issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "workflow_run"}
 )
+#: What the input `start-on` may list.
+_STARTS = frozenset(StartEvent)
 COMMAND = "/stepflow"
 #: The conclusions of a failed workflow. A canceled one is not among them: nobody wants that fixed.
 FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
@@ -230,6 +232,8 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
     match event_name, event.action:
         case "issues", "labeled":
             return _trigger_of_label(event, inputs, sender, agents)
+        case "issues", action if f"issues.{action}" in inputs.start_on:
+            return _trigger_of_issue(event, inputs, sender)
         case "issue_comment" | "pull_request_review_comment", "created":
             return _trigger_of_comment(event, sender)
         case "pull_request_review", "submitted":
@@ -237,7 +241,8 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
         case "workflow_run", "completed":
             return _trigger_of_workflow_run(event, sender)
         case name, action if name in WITH_ACTIONS:
-            return Skip(reason=f"the event {name}.{action} starts no agent")
+            listed = f"; start-on: {', '.join(inputs.start_on) or 'nothing'}" if f"{name}.{action}" in _STARTS else ""
+            return Skip(reason=f"the event {name}.{action} starts no agent{listed}")
         case _:
             if not inputs.agent:
                 return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
@@ -257,12 +262,27 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
     agent = next(filter(None, (name_in(label, pattern) for pattern in patterns)), inputs.agent)
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
+    return _on_issue(agent, event, sender, issue, "label their own issue", label=label)
+
+
+def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
+    """An issue was opened, reopened or assigned, which `start-on` lists."""
+    if event.issue is None:
+        raise InputError("The event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if not inputs.agent:
+        return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
+    return _on_issue(inputs.agent, event, sender, event.issue, "start an agent by their own issue")
+
+
+def _on_issue(
+    agent: str, event: EventPayload, sender: User, issue: IssuePayload, action: str, *, label: str | None = None
+) -> Trigger:
+    """Return the trigger of somebody who changed an issue. On the issue of somebody else, GitHub lets only people with
+    the permission `triage` do so; on their own one, anybody may do some of it."""
     own_issue = issue.user is not None and issue.user.login == sender.login
     by_owner = own_issue and issue.author_association == OWNER
     trigger = _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
-    if own_issue:
-        trigger = _mark_unproven(trigger, issue.author_association, "label their own issue")
-    return trigger
+    return _mark_unproven(trigger, issue.author_association, action) if own_issue else trigger
 
 
 def _trigger_of_comment(event: EventPayload, sender: User) -> Trigger | Skip:

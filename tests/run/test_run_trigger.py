@@ -39,6 +39,10 @@ def labeled(label: str = "agent:fixer", *, sender: dict = BOB, **issue: object) 
     }
 
 
+def opened(action: str = "opened", **issue: object) -> dict:
+    return {"action": action, "issue": {**ISSUE, **issue}, "sender": BOB}
+
+
 def commented(body: str, *, association: str = "MEMBER", **issue: object) -> dict:
     return {
         "action": "created",
@@ -123,6 +127,27 @@ def test_a_label_in_any_script_starts_an_agent_by_its_pattern_by_name_or_for_the
 ) -> None:
     trigger = started("issues", labeled(label), **inputs)
     assert (trigger.agent, trigger.label) == ("fixer", label)
+
+
+@pytest.mark.parametrize("action", ["opened", "reopened", "assigned"])
+@pytest.mark.parametrize(
+    ("author", "association", "by_writer", "unproven"),
+    [
+        (BOB, "OWNER", True, ""),
+        (BOB, "COLLABORATOR", False, ""),
+        (BOB, "NONE", False, "bob (NONE) may not start an agent by their own issue; that takes"),
+        (ANN, "OWNER", False, ""),
+    ],
+)
+def test_an_issue_starts_the_agent_of_the_input_where_start_on_lists_it(
+    action: str, author: dict, association: str, by_writer: bool, unproven: str
+) -> None:
+    event = opened(action, user=author, author_association=association)
+    trigger = started("issues", event, agent="fixer", start_on=f"issues.{action}", read_token="x")
+    assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
+    assert trigger.by_writer is by_writer
+    assert trigger.unproven.startswith(unproven)
+    assert bool(trigger.unproven) is bool(unproven)
 
 
 @pytest.mark.parametrize("body", [RUN, f"{RUN}\nplease", "  /stepflow   run fixer"])
@@ -257,7 +282,11 @@ NO_AGENT = "names no agent and the input agent is empty"
         ("issues", labeled("go"), {"trigger_labels": "agent:*\ngo"}, NO_AGENT),
         ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label their own issue"),
         ("issues", labeled(sender=BOT), {}, "helper[bot] is a bot"),
-        ("issues", {"action": "opened", "sender": BOB}, {}, "issues.opened starts no agent"),
+        ("issues", opened(), {"agent": "fixer"}, "issues.opened starts no agent; start-on: nothing"),
+        ("issues", opened(), {"start_on": "issues.reopened"}, "starts no agent; start-on: issues.reopened"),
+        ("issues", opened(), {"start_on": "issues.opened"}, NO_AGENT),
+        ("issues", opened(user=BOB), {"start_on": "issues.opened", "agent": "fixer"}, "bob (NONE) may not start"),
+        ("issues", opened("edited"), {"agent": "fixer"}, "the event issues.edited starts no agent"),
         ("issue_comment", {"action": "deleted", "sender": BOB}, {}, "issue_comment.deleted starts no agent"),
         ("issue_comment", commented(""), {}, NO_COMMAND),
         ("issue_comment", commented(f"please {RUN}"), {}, NO_COMMAND),
