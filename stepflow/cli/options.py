@@ -17,10 +17,11 @@ from stepflow.definition.folder import find_agents
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.run.policy import VARIABLE
 from stepflow.sandbox.environment import close_process
 
 #: Inputs that are not flags: the command line has its own form for them, or does not have them.
-OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues"})
+OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues", "policy"})
 
 #: The first input of each group, as in action.yml, and the name of the group in the help.
 GROUPS = {
@@ -142,6 +143,7 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in given.items() if value is not None},
         "issue": getattr(arguments, "issue", None) or "",
+        "policy": os.environ.get(VARIABLE, ""),
         # The YAML map of `--parameters`. A `--param` overrides it.
         "parameters": {
             **read_inputs({"parameters": getattr(arguments, "parameters", None) or ""}).parameters,

@@ -32,6 +32,7 @@ from stepflow.run.ending import outcome_of, write_files, write_missing
 from stepflow.run.execute import drive_run
 from stepflow.run.input_values import in_dashes
 from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.run.policy import VARIABLE
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report, look_into, waiting_request
@@ -247,7 +248,8 @@ def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ..
     secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
     known = {in_dashes(name) for name in Inputs.model_fields}
     options = {name: value for name, value in started.options.items() if value is not None and name in known}
-    given = {**options, **secrets, "run-folder": "", "resume": str(folder)}
+    policy = os.environ.get(VARIABLE, "")
+    given = {**options, **secrets, "policy": policy, "run-folder": "", "resume": str(folder)}
     request = request_of(read_inputs(given), root, trigger=_resumed_trigger(started), programs=programs)
     return replace(request, repository=started.repository)
 

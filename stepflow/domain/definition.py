@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -355,6 +355,8 @@ class AgentDefinition:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     models: tuple[Rung, ...] = (Rung(model=DEFAULT_MODEL),)
     fallback: Rung | None = None
+    #: The rungs that a policy leaves, each with the effort that it has in its step. None means all.
+    allowed_rungs: frozenset[Rung] | None = None
     #: None means all.
     allowed_tools: frozenset[str] | None = None
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
@@ -395,6 +397,10 @@ class AgentDefinition:
         fallback = step.fallback or self.fallback
         if fallback and fallback.model not in {rung.model for rung in rungs}:
             rungs = (*rungs, fallback)
+        if self.allowed_rungs is not None and step.command is None:
+            rungs = tuple(
+                rung for rung in rungs if replace(rung, effort=rung.effort or step.effort) in self.allowed_rungs
+            )
         return Ladder(owner=step.id if step.models or step.fallback else "", rungs=rungs)
 
     def ladders(self, chosen: str | None) -> dict[str, Ladder]:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import check_actor
+from stepflow.boundary.settings import Refused, check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
 from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
@@ -37,6 +37,7 @@ from stepflow.run.readiness import (
     check_effort,
     check_issue,
     check_mcp_secrets,
+    check_policy,
     check_request,
 )
 from stepflow.run.request import (
@@ -63,6 +64,7 @@ def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
 
 
 def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[PreflightCheck]:
+    yield from guarded(_POLICY, lambda: _policy(request))
     inputs = guarded("inputs", lambda: _inputs(request))
     yield from inputs
     agent = None
@@ -79,6 +81,8 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guarded("network", lambda: _network(request, agent))
             with suppress(InputError):
                 request = narrow_network(request, agent)
+        except Refused as error:
+            yield failed(_POLICY, str(error), Outcome.REFUSED)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
             yield _judged("definition", problems)
@@ -116,6 +120,12 @@ def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightChe
                 yield ok(name, "nothing would stop a run")
 
         yield from guarded(name, look)
+
+
+def _policy(request: RunRequest) -> Iterator[PreflightCheck]:
+    check_policy(request)
+    if request.inputs.policy:
+        yield ok(_POLICY, str(request.inputs.policy))
 
 
 def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -338,7 +348,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     return failed(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
 
 
-_BASE = "check before the run"
+_BASE, _POLICY = "check before the run", "policy"
 #: Characters shown of the line that best explains a failed check.
 LINE_SHOWN = 300
 

@@ -122,7 +122,7 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         "scenario": listed.file,
         "boundary": BoundaryMode.DRY_RUN,
         "apt_packages": request.inputs.apt_packages if first else (),
-        **dict.fromkeys(("issue", "issue_text", "record", "read_token", "budget_usd_per_issue")),
+        **dict.fromkeys(("issue", "issue_text", "record", "read_token", "budget_usd_per_issue", "policy")),
         "resume": "never",
     }
     return replace(

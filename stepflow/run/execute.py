@@ -343,6 +343,8 @@ def drive_run(
         tracker = StageTracker()
         listeners = (*listeners, ProgressComment(prepared, lambda event: _try_to_record(journal, event)))
         journal = Fanout(file, tracker, *listeners)
+        if request.inputs.policy:
+            journal.append(Noted(level="info", message=f"[Policy] {request.inputs.policy}"))
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)

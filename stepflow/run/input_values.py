@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Allowance, Permission, StartEvent
+from stepflow.domain.words import Allowance, Network, Permission, StartEvent
 
 
 def empty_to_none(value: object) -> object:
@@ -115,3 +115,24 @@ class InputMap(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=in_dashes, populate_by_name=True, hide_input_in_errors=True
     )
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return the keys that the map may have."""
+        return tuple(field.alias or name for name, field in cls.model_fields.items())
+
+
+def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Check the hosts, which `network: allow` requires and every other value forbids."""
+    if "network" not in info.data:
+        return value
+    is_allow = info.data["network"] is Network.ALLOW
+    if is_allow and not value:
+        raise ValueError("list the hosts that `network: allow` lets through, such as pypi")
+    if value and not is_allow:
+        raise ValueError("works only with `network: allow`; set that, or leave the hosts out")
+    if value:
+        from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
+
+        parse_allowed_hosts(value)
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     SecretStr,
     ValidationError,
     ValidationInfo,
+    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -50,10 +51,12 @@ from stepflow.run.input_values import (
     StartEvents,
     Text,
     Words,
+    check_allowed_hosts,
     empty_to_none,
     in_dashes,
     parse_yaml_map,
 )
+from stepflow.run.policy import VARIABLE, Policy
 
 
 class Mode(StrEnum):
@@ -133,22 +136,6 @@ class ProveInput(InputMap):
     def settings(self) -> ProofSettings:
         """Everything but the command, with the defaults filled in."""
         return ProofSettings(tests=self.tests, most_hunks=self.max_hunks or MOST_HUNKS, hunks=self.hunks)
-
-
-def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Check the hosts, which `network: allow` requires and every other value forbids."""
-    if "network" not in info.data:
-        return value
-    is_allow = info.data["network"] is Network.ALLOW
-    if is_allow and not value:
-        raise ValueError("list the hosts that `network: allow` lets through, such as pypi")
-    if value and not is_allow:
-        raise ValueError("works only with `network: allow`; set that, or leave the hosts out")
-    if value:
-        from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
-
-        parse_allowed_hosts(value)
-    return value
 
 
 def check_workflow_name(value: str | None) -> str | None:
@@ -260,6 +247,10 @@ class Inputs(BaseModel):
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""
+    policy: Annotated[Policy | None, BeforeValidator(parse_yaml_map)] = None
+    """Policy of the organization or repository, for which there is the variable STEPFLOW_POLICY: a YAML map of what
+    runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `budget-usd`,
+    `budget-usd-per-issue`, `min-permission` and `started-by`. It narrows the other inputs and never widens one."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
@@ -327,6 +318,11 @@ class Inputs(BaseModel):
     debug: Flag = False
     """Whether the log also shows prompts and answers in full."""
 
+    @model_validator(mode="after")
+    def narrow(self) -> Self:
+        """Narrow the inputs to the policy, so that nobody ever sees them wider."""
+        return self.model_copy(update=self.policy.narrow(self)) if self.policy else self
+
     @property
     def allow_spec_violations(self) -> bool:
         """Whether steps may fall back to an intent."""
@@ -378,14 +374,27 @@ def read_inputs(values: Mapping[str, Any]) -> Inputs:
     try:
         return Inputs.model_validate({name: value for name, value in values.items() if value != ""})
     except ValidationError as exc:
-        lines = map(_message, exc.errors(include_input=False))
-        raise InputError(
-            f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again."
-        ) from None
+        errors = exc.errors(include_input=False)
+        is_policy = all(error["loc"][:1] == ("policy",) for error in errors)
+        where = f"variable {VARIABLE}" if is_policy else "`with:` block (or the flags)"
+        lines = map(_message, errors)
+        raise InputError(f"{'; '.join(lines)}.", hint=f"Correct the {where} and start again.") from None
 
 
 def _message(error: ErrorDetails) -> str:
     # For an input that is not set, pydantic reports the name of the field.
     name, *keys = map(str, error["loc"])
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    if keys and error["type"] == "extra_forbidden":
+        *keys, unknown = keys
+        message = _describe_unknown_key(name, unknown)
     return f"input {': '.join((in_dashes(name), *keys))}: {message}"
+
+
+def _describe_unknown_key(name: str, unknown: str) -> str:
+    from stepflow.definition.diagnostics import did_you_mean  # noqa: PLC0415 - only a mistake needs it
+
+    annotation = Inputs.model_fields[name.replace("-", "_")].annotation
+    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    known = next(kind.keys() for kind in kinds if issubclass(kind, InputMap))
+    return f"there is no key `{unknown}`{did_you_mean(unknown, known)}; it knows {', '.join(known)}"

@@ -32,6 +32,7 @@ from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import issue_number, issue_text, join_texts, read_again, read_images, read_subject
 from stepflow.run.readiness import (
     _check_inputs,
+    check_policy,
     check_readiness,
     check_request,
     requested_agent,
@@ -91,6 +92,7 @@ class Prepared:
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     """Load the agent and check arguments, inputs, model and actor, without starting or writing anything."""
     inputs = request.inputs
+    check_policy(request)
     check_request(request)
     agent = load_requested(request)
     request = narrow_network(request, agent)
@@ -150,16 +152,17 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
 
 
 def load_requested(request: RunRequest) -> AgentDefinition:
-    """Load the requested agent. Raises `DefinitionError` with all of its problems."""
-    inputs = request.inputs
-    return load_agent(
-        requested_agent(request),
+    """Load the requested agent, as far as the policy allows it. Raises `DefinitionError` with all of its problems."""
+    inputs, name = request.inputs, requested_agent(request)
+    agent = load_agent(
+        name,
         root=request.definition_root,
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
         checks=inputs.checks,
         proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
     )
+    return inputs.policy.narrow_agent(agent, name, inputs.model, inputs.provider) if inputs.policy else agent
 
 
 def run_arguments(

@@ -26,6 +26,7 @@ from stepflow.errors import BoundaryError, InputError
 from stepflow.model.models import is_priced
 from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import present_url
+from stepflow.run.policy import refusal
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OWN_FILES
 from stepflow.sandbox.environment import check_packages, check_pass_env
@@ -285,6 +286,22 @@ def check_request(request: RunRequest) -> None:
     check_packages(request.inputs.apt_packages, path=request.program_path)
 
 
+def check_policy(request: RunRequest) -> None:
+    """Refuse a run that the policy forbids whatever its agent says: read before anything else."""
+    inputs, policy = request.inputs, request.inputs.policy
+    if not policy:
+        return
+    if reason := policy.objection_to(request.trigger.actor) or policy.objection_to_agent(requested_agent(request)):
+        raise refusal(reason)
+    writes, asks = inputs.boundary is BoundaryMode.GITHUB, inputs.provider is not Provider.SCRIPTED
+    sums = request.reads_with_writing_token if writes else inputs.read_token is not None
+    if policy.budget_usd_per_issue is not None and asks and request.trigger.issue_number is not None and not sums:
+        raise refusal(
+            "the policy has `budget-usd-per-issue`, and what other runs on the issue have cost cannot be summed; give "
+            "the token of `github-token` as `read-token` too"
+        )
+
+
 def check_boundary(request: RunRequest) -> None:
     """A run that writes needs a token, a repository and an actor; checking the actor's permission needs the actor."""
     inputs = request.inputs
@@ -307,14 +324,17 @@ def check_boundary(request: RunRequest) -> None:
 
 
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
-    """A budget in dollars needs models with known prices."""
-    if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
+    """A budget in dollars needs models with known prices. Tokens may replace it, unless a policy sets it."""
+    in_policy = inputs.policy is not None and inputs.policy.limits_dollars
+    if inputs.provider is Provider.SCRIPTED or (inputs.budget_tokens is not None and not in_policy):
         return
     models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
     if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
             f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be enforced.",
-            hint="Set budget-tokens as well, or choose a model with a known price.",
+            hint="Choose a model with a known price."
+            if in_policy
+            else "Set budget-tokens as well, or choose a model with a known price.",
         )
 
 

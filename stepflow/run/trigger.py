@@ -220,6 +220,8 @@ def find_trigger(
     # GitHub can vouch for people only: a bot may repeat what strangers told it.
     if isinstance(trigger, Trigger) and trigger.unproven and (trigger.actor_is_bot or inputs.read_token is None):
         return Skip(reason=trigger.unproven)
+    if isinstance(trigger, Trigger) and inputs.policy and (reason := inputs.policy.objection_to(trigger.actor)):
+        return Skip(reason=reason)
     return trigger
 
 

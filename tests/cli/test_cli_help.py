@@ -24,7 +24,7 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_every_input_of_the_action_is_a_flag_of_run_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "run")
-    assert {"agent", "mode", "host", "issue", "many-issues"} == OWN_FORM
+    assert {"agent", "mode", "host", "issue", "many-issues", "policy"} == OWN_FORM
     for name, field in Inputs.model_fields.items():
         flag = name.replace("_", "-")
         if flag not in OWN_FORM:

@@ -170,3 +170,20 @@ def test_a_mistyped_command_is_shown_the_nearest_one(capsys, word: str, answer: 
 def test_a_key_is_needed_and_the_message_says_where_it_goes(checkout: Path, capsys) -> None:
     assert main(["run", "fixer", "--issue", "7"]) == 2
     assert "ANTHROPIC_API_KEY" in capsys.readouterr().err
+
+
+def test_a_policy_in_the_environment_binds_runs_at_a_terminal_too(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPFLOW_POLICY", "enabled: false")
+    assert run(checkout, "--issue", "7") == 1
+    assert "the policy turns off all runs" in capsys.readouterr().err
+    monkeypatch.setenv("STEPFLOW_POLICY", "network: none")
+    folder = checkout.parent / "bound"
+    assert run(checkout, "--issue", "7", "--run-folder", str(folder)) == 0
+    assert capsys.readouterr().out.count("[Policy] network: none") == 1
+    assert '"network":"none"' in (folder / "journal.jsonl").read_text().replace('": "', '":"')
+    # The run is complete, so nothing is asked or written by a resume that the policy would not let start.
+    monkeypatch.setenv("STEPFLOW_POLICY", "enabled: maybe")
+    assert main(["resume", str(folder)]) == 2
+    assert "enabled: write true or false" in capsys.readouterr().err

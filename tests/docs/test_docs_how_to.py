@@ -10,6 +10,7 @@ import yaml
 
 from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.run.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
 from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, around_action, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
@@ -19,6 +20,7 @@ ELSEWHERE = ("validators", "recipes")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token", "continue-on-error"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
+POLICY = DOCS / "how-to" / "policy.md"
 MANY = DOCS / "how-to" / "recipes.md"
 REUSABLE = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text(encoding="utf-8"))
 # YAML 1.1 reads the key `on` as true.
@@ -28,7 +30,7 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
     # What builds an image is tried by tests/e2e.
-    if block.language == "yaml" and block.note not in ("cache mode", "resume")
+    if block.language == "yaml" and block.note not in ("cache mode", "resume", "policy")
 ]
 
 
@@ -80,6 +82,14 @@ def test_the_reusable_workflow_hands_every_input_and_secret_on() -> None:
     assert [name for name in names if not re.search(rf"\${{{{ (toJSON\()?{name}\)? }}}}", str(REUSABLE["jobs"]))] == []
 
 
+def test_the_policy_of_the_page_has_every_key_and_so_has_its_table() -> None:
+    policy = read_inputs({"policy": named_block("policy", POLICY)}).policy
+    assert policy is not None
+    assert policy.model_fields_set == set(Policy.model_fields)
+    rows = re.findall(r"^\| (`.*`) \|", POLICY.read_text(encoding="utf-8"), re.M)
+    assert re.findall(r"`([\w-]+)`", " ".join(rows)) == [*Policy.keys()]
+
+
 def step_with_the_action(job: str) -> dict:
     (step,) = (step for step in REUSABLE["jobs"][job]["steps"] if step["uses"].startswith("org/"))
     return step
@@ -117,7 +127,8 @@ def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
     for _, _, block in BLOCKS:
         if block.note == "with":
             given = {name: str(value) for name, value in yaml.safe_load(block.text).items()}
-            given = {name: "token" if "${{" in value else value for name, value in given.items()}
+            values = {"policy": named_block("policy", POLICY)}
+            given = {name: values.get(name, "token") if "${{" in value else value for name, value in given.items()}
             assert read_inputs(given) != Inputs()
 
 
@@ -142,7 +153,7 @@ def test_what_the_page_about_registries_calls_refused_is_refused(name: str) -> N
 def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`stepflow ([a-z]+)", text)) <= set(COMMANDS)
-    assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS
+    assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS | {*Policy.keys()}
     assert {name for name, _ in re.findall(r"`([a-z]+-[a-z-]+): ([^`]+)`", text)} <= INPUTS | PERMISSIONS
 
 

@@ -48,6 +48,14 @@ class AllowedHost:
         is_named = host.endswith(self.name[1:]) and not is_address(host) if is_suffix else host == self.name
         return is_named and (port == self.port if self.port else port in DEFAULT_PORTS)
 
+    def includes(self, other: AllowedHost) -> bool:
+        """Whether each host that the other one allows is allowed by this one as well. Addresses behind the names do not
+        count."""
+        is_port = self.port == other.port or (self.port is None and other.port in DEFAULT_PORTS)
+        if not self.name.startswith(_ANY) or is_address(other.name):
+            return is_port and other.name == self.name
+        return is_port and other.name.endswith(self.name[1:])
+
 
 def parse_allowed_hosts(entries: Iterable[str]) -> tuple[AllowedHost, ...]:
     """What the entries mean, exact names first. Raises `ValueError` for one that means nothing."""

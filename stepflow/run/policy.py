@@ -1,0 +1,225 @@
+"""The policy of an organization or a repository: what the inputs and the agent of a run may be at most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Protocol
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from stepflow.boundary.settings import Refused
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.ladder import Rung
+from stepflow.domain.text import usd
+from stepflow.domain.words import Network, Permission, Provider
+from stepflow.model.models import resolve_model
+from stepflow.run.input_values import Dollars, Flag, InputMap, LeastPermission, Words, check_allowed_hosts
+
+#: Where people change the policy, for messages.
+VARIABLE = "STEPFLOW_POLICY"
+#: Instead of the digests of an agent.
+ANY = "any"
+_NAME, _DIGEST = re.compile(r"(?:builtin/)?[a-z][a-z0-9-]*"), re.compile(rf"[0-9a-f]{{64}}|{ANY}")
+_SHOWN_DIGITS = 12
+
+
+class Bounds(Protocol):
+    """The inputs that a policy narrows."""
+
+    @property
+    def network(self) -> Network:
+        """What tools can reach."""
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Hosts for `network: allow`."""
+
+    @property
+    def budget_usd(self) -> float:
+        """Dollars per run."""
+
+    @property
+    def budget_usd_per_issue(self) -> float | None:
+        """Dollars for all runs on one issue."""
+
+    @property
+    def min_permission(self) -> Permission:
+        """Of the person who triggers a run."""
+
+
+def _list_digests(value: object) -> object:
+    """Turn the one digest of an agent into a list."""
+    if not isinstance(value, dict):
+        return value
+    return {name: (digests,) if isinstance(digests, str) else digests for name, digests in value.items()}
+
+
+def _check_agents(agents: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    for name, digests in agents.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not an agent's name; write `fixer`, or `builtin/fix` for a shipped agent")
+        if not digests or not all(map(_DIGEST.fullmatch, digests)):
+            raise ValueError(
+                f"{name}: write the digest of its definition, 64 hexadecimal digits as in report.json, a list of "
+                f"digests, or `{ANY}`"
+            )
+    return agents
+
+
+Agents = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_list_digests), AfterValidator(_check_agents)]
+
+
+class Policy(InputMap):
+    """Limits on every run. A key that is None narrows nothing, and no key can widen anything.
+
+    Inputs narrow themselves when they are read, and an agent is narrowed when it is loaded.
+    """
+
+    enabled: Flag = True
+    #: Agent → the digests of its allowed versions, or `any`.
+    agents: Agents | None = None
+    #: Rungs as in agent.json. Without an effort, a rung allows every effort of its model.
+    models: Annotated[Words, Field(min_length=1)] | None = None
+    network: Network | None = None
+    allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
+    budget_usd: Dollars | None = None
+    budget_usd_per_issue: Dollars | None = None
+    min_permission: LeastPermission | None = None
+    #: Logins; those of bots end in `[bot]`.
+    started_by: Annotated[Words, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_empty_keys(cls, given: object) -> object:
+        """Refuse a key without a value, which could mean that everything is allowed, or nothing."""
+        for key, value in given.items() if isinstance(given, dict) else ():
+            if value is None:
+                raise ValueError(f"`{key}` has no value: give it one, or leave the key out")
+        return given
+
+    @property
+    def limits_dollars(self) -> bool:
+        """Whether a run must not cost more than some dollars, which takes models with known prices."""
+        return self.budget_usd is not None or self.budget_usd_per_issue is not None
+
+    def __str__(self) -> str:
+        """Return the policy in one line, for people."""
+        return "; ".join(self._describe()) or "narrows nothing"
+
+    def _describe(self) -> Iterator[str]:
+        if not self.enabled:
+            yield "enabled: false"
+        if self.agents is not None:
+            yield f"agents: {', '.join(_describe_agent(*each) for each in self.agents.items()) or 'none'}"
+        for name, words in (("models", self.models), ("started-by", self.started_by)):
+            if words:
+                yield f"{name}: {', '.join(words)}"
+        if self.network:
+            hosts = f" ({', '.join(self.allowed_hosts)})" if self.allowed_hosts else ""
+            yield f"network: {self.network}{hosts}"
+        for name, dollars in (("budget-usd", self.budget_usd), ("budget-usd-per-issue", self.budget_usd_per_issue)):
+            if dollars is not None:
+                yield f"{name}: {usd(dollars)}"
+        if self.min_permission:
+            yield f"min-permission: {self.min_permission}"
+
+    def narrow(self, inputs: Bounds) -> dict[str, object]:
+        """Return the values of the inputs that the policy bounds, each the narrower of the two."""
+        network, hosts = self._narrow_network(inputs)
+        permissions = (inputs.min_permission, self.min_permission or inputs.min_permission)
+        return {
+            "network": network,
+            "allowed_hosts": hosts,
+            "budget_usd": _least(inputs.budget_usd, self.budget_usd),
+            "budget_usd_per_issue": _least(inputs.budget_usd_per_issue, self.budget_usd_per_issue),
+            "min_permission": max(permissions, key=lambda permission: permission.rank),
+        }
+
+    def _narrow_network(self, inputs: Bounds) -> tuple[Network, tuple[str, ...]]:
+        """Return the narrower network and its hosts. An entry of the inputs stays if the policy covers all of it."""
+        network, hosts = inputs.network.narrowed_to(self.network), inputs.allowed_hosts
+        if network is Network.ALLOW and self.network is Network.ALLOW:
+            hosts = self.allowed_hosts if inputs.network is Network.FULL else _covered(hosts, self.allowed_hosts)
+        if network is not Network.ALLOW or not hosts:
+            return (Network.NONE if network is Network.ALLOW else network), ()
+        return network, hosts
+
+    def objection_to(self, actor: str) -> str:
+        """Say why this actor may start no run at all; empty if they may."""
+        if not self.enabled:
+            return f"the policy turns off all runs; to turn them on again, set `enabled: true` in {VARIABLE}"
+        if self.started_by is not None and actor.casefold() not in map(str.casefold, self.started_by):
+            who = actor or "an unknown person"
+            return f"the policy does not let {who} start a run; `started-by` in {VARIABLE} lists who may"
+        return ""
+
+    def objection_to_agent(self, name: str) -> str:
+        """Say why no version of this agent may run; empty if one may. A shipped agent's name begins with `builtin/`."""
+        if self.agents is None or name in self.agents:
+            return ""
+        allowed = ", ".join(self.agents) or "none"
+        return f"the policy allows only these agents: {allowed}; add {name} to `agents` in {VARIABLE}, if it may run"
+
+    def narrow_agent(self, agent: AgentDefinition, name: str, model: str | None, provider: Provider) -> AgentDefinition:
+        """Return the agent with the allowed rungs of its ladders. Raises `Refused` if this version of it may not run,
+        or if a step has no model left. `model` is the one that the inputs choose for the run."""
+        digests = (self.agents or {}).get(name, (ANY,))
+        if ANY not in digests and agent.digest not in digests:
+            raise refusal(
+                f"the policy allows {name} in another version. This one has the digest {agent.digest}; give it to "
+                f"{name} below `agents` in {VARIABLE}, if it may run"
+            )
+        if self.models is None:
+            return agent
+        asking = [step for step in agent.steps.values() if step.command is None]
+        rungs = {
+            replace(rung, effort=rung.effort or step.effort)
+            for step in asking
+            for chosen in (model, None)
+            for rung in agent.ladder_of(step, chosen).rungs
+        }
+        agent = replace(agent, allowed_rungs=frozenset(rung for rung in rungs if self._allows(rung, provider)))
+        for step in asking:
+            left = agent.ladder_of(step, model).rungs
+            if not left or left[0].fallback:
+                raise refusal(
+                    f"the policy allows only the models {', '.join(self.models)}, and step {step.id} of {name} has "
+                    "none of them; choose another `model` in the workflow or in agent.json"
+                )
+        return agent
+
+    def _allows(self, rung: Rung, provider: Provider) -> bool:
+        allowed = map(Rung.parse, self.models or ())
+        return any(
+            resolve_model(each.model, provider) == resolve_model(rung.model, provider)
+            and each.effort in (None, rung.effort)
+            for each in allowed
+        )
+
+
+def refusal(reason: str) -> Refused:
+    """Return the error for a run that the policy does not allow."""
+    return Refused(f"No run was started: {reason}.")
+
+
+def _describe_agent(name: str, digests: tuple[str, ...]) -> str:
+    shown = [digest[:_SHOWN_DIGITS] for digest in digests if digest != ANY]
+    return f"{name} ({', '.join(shown)})" if shown and ANY not in digests else name
+
+
+def _least(asked: float | None, most: float | None) -> float | None:
+    return min((each for each in (asked, most) if each is not None), default=None)
+
+
+def _covered(entries: tuple[str, ...], limits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the entries of `allowed-hosts` that lead to nothing but hosts of the `limits`."""
+    from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time that most runs need not pay
+
+    allowed = parse_allowed_hosts(limits)
+    return tuple(
+        entry
+        for entry in entries
+        if all(any(limit.includes(host) for limit in allowed) for host in parse_allowed_hosts((entry,)))
+    )

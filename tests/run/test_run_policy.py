@@ -1,0 +1,272 @@
+"""A policy narrows what inputs and agents ask for, whatever it says, and never widens it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepflow.boundary.settings import Refused
+from stepflow.definition.loading import load_agent
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.json import JsonValue
+from stepflow.domain.ladder import Rung
+from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
+from stepflow.errors import InputError
+from stepflow.model.models import MODEL_IDS
+from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.run.policy import Policy
+from stepflow.run.trigger import EventPayload, Skip, Trigger, find_trigger
+from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
+from tests.tried import tried
+from tests.world import SOURCE
+
+#: Entries of `allowed-hosts` that overlap in every way, and places that they may lead to.
+HOSTS = (
+    "pypi",
+    "pypi.org",
+    "files.pythonhosted.org",
+    "*.example.org",
+    "a.example.org",
+    "*.a.example.org",
+    "x.org:8443",
+)
+HOSTS += ("a.example.org:8443", "*.example.org:443", "10.0.0.1")
+NAMES = ("pypi.org", "files.pythonhosted.org", "example.org", "a.example.org", "b.a.example.org", "x.org", "10.0.0.1")
+PLACES = tuple((name, port) for name in NAMES for port in (443, 80, 8443))
+LOGINS = ("ann", "bob", "renovate[bot]")
+RUNGS = tuple(f"{model}{effort}" for model in (*MODEL_ALIASES, MODEL_IDS["opus"]) for effort in ("", ":low", ":high"))
+DOLLARS = st.sampled_from([0.5, 2, 5, 7.25, 1000])
+PERMISSIONS = st.sampled_from([each.value for each in Permission if each is not Permission.NONE])
+NETWORKS: st.SearchStrategy[dict[str, JsonValue]] = st.one_of(
+    st.sampled_from([{"network": "none"}, {"network": "full"}]),
+    st.lists(st.sampled_from(HOSTS), min_size=1, max_size=4).map(
+        lambda hosts: {"network": "allow", "allowed-hosts": hosts}
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def agent() -> AgentDefinition:
+    return load_agent("fixer", root=SOURCE)
+
+
+def lists_of(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(words), min_size=1, max_size=3)
+
+
+#: Each key, or the keys that belong together, by what it can be.
+KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
+    "enabled": st.booleans().map(lambda on: {"enabled": on}),
+    "agents": st.dictionaries(st.sampled_from(["fixer", "builtin/fix"]), st.sampled_from(["any", "0" * 64])).map(
+        lambda agents: {"agents": {**agents}}
+    ),
+    "models": lists_of(RUNGS).map(lambda rungs: {"models": [*rungs]}),
+    "network": NETWORKS,
+    "budget-usd": DOLLARS.map(lambda usd: {"budget-usd": usd}),
+    "budget-usd-per-issue": DOLLARS.map(lambda usd: {"budget-usd-per-issue": usd}),
+    "min-permission": PERMISSIONS.map(lambda least: {"min-permission": least}),
+    "started-by": lists_of(LOGINS).map(lambda logins: {"started-by": [*logins]}),
+}
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> dict[str, JsonValue]:
+    keys = draw(st.lists(st.sampled_from(sorted(KEYS)), unique=True, min_size=1))
+    return {key: value for name in keys for key, value in draw(KEYS[name]).items()}
+
+
+@st.composite
+def given_inputs(draw: st.DrawFn) -> dict[str, object]:
+    per_issue = draw(st.none() | DOLLARS)
+    network = draw(NETWORKS)
+    return {
+        "network": network["network"],
+        "allowed-hosts": " ".join(map(str, network.get("allowed-hosts", []))),
+        "budget-usd": draw(DOLLARS),
+        "min-permission": draw(PERMISSIONS),
+        "model": draw(st.sampled_from(["", *MODEL_ALIASES])),
+        **({} if per_issue is None else {"budget-usd-per-issue": per_issue}),
+    }
+
+
+def written(policy: dict[str, JsonValue]) -> str:
+    return yaml.safe_dump(policy, sort_keys=False)
+
+
+def policy_of(policy: dict[str, JsonValue]) -> Policy:
+    read = read_inputs({"policy": written(policy)}).policy
+    assert read is not None
+    return read
+
+
+def reached(network: Network | None, hosts: tuple[str, ...]) -> set[tuple[str, int]]:
+    """The places that tools can reach."""
+    if network is Network.ALLOW:
+        allowed = parse_allowed_hosts(hosts)
+        return {place for place in PLACES if any(host.covers(*place) for host in allowed)}
+    return set() if network is Network.NONE else set(PLACES)
+
+
+def most(dollars: float | None) -> float:
+    return float("inf") if dollars is None else dollars
+
+
+def test_every_key_of_a_policy_is_tried_here() -> None:
+    assert {*Policy.keys()} == {*KEYS, "allowed-hosts"}
+
+
+@tried(100)
+@given(asked=given_inputs(), policy=policies())
+def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, JsonValue]) -> None:
+    before, after, limits = (
+        read_inputs(asked),
+        read_inputs({**asked, "policy": written(policy)}),
+        policy_of(policy),
+    )
+    left = reached(after.network, after.allowed_hosts)
+    assert left <= reached(before.network, before.allowed_hosts) & reached(limits.network, limits.allowed_hosts)
+    # An entry keeps its form: a name that is written out may lead to a private address, and a suffix may not.
+    assert before.network is Network.FULL or {*after.allowed_hosts} <= {*before.allowed_hosts}
+    assert after.budget_usd == min(before.budget_usd, most(limits.budget_usd))
+    assert most(after.budget_usd_per_issue) == min(most(before.budget_usd_per_issue), most(limits.budget_usd_per_issue))
+    assert after.min_permission.rank == max(before.min_permission.rank, (limits.min_permission or Permission.NONE).rank)
+    narrowed = {"policy", *limits.narrow(before)}
+    assert before.model_dump(exclude=narrowed) == after.model_dump(exclude=narrowed)
+
+
+@tried(100)
+@given(
+    policy=policies(),
+    models=lists_of(RUNGS),
+    fallback=st.none() | st.sampled_from(RUNGS),
+    effort=st.none() | st.sampled_from([Effort.LOW, Effort.HIGH]),
+    chosen=st.none() | st.sampled_from(MODEL_ALIASES),
+)
+def test_no_policy_adds_a_rung_to_a_ladder(
+    policy: dict[str, JsonValue],
+    models: list[str],
+    fallback: str | None,
+    effort: Effort | None,
+    chosen: str | None,
+    agent: AgentDefinition,
+) -> None:
+    steps = {name: replace(step, effort=effort) for name, step in agent.steps.items()}
+    rungs = tuple(map(Rung.parse, dict.fromkeys(models)))
+    last = Rung.parse(fallback, fallback=True) if fallback else None
+    asked, limits = replace(agent, steps=steps, models=rungs, fallback=last), policy_of(policy)
+    try:
+        narrowed = limits.narrow_agent(asked, "fixer", chosen, Provider.ANTHROPIC)
+    except Refused:
+        return
+    allowed = [*map(Rung.parse, limits.models or ())]
+    for step, ladder in narrowed.ladders(chosen).items():
+        assert ladder.rungs
+        assert not ladder.rungs[0].fallback
+        assert ladder.owner == asked.ladders(chosen)[step].owner
+        # The same rungs in the same order, and each one is allowed.
+        remaining = iter(asked.ladders(chosen)[step].rungs)
+        assert all(rung in remaining for rung in ladder.rungs)
+        for rung in ladder.rungs if limits.models else ():
+            its = MODEL_IDS.get(rung.model, rung.model), rung.effort or effort
+            assert any((MODEL_IDS.get(a.model, a.model), a.effort or its[1]) == its for a in allowed)
+
+
+@tried(100)
+@given(policy=policies(), more=policies(), actor=st.sampled_from(["", *LOGINS]))
+def test_a_further_key_lets_nobody_start_and_no_agent_run(
+    policy: dict[str, JsonValue], more: dict[str, JsonValue], actor: str
+) -> None:
+    # The hosts belong to the network.
+    further = {key: value for key, value in more.items() if key != "allowed-hosts" or "network" not in policy}
+    before, after = policy_of(policy), policy_of({**further, **policy})
+    assert not before.objection_to(actor) or after.objection_to(actor)
+    for name in ("fixer", "builtin/fix", "other"):
+        assert not before.objection_to_agent(name) or after.objection_to_agent(name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "policy", "expected"),
+    [
+        ({}, "network: allow\nallowed-hosts: [pypi, '*.example.org']", (Network.ALLOW, ("pypi", "*.example.org"))),
+        (
+            {"network": "allow", "allowed-hosts": "pypi.org a.example.org evil.example"},
+            "network: allow\nallowed-hosts: [pypi, '*.example.org']",
+            (Network.ALLOW, ("pypi.org", "a.example.org")),
+        ),
+        # What the policy covers in part only goes, and without a host nothing is left of the network.
+        (
+            {"network": "allow", "allowed-hosts": "*.pypi.org"},
+            "network: allow\nallowed-hosts: pypi",
+            (Network.NONE, ()),
+        ),
+        ({"network": "allow", "allowed-hosts": "pypi"}, "network: none", (Network.NONE, ())),
+        ({"network": "none"}, "network: full", (Network.NONE, ())),
+        ({"network": "allow", "allowed-hosts": "pypi"}, "budget-usd: 1", (Network.ALLOW, ("pypi",))),
+    ],
+)
+def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expected: object) -> None:
+    inputs = read_inputs({**asked, "policy": policy})
+    assert (inputs.network, inputs.allowed_hosts) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("modles: [opus]", 'there is no key `modles` (did you mean "models"?); it knows enabled, agents, models'),
+        ("agents:", "`agents` has no value: give it one, or leave the key out"),
+        ("models: []", "models: "),
+        ("agents: { fixer: 4f0c }", "fixer: write the digest of its definition, 64 hexadecimal digits"),
+        ("agents: { ../fixer: any }", "'../fixer' is not an agent's name"),
+        ("agents: { fixer: [] }", "fixer: write the digest"),
+        ("enabled: maybe", "enabled: write true or false"),
+        ("network: allow", "list the hosts that `network: allow` lets through"),
+        ("allowed-hosts: pypi", "works only with `network: allow`"),
+        ("budget-usd: -1", "budget-usd: should be greater than 0"),
+        ("min-permission: none", "write read, triage"),
+        ("false", "write a YAML map"),
+    ],
+)
+def test_a_policy_with_a_mistake_stops_the_run_and_says_what_to_do(policy: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs({"policy": policy})
+    assert "input policy: " in str(caught.value)
+    assert words in str(caught.value)
+    assert caught.value.hint == "Correct the variable STEPFLOW_POLICY and start again."
+
+
+def start(inputs: Inputs, login: str) -> Trigger | Skip:
+    event = EventPayload.model_validate({"sender": {"login": login}})
+    return find_trigger("workflow_dispatch", event, inputs)
+
+
+def test_who_is_not_listed_starts_nothing() -> None:
+    inputs = read_inputs({"agent": "fixer", "policy": "started-by: [Ann, 'renovate[bot]']"})
+    assert isinstance(start(inputs, "ann"), Trigger)
+    assert start(inputs, "bob") == Skip(
+        reason="the policy does not let bob start a run; `started-by` in STEPFLOW_POLICY lists who may"
+    )
+    # The name of a bot is not that of a person.
+    assert isinstance(start(inputs, "renovate"), Skip)
+
+
+def test_a_policy_is_described_in_one_line() -> None:
+    policy = policy_of(
+        {
+            "agents": {"fixer": ["4f" * 32, "0c" * 32], "builtin/triage": "any"},
+            "models": ["opus:high", "haiku"],
+            "network": "allow",
+            "allowed-hosts": ["pypi"],
+            "budget-usd": 2,
+            "min-permission": "maintain",
+            "started-by": ["ann"],
+        }
+    )
+    assert str(policy) == (
+        "agents: fixer (4f4f4f4f4f4f, 0c0c0c0c0c0c), builtin/triage; models: opus:high, haiku; started-by: ann; "
+        "network: allow (pypi); budget-usd: $2.00; min-permission: maintain"
+    )
+    assert str(policy_of({"enabled": True})) == "narrows nothing"
