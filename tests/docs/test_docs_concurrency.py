@@ -78,6 +78,8 @@ def enters(job: dict[str, Any], happened: tuple[str, dict[str, Any]]) -> str | N
     """The group that a job enters at an event; None where it is skipped."""
     if not evaluate(str(job.get("if", "True")), *happened):
         return None
+    if called := re.match(r"org/stepflow-action/(.+)@", job.get("uses", "")):
+        (job,) = yaml.safe_load((ROOT / called[1]).read_text(encoding="utf-8"))["jobs"].values()
     group = job["concurrency"]["group"]
     return re.sub(r"\$\{\{(.*?)\}\}", lambda match: str(evaluate(match[1].strip(), *happened)), group)
 

@@ -22,6 +22,7 @@ PERMISSIONS = {"id-token", "continue-on-error"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
 POLICY = DOCS / "how-to" / "policy.md"
 MANY = DOCS / "how-to" / "recipes.md"
+AGENT = yaml.safe_load((ROOT / ".github" / "workflows" / "agent.yml").read_text(encoding="utf-8"))
 REUSABLE = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text(encoding="utf-8"))
 # YAML 1.1 reads the key `on` as true.
 CALLED_WITH = REUSABLE[True]["workflow_call"]
@@ -30,7 +31,7 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
     # What builds an image is tried by tests/e2e.
-    if block.language == "yaml" and block.note not in ("cache mode", "resume", "policy")
+    if block.language == "yaml" and block.note not in ("cache mode", "resume", "policy", "agent")
 ]
 
 
@@ -77,9 +78,24 @@ def test_the_caller_gives_the_reusable_workflow_what_it_takes() -> None:
     assert set(job["secrets"]) <= set(CALLED_WITH["secrets"])
 
 
-def test_the_reusable_workflow_hands_every_input_and_secret_on() -> None:
-    names = [f"{kind}.{name}" for kind in ("inputs", "secrets") for name in CALLED_WITH[kind]]
-    assert [name for name in names if not re.search(rf"\${{{{ (toJSON\()?{name}\)? }}}}", str(REUSABLE["jobs"]))] == []
+@pytest.mark.parametrize("reusable", [REUSABLE, AGENT], ids=["many issues", "agent"])
+def test_a_reusable_workflow_hands_every_input_and_secret_on_and_the_policy(reusable: dict) -> None:
+    called_with, jobs = reusable[True]["workflow_call"], str(reusable["jobs"])
+    names = [f"{kind}.{name}" for kind in ("inputs", "secrets") for name in called_with[kind]]
+    assert [name for name in names if not re.search(rf"\${{{{ (toJSON\()?{name}\)? }}}}", jobs)] == []
+    assert "'policy': '${{ vars.STEPFLOW_POLICY }}'" in jobs
+
+
+def test_the_caller_of_the_workflow_for_one_agent_gives_what_it_takes() -> None:
+    text = named_block("agent", POLICY)
+    assert text == (ROOT / "tests" / "e2e" / "agent.yml").read_text(encoding="utf-8")
+    job, called_with = yaml.safe_load(text)["jobs"]["agent"], AGENT[True]["workflow_call"]
+    assert set(job["with"]) <= set(called_with["inputs"])
+    assert {*job["secrets"]} == {*called_with["secrets"]}
+    # A called workflow gets no permission that its caller does not have.
+    assert job["permissions"] == AGENT["jobs"]["agent"]["permissions"]
+    (step,) = (step for step in AGENT["jobs"]["agent"]["steps"] if step.get("id") == "stepflow")
+    assert set(step["with"]) <= INPUTS
 
 
 def test_the_policy_of_the_page_has_every_key_and_so_has_its_table() -> None:

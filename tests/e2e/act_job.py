@@ -114,8 +114,8 @@ def run_jobs(
 
 def stand_ins(workflow: str, *names: str) -> list[str]:
     """Options that let a stand-in be used for each of these actions of GitHub's, as the workflow pins them."""
-    pins = re.findall(rf"uses: (actions/(?:{'|'.join(names)})@\w+)", workflow)
-    return [f"--local-repository={pin}={STAND_INS / pin.partition('@')[0]}" for pin in dict.fromkeys(pins)]
+    pins = re.findall(rf"uses: (actions/(?:{'|'.join(names)}))(?:/\w+)?(@\w+)", workflow)
+    return [f"--local-repository={name}{pin}={STAND_INS / name}" for name, pin in dict.fromkeys(pins)]
 
 
 def _run_act(
