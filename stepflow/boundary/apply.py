@@ -15,9 +15,11 @@ from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
 from stepflow.boundary.own_texts import (
+    Marker,
     OwnComment,
     branch_lines,
     edited_lines,
+    find_costliest,
     find_own_comment,
     make_marker,
     mark_body,
@@ -31,6 +33,7 @@ from stepflow.boundary.own_texts import (
 )
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import Refused, check_actor
+from stepflow.boundary.submit_review import ReviewSubmission
 from stepflow.boundary.target_branch import Pushed, closed_meanwhile
 from stepflow.domain.effect import (
     AddLabels,
@@ -46,6 +49,7 @@ from stepflow.domain.effect import (
     PushBranch,
     Receipt,
     RemoveLabels,
+    SubmitReview,
     ThreadReply,
 )
 from stepflow.domain.run import FollowUp
@@ -141,6 +145,7 @@ class EffectWriter:
         ):
             # The comment says what failed.
             self.receipts.pop(EffectKind.POST_COMMENT, None)
+        self._costliest: OwnComment | None = None
         #: What all runs on the issue have cost, known once our comment was looked for.
         self.spent: Spent | None = None
 
@@ -185,6 +190,8 @@ class EffectWriter:
                 return self._open_pull_request(effect)
             case AnswerThreads():
                 return self._answer_threads(effect)
+            case SubmitReview():
+                return self._submit_review(effect)
             case PostComment():
                 return self._post_comment(effect)
             case AddLabels():
@@ -205,10 +212,11 @@ class EffectWriter:
         if self._plan.issue is None:
             return None
         plan, comments, viewer = self._plan, self._writer.comments(self.issue), self._writer.viewer()
-        before = spent_on_issue(comments, viewer, issue=self.issue, run=plan.run_id)
-        own = find_own_comment(comments, viewer, agent=plan.agent, issue=self.issue)
-        self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
-        return own
+        texts = (*comments, *(self._writer.reviews(self.issue) if plan.reviewed else ()))
+        before = spent_on_issue(texts, viewer, issue=self.issue, run=plan.run_id)
+        self._costliest = find_costliest(texts, viewer, agent=plan.agent, issue=self.issue)
+        self.spent = before + whole_cost(self._costliest, run=plan.run_id, cost=plan.cost)
+        return find_own_comment(comments, viewer, agent=plan.agent, issue=self.issue)
 
     def push(self, pusher: BundlePush, effect: PushBranch) -> Pushed:
         """Push the run's commits, unless the branch has them already."""
@@ -219,8 +227,7 @@ class EffectWriter:
 
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
         """Post the run's comment, or update our existing one. `commit` is the tip that was pushed."""
-        plan, issue = self._plan, self.issue
-        marker = make_marker(own, run=plan.run_id, agent=plan.agent, issue=issue, commit=commit, cost=plan.cost)
+        issue, marker = self.issue, self._marker(own, commit)
         body = marked(text, marker)
 
         def posted() -> Comment | None:
@@ -233,6 +240,11 @@ class EffectWriter:
             return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=posted)
         # The same text a second time changes nothing.
         return self._retry_policy.repeat(lambda: self._writer.update_comment(own.comment.id, body))
+
+    def _marker(self, own: OwnComment | None, commit: str) -> Marker:
+        """The marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
+        plan, known = self._plan, self._costliest or own
+        return make_marker(known, run=plan.run_id, agent=plan.agent, issue=self.issue, commit=commit, cost=plan.cost)
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
         if self._pusher is None:
@@ -286,6 +298,12 @@ class EffectWriter:
                 lambda: self._writer.resolve_thread(thread.id),
                 done=lambda: self._writer.review_thread(thread.id).is_resolved,
             )
+
+    def _submit_review(self, effect: SubmitReview) -> Receipt:
+        if self._plan.reviewed is None:
+            raise BoundaryError("The plan submits a review, but the run reviews no pull request.")
+        pull, marker = self._plan.reviewed, self._marker(self.own_comment(), self._plan.reviewed.head)
+        return ReviewSubmission(writer=self._writer, pull=pull, effect=effect, marker=marker).submit()
 
     def _post_comment(self, effect: PostComment) -> Receipt:
         own = self.own_comment()

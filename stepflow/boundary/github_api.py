@@ -53,6 +53,7 @@ from stepflow.boundary.github_types import (
     Release,
     Remark,
     RenderedText,
+    Review,
     ReviewThread,
     ReviewThreads,
     Role,
@@ -168,6 +169,14 @@ class GitHub:
             return tuple(threads)
 
         return self._read("read the review threads", read, PULL_REQUEST)
+
+    def reviews(self, number: int) -> tuple[Review, ...]:
+        """All reviews of a pull request, oldest first."""
+        return self._list("list the reviews", Review, f"/pulls/{number}/reviews", PULL_REQUEST)
+
+    def review_comments(self, number: int) -> tuple[Comment, ...]:
+        """All comments on lines of a pull request, oldest first."""
+        return self._list("list the comments on lines", Comment, f"/pulls/{number}/comments", PULL_REQUEST)
 
     def _read_repository(self) -> GitHubRepository:
         return self._get("read the repository", GitHubRepository, "")
@@ -357,6 +366,22 @@ class GitHubWriter(GitHub):
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
         self._send("update the pull request", "PATCH", f"/pulls/{number}", title=title, body=body)
+
+    def create_review(
+        self, number: int, *, commit: str, event: str, body: str, comments: Sequence[Mapping[str, object]]
+    ) -> Review:
+        """A new review of a pull request, with comments on lines as of this commit."""
+        facts = {"commit_id": commit, "event": event, "body": body, "comments": list(comments)}
+        return self._write_as(Review, "submit the review", "POST", f"/pulls/{number}/reviews", **facts)
+
+    def update_review(self, number: int, review_id: int, body: str) -> Review:
+        """Replace the summary of a review."""
+        return self._write_as(Review, "update the review", "PUT", f"/pulls/{number}/reviews/{review_id}", body=body)
+
+    def dismiss_review(self, number: int, review_id: int, message: str) -> None:
+        """Let a review count no longer for or against a merge."""
+        path = f"/pulls/{number}/reviews/{review_id}/dismissals"
+        self._send("dismiss the earlier review", "PUT", path, message=message, event="DISMISS")
 
     def review_thread(self, thread_id: str) -> ReviewThread:
         """A thread of a pull request's review now."""

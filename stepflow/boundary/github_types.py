@@ -134,6 +134,18 @@ class Comment(Answer):
     url: str = Field(validation_alias="html_url")
 
 
+class Review(Comment):
+    """A review of a pull request: its summary, and its `state`. `commit` is the commit that it is about."""
+
+    state: str
+    commit: _Text = Field("", validation_alias="commit_id")
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether it counts for or against a merge."""
+        return self.state in ("APPROVED", "CHANGES_REQUESTED")
+
+
 class RenderedText(Answer):
     """An issue or a comment as GitHub's page shows it, in HTML, where that was asked for."""
 

@@ -79,6 +79,13 @@ def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: s
     return next((each for each in own if each.marker.agent == marker_word(agent)), None)
 
 
+def find_costliest(texts: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
+    """Return our text about this agent and issue, comment or review, whose marker knows of the highest cost; the newest
+    of those."""
+    own = [each for each in _own_comments(texts, viewer, issue) if each.marker.agent == marker_word(agent)]
+    return max(reversed(own), key=lambda each: each.marker.cost.usd, default=None)
+
+
 def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue: int) -> OwnComment | None:
     """Return our newest comment on the issue that asks to approve a plan, of any agent."""
     own = reversed(_own_comments(comments, viewer, issue))
@@ -86,9 +93,11 @@ def find_asking_comment(comments: tuple[Comment, ...], viewer: Account, *, issue
 
 
 def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int, run: str) -> Spent:
-    """Return the cost of all other runs on the issue, from our newest comment of each agent."""
-    newest = {each.marker.agent: each.marker.minus(run) for each in _own_comments(comments, viewer, issue)}
-    return sum(newest.values(), _NOTHING)
+    """Return the cost of all other runs on the issue, from the text of each agent that knows of the most."""
+    most: dict[str, Spent] = {}
+    for each in _own_comments(comments, viewer, issue):
+        most[each.marker.agent] = each.marker.minus(run).or_more(most.get(each.marker.agent, _NOTHING))
+    return sum(most.values(), _NOTHING)
 
 
 def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) -> list[OwnComment]:

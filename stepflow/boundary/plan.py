@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer, read_closing_request
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
+from stepflow.boundary.review import RequestedReview, ReviewPlanner
 from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
 from stepflow.boundary.target_branch import branch_name, branch_problem
 from stepflow.domain.agent_settings import GitHubSettings
@@ -24,148 +26,14 @@ from stepflow.domain.effect import (
     PostComment,
     PushBranch,
     RemoveLabels,
+    SubmitReview,
     ThreadReply,
 )
-from stepflow.domain.json import JsonObject, JsonValue, value_at
-from stepflow.domain.run import FollowUp, Issue, RunFacts
+from stepflow.domain.review import SuggestionsTried
+from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.text import Spent, code_span, name_some
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestedPullRequest:
-    """The fields of `pull_request`; None means not given."""
-
-    title: str | None = None
-    body: str | None = None
-    draft: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestedRelease:
-    """The fields of `release`."""
-
-    tag: str
-    name: str | None = None
-    body: str | None = None
-    draft: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreadAnswer:
-    """What a follow-up has done about one review thread, by the thread's id: whether it was `applied`, and `why`."""
-
-    thread: str
-    applied: bool
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClosingRequest:
-    """What a closing answer requests, and warnings about values that were not understood."""
-
-    closure_action: ClosureAction | None = None
-    labels_add: tuple[str, ...] = ()
-    labels_remove: tuple[str, ...] = ()
-    comment: str | None = None
-    pull_request: RequestedPullRequest = field(default_factory=RequestedPullRequest)
-    release: RequestedRelease | None = None
-    threads: tuple[ThreadAnswer, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
-    """Read the requests in a closing answer."""
-    reader = _AnswerReader(answer or {})
-    return ClosingRequest(
-        closure_action=reader.closure_action(),
-        labels_add=reader.labels("issue.labels.add"),
-        labels_remove=reader.labels("issue.labels.remove"),
-        comment=reader.text("comment"),
-        pull_request=RequestedPullRequest(
-            title=reader.text("pull_request.title"),
-            body=reader.text("pull_request.body"),
-            draft=reader.flag("pull_request.draft"),
-        ),
-        release=reader.release(),
-        threads=reader.threads(),
-        warnings=tuple(reader.warnings),
-    )
-
-
-class _AnswerReader:
-    """Reads typed values from an answer and collects warnings about those that do not fit."""
-
-    def __init__(self, answer: JsonObject) -> None:
-        self._answer = answer
-        self.warnings: list[str] = []
-
-    def text(self, path: str) -> str | None:
-        value = value_at(self._answer, path)
-        if value is None or (isinstance(value, str) and value.strip()):
-            return value
-        if value != "":
-            self._warn(path, value, "a string")
-        return None
-
-    def flag(self, path: str) -> bool | None:
-        value = value_at(self._answer, path)
-        if value is None or isinstance(value, bool):
-            return value
-        self._warn(path, value, "true or false")
-        return None
-
-    def labels(self, path: str) -> tuple[str, ...]:
-        value = value_at(self._answer, path)
-        if value is None:
-            return ()
-        items = value if isinstance(value, list) else [value]
-        names = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
-        if not isinstance(value, list) or len(names) < len(items):
-            self._warn(path, value, "a list of label names")
-        return names if isinstance(value, list) else ()
-
-    def closure_action(self) -> ClosureAction | None:
-        value = self.text("closure_action")
-        if value is None or value in set(ClosureAction):
-            return ClosureAction(value) if value else None
-        self._warn("closure_action", value, " | ".join(ClosureAction))
-        return None
-
-    def release(self) -> RequestedRelease | None:
-        if value_at(self._answer, "release") is None:
-            return None
-        if not (tag := self.text("release.tag")):
-            self.warnings.append("The closing answer's `release` has no `tag`: no release is created.")
-            return None
-        name, body = self.text("release.name"), self.text("release.body")
-        return RequestedRelease(tag=tag, name=name, body=body, draft=self.flag("release.draft") or False)
-
-    def threads(self) -> tuple[ThreadAnswer, ...]:
-        value = value_at(self._answer, "threads")
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            self._warn("threads", value, "a list of answers to review threads")
-            return ()
-        answers: dict[str, ThreadAnswer] = {}
-        for item in value:
-            match item:
-                case {"thread": str(thread), "applied": bool(applied), "why": str(why)} if thread.strip():
-                    answer = ThreadAnswer(thread=thread.strip(), applied=applied, why=why.strip())
-                case _:
-                    self._warn("threads", item, "an object with `thread`, `applied` and `why`")
-                    continue
-            if answer.thread in answers:
-                self.warnings.append(
-                    f"The closing answer's `threads` answers {answer.thread[:80]!r} twice: the first answer counts."
-                )
-            answers.setdefault(answer.thread, answer)
-        return tuple(answers.values())
-
-    def _warn(self, path: str, value: JsonValue, expected: str) -> None:
-        self.warnings.append(f"The closing answer's `{path}` is {repr(value)[:80]}, not {expected}: it has no effect.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +61,8 @@ class Plan:
     no_changes: str = ""
     #: None for a run that starts from the base.
     follow_up: FollowUp | None = None
+    #: None for a run that reviews no pull request.
+    reviewed: ReviewedPull | None = None
     #: The cost of this run with all its resumed parts.
     cost: Spent = field(default_factory=Spent)
 
@@ -209,11 +79,13 @@ def plan_effects(
     commits: CommitsInfo | None,
     redactor: Redactor | None = None,
     cost: Spent | None = None,
+    tried: SuggestionsTried | None = None,
 ) -> Plan:
     """Plan the effects of a completed run; there are none unless it ended in a closure step.
 
     `summary` is the engine's own comment, used if the closing answer has no `comment`. Below the answer's texts,
     `removed` says what was removed from the issue's text, and `verified` which checks passed and what the run cost.
+    `tried` says what became of a review's suggestions; without it, none is offered.
     """
     allowed_hosts = settings.link_hosts(agent.github.allowed_link_hosts)
     plan = Plan(
@@ -232,14 +104,17 @@ def plan_effects(
     redact = plan.output_filter.redactor
     answer = {key: redact_value(value, redact) for key, value in (result.answer or {}).items()}
     request = read_closing_request(answer)
-    planner = Planner(agent=agent, facts=facts, plan=plan, requested=request, commits=commits, verified=verified)
+    planner = Planner(
+        agent=agent, facts=facts, plan=plan, requested=request, commits=commits, verified=verified, tried=tried
+    )
     return planner.complete(summary, removed)
 
 
 NO_CHANGES = "No changes: the run made no commit, so there is no pull request, and the issue stays open."
 UNCHANGED = "No changes: the run made no commit and answered no thread, so the pull request stays as it is."
 NOT_ANSWERED = "the run does not say what became of it."
-LONGEST_REMOVED = LONGEST_VERIFIED = 8_000
+#: Characters of what was removed from the issue, and of what was verified.
+LONGEST_OWN = 8_000
 LONGEST_REPLY = 4_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
@@ -265,6 +140,7 @@ class Planner:
     requested: ClosingRequest
     commits: CommitsInfo | None
     verified: str = ""
+    tried: SuggestionsTried | None = None
     warnings: list[str] = field(default_factory=list)
     objections: list[str] = field(default_factory=list)
 
@@ -274,9 +150,12 @@ class Planner:
 
     def complete(self, summary: str, removed: str) -> Plan:
         """The plan with its effects, or with the reason why nothing may be written."""
-        follow_up, expects = self.facts.follow_up, None
+        follow_up, reviewed, expects = self.facts.follow_up, self.facts.reviewed, None
         effects: tuple[Effect, ...]
-        if follow_up:
+        if reviewed:
+            # Nothing that the run did in its workspace leaves it.
+            effects = (*self.review(reviewed, summary, removed), *self.labels())
+        elif follow_up:
             pushes = self.opens_pull_request()
             # A follow-up adds commits and replies to the pull request and changes nothing else.
             effects = (
@@ -304,15 +183,36 @@ class Planner:
         redact = self.plan.output_filter.redactor
         return replace(
             self.plan,
-            base=follow_up.base if follow_up else self.base,
+            base=(follow_up or reviewed or self).base,
             effects=effects,
             warnings=tuple(map(redact, self.warnings)),
             objections=tuple(map(redact, self.objections)),
             expects=expects,
-            reads_back=not follow_up and self.plan.issue is not None and self._polls_state,
-            no_changes=self.no_changes(),
+            reads_back=not (follow_up or reviewed) and self.plan.issue is not None and self._polls_state,
+            no_changes="" if reviewed else self.no_changes(),
             follow_up=follow_up,
+            reviewed=reviewed,
         )
+
+    def review(self, pull: ReviewedPull, summary: str, removed: str) -> tuple[SubmitReview, ...]:
+        """The review of a pull request. It carries the comment of an answer that has no review."""
+        requested = self.requested.review
+        if requested is None:
+            self._object(
+                "The closing answer has no `review`, so the review of the pull request has no comments on lines."
+            )
+            requested = RequestedReview()
+        written = requested.summary or self.requested.comment
+        own = (f"---\n\n{self._verified()}" if written and self.verified else "", self._filtered(removed))
+        planner = ReviewPlanner(
+            github=self._github,
+            pull=pull,
+            output_filter=self.plan.output_filter,
+            tried=self.tried,
+            warnings=self.warnings,
+        )
+        below = "\n\n".join(part for part in own if part)
+        return (planner.plan(replace(requested, summary=written or summary), below),)
 
     def replies(self, follow_up: FollowUp, pushes: bool) -> tuple[AnswerThreads, ...]:
         """One reply for each thread that the run was shown."""
@@ -383,13 +283,16 @@ class Planner:
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:
             own += [f"---\n\n{self._verified()}"] if self.verified else []
-            own += [filter_text(removed, self.plan.output_filter, limit=LONGEST_REMOVED)]
+            own += [self._filtered(removed)]
         own += [self._left_out(), self._guard_warnings()]
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
     def _verified(self) -> str:
-        return filter_text(self.verified, self.plan.output_filter, limit=LONGEST_VERIFIED)
+        return self._filtered(self.verified)
+
+    def _filtered(self, text: str) -> str:
+        return filter_text(text, self.plan.output_filter, limit=LONGEST_OWN)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:
         """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since

@@ -31,12 +31,16 @@ def confirm_receipts(
     commented = named.get(EffectKind.POST_COMMENT)
     if commented and issue and _is_own_comment(github, commented, run=run, agent=agent, issue=issue):
         confirmed.append(commented)
+    reviewed = named.get(EffectKind.SUBMIT_REVIEW)
+    if reviewed and issue and _is_own_review(github, reviewed, run=run, agent=agent, issue=issue):
+        confirmed.append(reviewed)
     return tuple(receipt for receipt in receipts if receipt in confirmed)
 
 
 def _names_nothing(receipt: Receipt, followed: str) -> bool:
     """Whether a receipt leads nowhere but to the pull request that is followed up."""
-    with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
+    texts = EffectKind.POST_COMMENT, EffectKind.SUBMIT_REVIEW
+    with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, *texts)
     names = receipt.number, receipt.branch, receipt.commit
     return receipt.kind not in with_names and not any(names) and receipt.url in ("", followed)
 
@@ -65,3 +69,13 @@ def _is_own_comment(github: GitHub, commented: Receipt, *, run: str, agent: str,
     except StepflowError:
         return False
     return own is not None and own.marker.run == marker_word(run) and own.comment.url == commented.url
+
+
+def _is_own_review(github: GitHub, receipt: Receipt, *, run: str, agent: str, issue: int) -> bool:
+    """Whether that is where our account's review of this run is."""
+    try:
+        reviews = [each for each in github.reviews(issue) if each.url == receipt.url]
+        own = find_own_comment(tuple(reviews), github.viewer(), agent=agent, issue=issue)
+    except StepflowError:
+        return False
+    return own is not None and own.marker.run == marker_word(run)

@@ -146,6 +146,12 @@ class CommentSettings(FileModel):
     enabled: bool = True
 
 
+class ReviewSettings(FileModel):
+    """`runner.integrations.github.review`."""
+
+    may_approve: bool = False
+
+
 #: boundary.md: any other effect is refused unless the definition lists it.
 DEFAULT_EFFECTS = (AllowedEffect.COMMENT, AllowedEffect.LABELS, AllowedEffect.CLOSE, AllowedEffect.PULL_REQUEST)
 DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNERS")
@@ -163,6 +169,7 @@ class GitHubSettings(FileModel):
     allowed_link_hosts: Items[str] = ()
     pull_request: PullRequestSettings = PullRequestSettings()
     comment: CommentSettings = CommentSettings()
+    review: ReviewSettings = ReviewSettings()
     protected_paths: Items[str] = DEFAULT_PROTECTED_PATHS
     allowed_secret_paths: Items[str] = ()
     close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO

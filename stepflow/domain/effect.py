@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from stepflow.domain.review import ReviewComment, ReviewVerdict, describe_place
 from stepflow.domain.text import count
 
 
@@ -15,6 +16,7 @@ class EffectKind(StrEnum):
     PUSH_BRANCH = "push_branch"
     OPEN_PULL_REQUEST = "open_pull_request"
     ANSWER_THREADS = "answer_threads"
+    SUBMIT_REVIEW = "submit_review"
     POST_COMMENT = "post_comment"
     ADD_LABELS = "add_labels"
     REMOVE_LABELS = "remove_labels"
@@ -88,6 +90,16 @@ class AnswerThreads:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubmitReview:
+    """Submit the run's one review of the pull request, which replaces the agent's earlier one."""
+
+    verdict: ReviewVerdict
+    body: str
+    comments: tuple[ReviewComment, ...] = ()
+    kind: EffectKind = EffectKind.SUBMIT_REVIEW
+
+
+@dataclass(frozen=True, kw_only=True)
 class PostComment:
     """Post the run's one comment, or update the one that stepflow posted earlier."""
 
@@ -141,6 +153,7 @@ Effect = (
     PushBranch
     | OpenPullRequest
     | AnswerThreads
+    | SubmitReview
     | PostComment
     | AddLabels
     | RemoveLabels
@@ -154,8 +167,8 @@ Effect = (
 class Receipt:
     """The result of one effect. `detail` is for people and `url` links to the result; both may be empty.
 
-    `number` is the number of a pull request or the id of a comment. `commit` is the pushed commit and `branch` its
-    destination.
+    `number` is the number of a pull request, or the id of a comment or review. `commit` is the pushed commit and
+    `branch` its destination.
     """
 
     kind: EffectKind
@@ -174,6 +187,10 @@ def text_of(effect: Effect) -> str:
             return f"{effect.title}\n\n{effect.body}"
         case AnswerThreads():
             return "\n\n".join(reply.text("(the commit)") for reply in effect.replies)
+        case SubmitReview():
+            places = (describe_place(each.path, each.start_line, each.line) for each in effect.comments)
+            texts = (f"`{place}`\n\n{each.text}" for place, each in zip(places, effect.comments, strict=True))
+            return "\n\n".join((effect.body, *texts))
         case PostComment():
             return effect.body
         case CreateRelease():
@@ -191,6 +208,8 @@ def describe_effect(effect: Effect) -> str:  # noqa: PLR0911 - one return per ef
             return f"{effect.title} → {effect.base or 'the default branch'}{' (draft)' if effect.draft else ''}"
         case AnswerThreads():
             return count(len(effect.replies), "review thread")
+        case SubmitReview():
+            return f"{effect.verdict}, {count(len(effect.comments), 'comment')} on lines"
         case PostComment():
             return next((line for line in effect.body.splitlines() if line.strip()), "")[:200]
         case AddLabels() | RemoveLabels():

@@ -19,6 +19,7 @@ from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.proof import Proof
+from stepflow.domain.review import SuggestionsTried
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage
 from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
@@ -474,6 +475,7 @@ Event = (
     | ApprovalAnswered
     | FlowEnded
     | WorkCollected
+    | SuggestionsTried
     | EffectPlanned
     | EffectApplied
     | FailureReported

@@ -229,8 +229,13 @@ def code_span(line: str) -> str:
 
 def code_block(text: str, language: str = "") -> str:
     """Return a text as a Markdown code block that the text cannot close."""
-    ticks = "`" * max(3, _longest_ticks(text) + 1)
-    return f"{ticks}{language}\n{text}\n{ticks}"
+    fence = fence_of(text)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def fence_of(text: str) -> str:
+    """Return a fence for a Markdown code block that the text cannot close."""
+    return "`" * max(3, _longest_ticks(text) + 1)
 
 
 def _longest_ticks(text: str) -> int:

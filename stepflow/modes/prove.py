@@ -23,7 +23,7 @@ from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.proof import Trials, describe_trial, fill_command, read_change
+from stepflow.run.proof import Trials, describe_trial, fill_command, in_shell, read_change
 from stepflow.run.readiness import check_addresses
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.workspace import demand_repository, install
@@ -66,8 +66,7 @@ def prove(
         trials = Trials(
             repository=repository,
             request=request,
-            command=fill_command(asked.command, change.tests),
-            timeout=request.inputs.timeout_minutes * 60,
+            commands=(in_shell(fill_command(asked.command, change.tests), request.inputs.timeout_minutes * 60),),
             cancellation=cancellation,
             ends=clock.now() + deadline.seconds_left(0),
             note=lambda tree: note(describe_trial(tree, change)),

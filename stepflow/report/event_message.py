@@ -9,6 +9,7 @@ from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.review import SuggestionsTried, describe_trials
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
 from stepflow.report import step_message as step
@@ -93,14 +94,11 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case ApprovalAsked() | ApprovalAnswered():
             return _approval(event)
         case events.FlowEnded():
-            return EventMessage(
-                title=f"The flow ended: {event.outcome}.",
-                tone=Tone.RUN,
-                more_facts=("validated",) if event.validated else (),
-                parts=(Part("Reason", event.reason), Part("Closing answer", event.answer, is_open=False)),
-            )
+            return _flow_ended(event)
         case events.WorkCollected():
             return _work_collected(event)
+        case SuggestionsTried():
+            return _suggestions_tried(event)
         case events.EffectPlanned():
             title = f"planned: {event.kind} {one_line(event.detail)}".rstrip()
             below = tuple(whole_lines(event.text)) if event.text else ()
@@ -237,6 +235,20 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
             *(line(tone, f"guard: {one_line(text, 300)}") for tone, text in guarded),
             *(() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN))),
         ),
+    )
+
+
+def _suggestions_tried(event: SuggestionsTried) -> EventMessage:
+    title = f"[Review] {count(len(event.suggestions), 'suggestion')} tried"
+    return EventMessage(title=title, below=tuple(whole_lines("\n".join(describe_trials(event)))))
+
+
+def _flow_ended(event: events.FlowEnded) -> EventMessage:
+    return EventMessage(
+        title=f"The flow ended: {event.outcome}.",
+        tone=Tone.RUN,
+        more_facts=("validated",) if event.validated else (),
+        parts=(Part("Reason", event.reason), Part("Closing answer", event.answer, is_open=False)),
     )
 
 

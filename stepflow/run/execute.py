@@ -60,6 +60,7 @@ from stepflow.run.snapshots import (
     SnapshottingJournal,
     SnapshottingTools,
 )
+from stepflow.run.suggestions import try_suggestions
 from stepflow.run.workspace import (
     MaskingCommands,
     demand_nothing_in_reach,
@@ -92,14 +93,13 @@ def run_stages(run: Run) -> Ending:
     else:
         run, result = _work_in_sandbox(run)
     run.cancellation.check()
-
     result = replace(result, validated=result.validated and not run.work.uncommitted)
     if result.outcome is Outcome.COMPLETED and run.work.problem:
         result = replace(result, outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=run.work.problem)
     if run.finish:
         return run.finish(run.facts, result)
     done = resumed_run.receipts(result.iterations) if resumed_run else ()
-    return finish_run(replace(run, done=done), result)
+    return finish_run(replace(run, done=done, tried=try_suggestions(run, result)), result)
 
 
 def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:

@@ -65,21 +65,29 @@ def fill_command(command: str, tests: Sequence[str]) -> str:
     return command.replace(TESTS_PLACEHOLDER, shlex.join(runnable_tests(tests)))
 
 
+def in_shell(script: str, timeout: float) -> CommandRequest:
+    """Return the request to run a command by a shell."""
+    return CommandRequest(argv=("sh", "-c", script), timeout=timeout)
+
+
 def count_processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+#: What the commands of one trial gave, in their order.
+Results = tuple[CommandResult, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """Runs a shell command on trees of a change, as many at the same time as there are processors. Each has a workspace
+    """Runs commands on trees of a change, as many trees at the same time as there are processors. Each has a workspace
     and a sandbox, so that no trial can change another one's result. Signals must be held and stay so."""
 
     repository: ChangeRepository
     request: RunRequest
-    command: str
-    #: Seconds that the command may take.
-    timeout: float
+    #: They run one after the other.
+    commands: tuple[CommandRequest, ...]
     cancellation: Cancellation
     #: When all trials must have ended, in seconds since the epoch.
     ends: float = math.inf
@@ -87,24 +95,23 @@ class Trials:
     note: Callable[[str], None] = lambda _: None
 
     def run(self, trees: Sequence[str], limits: TrialLimits) -> Sequence[CommandResult | None]:
-        """Return a result for each tree, in their order; None where there was no time left. Its seconds are those of
-        the whole trial, as they count for `limits.together`."""
+        """Return the result of the only command for each tree, in their order; None where there was no time left. Its
+        seconds are those of the whole trial, as they count for `limits.together`."""
+        return [results[0] if results else None for results in self.run_all(trees, limits)]
+
+    def run_all(self, trees: Sequence[str], limits: TrialLimits) -> Sequence[Results | None]:
+        """Return the results of all commands for each tree, in their order; None where there was no time left."""
         end = min(self.ends, SystemClock().now() + limits.together)
-        timeout = min(self.timeout, limits.each)
-        results = self._run(trees, end, timeout, at_once=count_processors())
-        met = [
-            number
-            for number, result in enumerate(results)
-            if result and result.exit_code != 0 and _ADDRESS_IN_USE.search(result.output)
-        ]
-        again = self._run([trees[number] for number in met], end, timeout, at_once=1)
+        results = self._run(trees, end, limits.each, at_once=count_processors())
+        met = [number for number, each in enumerate(results) if each and any(map(_has_met_another, each))]
+        again = self._run([trees[number] for number in met], end, limits.each, at_once=1)
         for number, result in zip(met, again, strict=True):
             results[number] = result
         return results
 
-    def _run(self, trees: Sequence[str], end: float, timeout: float, *, at_once: int) -> list[CommandResult | None]:
+    def _run(self, trees: Sequence[str], end: float, timeout: float, *, at_once: int) -> list[Results | None]:
         clock, running = SystemClock(), _Running()
-        trials: list[Future[CommandResult | None]] = []
+        trials: list[Future[Results | None]] = []
         with ThreadPoolExecutor(at_once) as threads, running.stopped_on_error():
             for tree in trees:
                 self._wait(trials, most=at_once - 1)
@@ -117,7 +124,7 @@ class Trials:
             self._wait(trials, most=0)
         return [*(trial.result() for trial in trials), *[None] * (len(trees) - len(trials))]
 
-    def _wait(self, trials: Sequence[Future[CommandResult | None]], *, most: int) -> None:
+    def _wait(self, trials: Sequence[Future[Results | None]], *, most: int) -> None:
         """Wait until at most so many trials run. Raises what one of them has raised, and `RunCancelled`."""
         # A signal that interrupts the wait itself could leave a lock taken.
         while len(unfinished := [trial for trial in trials if not trial.done()]) > most:
@@ -137,12 +144,16 @@ class Trials:
             commit = self.repository.copy_tree(tree, history)
             make_workspace(request.root, copy, without=request.login_files, with_history=False)
             write_repository(history, copy / GIT)
-            return _Trial(request=request_in_copy(request, copy), commit=commit, command=self.command, time=time)
+            return _Trial(request=request_in_copy(request, copy), commit=commit, commands=self.commands, time=time)
+
+
+def _has_met_another(result: CommandResult) -> bool:
+    return result.exit_code != 0 and bool(_ADDRESS_IN_USE.search(result.output))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Time:
-    """The time of one trial: when it began, when all have to end, and the seconds for its command."""
+    """The time of one trial: when it began, when all have to end, and the seconds for each of its commands."""
 
     clock: SystemClock
     begun: float
@@ -156,11 +167,11 @@ class _Trial:
 
     request: RunRequest
     commit: str
-    command: str
+    commands: tuple[CommandRequest, ...]
     time: _Time
 
-    def run(self, running: _Running, opened: ExitStack) -> CommandResult | None:
-        """Check the commit out, run the command, and close what is opened. None if there is too little time left."""
+    def run(self, running: _Running, opened: ExitStack) -> Results | None:
+        """Check the commit out, run the commands, and close what is opened. None if there is too little time left."""
         request, time, copy = self.request, self.time, self.request.root
         with opened:
             with Toolbox.start(copy, options=options_at_root(request)) as toolbox, running.stoppable(toolbox):
@@ -171,14 +182,17 @@ class _Trial:
                 running.stoppable(toolbox),
             ):
                 set_up(toolbox, request, MemoryJournal(time.clock))
-                if (left := time.end - time.clock.now()) <= 0:
-                    return None
-                commands = MaskingCommands(commands=toolbox, redact=request.redactor)
-                argv = ("sh", "-c", self.command)
-                result = commands.run_command(CommandRequest(argv=argv, timeout=min(time.timeout, left)))
-        if result.timed_out and left < time.timeout:
-            return None
-        return replace(result, seconds=time.clock.now() - time.begun)
+                masking = MaskingCommands(commands=toolbox, redact=request.redactor)
+                results = []
+                for command in self.commands:
+                    if (left := time.end - time.clock.now()) <= 0:
+                        return None
+                    timeout = min(time.timeout, command.timeout)
+                    result = masking.run_command(replace(command, timeout=min(timeout, left)))
+                    if result.timed_out and left < timeout:
+                        return None
+                    results.append(replace(result, seconds=time.clock.now() - time.begun))
+        return tuple(results)
 
 
 class _Running:
@@ -258,8 +272,7 @@ class ProvingCommands:
             trials = Trials(
                 repository=repository,
                 request=original,
-                command=fill_command(script, change.tests),
-                timeout=asked.timeout,
+                commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
                 cancellation=self.run.cancellation,
                 ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
                 note=lambda tree: self._note(describe_trial(tree, change)),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepflow.domain.proof import ChangedTestFile, ChangeTrees, Hunk
+from stepflow.domain.review import Suggestion
+from stepflow.domain.text import count
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.host_git import ask_git, run_git
 from stepflow.sandbox.workspace import object_folders
@@ -31,6 +33,19 @@ _IDENTITY = {
     for who in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "stepflow"), ("EMAIL", "stepflow@stepflow.invalid"), ("DATE", "@0 +0000"))
 }
+
+
+#: Modes of files whose lines can be edited, and a line of one.
+_REGULAR = ("100644", "100755")
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditedTree:
+    """A tree that was made by applying suggestions, or the `problem` that kept it from being made."""
+
+    tree: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +89,7 @@ class ChangeRepository:
         hunks = (hunk for each in others for hunk in self._hunks(each, base, head, by_file=by_file))
         return ChangeTrees(
             tests=tuple(each.after for each in tests if each.after),
-            after=self._tree(head),
+            after=self.tree_of(head),
             before=self._with_files(base, tests, of=head),
             # By the names that the command has for them; those that are new stay.
             old_tests=self._with_names(head, old_names, of=base) if old_names else "",
@@ -104,6 +119,27 @@ class ChangeRepository:
         (folder / "FETCH_HEAD").unlink()
         run_git(folder, "update-ref", "--no-deref", "HEAD", commit)
         return commit
+
+    def with_suggestions(self, commit: str, suggestions: Sequence[Suggestion]) -> EditedTree:
+        """The tree of a commit where suggestions that do not overlap were applied, or why one of them cannot be."""
+        words: list[tuple[str, ...]] = []
+        for path in dict.fromkeys(each.path for each in suggestions):
+            entry = self._ask("ls-tree", "-z", commit, "--", path).rstrip("\0")
+            mode, _, blob = entry.partition("\t")[0].partition(" blob ")
+            if not blob or mode not in _REGULAR:
+                what = "this is no regular file" if entry else "there is no such file"
+                return EditedTree(problem=f"it does not apply: {what}")
+            # In a file: git's output would lose line endings.
+            file = self._nothing / self._ask("unpack-file", blob)
+            edited = edit_lines(file.read_bytes(), [each for each in suggestions if each.path == path])
+            if isinstance(edited, str):
+                file.unlink()
+                return EditedTree(problem=edited)
+            file.write_bytes(edited)
+            name = self._ask("hash-object", "-w", "--no-filters", str(file))
+            file.unlink()
+            words.append(("update-index", "--cacheinfo", f"{mode},{name},{path}"))
+        return EditedTree(tree=self._edited(commit, words))
 
     def _patches(self, base: str, head: str) -> Iterator[_FilePatch]:
         listed = self._ask("diff", "--find-renames", "--name-status", "-z", "--ignore-submodules=all", base, head)
@@ -171,7 +207,8 @@ class ChangeRepository:
         texts = [self._ask("show", f"{version}:{hunk.file}", may_fail=True) for version in (head, hunk.tree)]
         return "comments or formatting" if all(texts) and is_same_code(hunk.file, *texts) else ""
 
-    def _tree(self, commit: str) -> str:
+    def tree_of(self, commit: str) -> str:
+        """The tree of a commit."""
         return self._ask("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def _ask(self, *words: str, may_fail: bool = False, extra_env: dict[str, str] | None = None) -> str:
@@ -185,6 +222,29 @@ class ChangeRepository:
             **(extra_env or {}),
         }
         return run_git(self._nothing, *words, may_fail=may_fail, settings=("safe.directory=*",), extra_env=environment)
+
+
+def edit_lines(data: bytes, suggestions: Iterable[Suggestion]) -> bytes | str:
+    """Return a file with suggestions applied, or why one cannot be. Their lines get the line ending of the first line
+    that they replace, and a last line without one stays without one."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "it does not apply: the file is not text in UTF-8"
+    lines = _LINE.findall(data)
+    for each in sorted(suggestions, key=lambda each: each.first, reverse=True):
+        old = lines[each.first - 1 : each.last]
+        if each.last > len(lines) or not old:
+            return f"it does not apply: the file has only {count(len(lines), 'line')}"
+        before = lines[each.first - 2] if each.first > 1 else b""
+        ending = b"\r\n" if (old[0] if old[0].endswith(b"\n") else before).endswith(b"\r\n") else b"\n"
+        new = [line + ending for line in each.text.encode(errors="replace").split(b"\n")[:-1]]
+        if new and not old[-1].endswith(b"\n"):
+            new[-1] = new[-1].removesuffix(ending)
+        if new == old:
+            return "it changes nothing"
+        lines[each.first - 1 : each.last] = new
+    return b"".join(lines)
 
 
 #: Whether two versions of the file of this name certainly mean the same.

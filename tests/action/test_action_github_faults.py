@@ -26,8 +26,9 @@ from tests.world import BRANCH, World, answer, open_world, solve
 
 pytestmark = pytest.mark.whole
 
-#: Threads are answered by follow-ups alone.
-KINDS = tuple(str(kind) for kind in EffectKind if kind is not EffectKind.ANSWER_THREADS)
+#: Only a run on a pull request answers threads or submits a review.
+ON_PULL_REQUESTS = (EffectKind.ANSWER_THREADS, EffectKind.SUBMIT_REVIEW)
+KINDS = tuple(str(kind) for kind in EffectKind if kind not in ON_PULL_REQUESTS)
 #: Where each effect, and the two questions around them, meets GitHub.
 PLACES: dict[str, dict[str, str]] = {
     # The second time: the first is before the model is asked.

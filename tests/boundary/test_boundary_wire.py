@@ -13,8 +13,9 @@ from tests.boundary.agents import RecordingPusher, apply, plan_everything, statu
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 
-#: A run on a pull request of ours alone answers threads.
-KINDS = [kind for kind in EffectKind if kind is not EffectKind.ANSWER_THREADS]
+#: Only a run on a pull request answers threads or submits a review.
+ON_PULL_REQUESTS = (EffectKind.ANSWER_THREADS, EffectKind.SUBMIT_REVIEW)
+KINDS = [kind for kind in EffectKind if kind not in ON_PULL_REQUESTS]
 BRANCH = "stepflow/fixer/issue-7"
 
 

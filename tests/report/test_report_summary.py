@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from plausible_run import AGENT, ENTRIES
 
-from stepflow.boundary.plan import LONGEST_VERIFIED
+from stepflow.boundary.plan import LONGEST_OWN
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
@@ -237,7 +237,7 @@ def test_of_the_longest_names_and_commands_nothing_is_cut_where_the_boundary_wri
     report = replace(
         REPORT, validators=runs, history=steps, changes=DiffStat(files=files, count=1000, added=1, removed=1)
     )
-    assert len(verified(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_VERIFIED
+    assert len(verified(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_OWN
 
 
 @pytest.mark.parametrize(("red", "of"), [({13}, 14), ({0, 29}, 30), (set(range(30)), 30), ({19}, 20), (set(), 21)])

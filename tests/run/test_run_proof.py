@@ -21,7 +21,7 @@ from stepflow.domain.proof import TrialLimits
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
-from stepflow.run.proof import Trials, count_processors
+from stepflow.run.proof import Trials, count_processors, in_shell
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 from stepflow.sandbox.change import ChangeRepository
@@ -92,8 +92,7 @@ def trials_of(checkout: Path, tmp_path: Path) -> Callable[..., Trials]:
         return Trials(
             repository=ChangeRepository(tmp_path / "change", checkout),
             request=request,
-            command=command,
-            timeout=60.0,
+            commands=(in_shell(command, 60.0),),
             cancellation=cancellation,
         )
 

@@ -73,6 +73,10 @@ class BareRepository:
             files.append((letter[0], old, next(words) if letter[0] in "RC" else old))
         return files
 
+    def diff(self, base: str, head: str, path: str) -> str:
+        """What `head` changed in a file since it left `base`, with three lines around each change."""
+        return self._git("diff", "-M", f"{base}...{head}", "--", path)
+
     def merge_base(self, base: str, head: str) -> str:
         """The newest commit that both have; empty when there is none, or one of the two does not exist."""
         return self._git("merge-base", base, head, check=False)

@@ -19,11 +19,13 @@ from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from tests.servers import github_graphql, github_json
+from tests.servers.answer import Answer
 from tests.servers.bare_repository import NOTHING, BareRepository, Rejected
 from tests.servers.job_logs import LogStore
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.openapi import Contract, load_contract
 from tests.servers.review_threads import connection, review_thread
+from tests.servers.reviews import ReviewEndpoints
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -68,16 +70,6 @@ class Fault:
         )
 
 
-class Answer(Exception):
-    """An answer other than success."""
-
-    def __init__(self, status: int, message: str, errors: list[Json] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.data = status, {"message": message, "documentation_url": "https://docs.github.com/rest"}
-        if errors:
-            self.data["errors"] = errors
-
-
 @dataclass
 class State:
     """The repository. `issues` and `comments` hold plain facts; JSON is made when it is asked for. Of a `public` one
@@ -92,6 +84,7 @@ class State:
     comments: list[Json] = field(default_factory=list)
     pulls: list[Json] = field(default_factory=list)
     threads: list[Json] = field(default_factory=list)
+    reviews: list[Json] = field(default_factory=list)
     jobs: list[Json] = field(default_factory=list)
     releases: list[Json] = field(default_factory=list)
     #: Each issue's number with what somebody reacted to it with.
@@ -306,7 +299,7 @@ class _Handler(Handler):
         self.wfile.write(content)
 
 
-class _Api:
+class _Api(ReviewEndpoints):
     """One request being answered."""
 
     def __init__(self, github: GitHubServer, path: str, query: dict[str, str], body: Any, credential: str) -> None:
@@ -759,6 +752,11 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("PATCH", r"/pulls/(\d+)", _Api.edit_pull),
     ("GET", r"/pulls/(\d+)/commits", _Api.pull_commits),
     ("GET", r"/pulls/(\d+)/files", _Api.pull_files),
+    ("GET", r"/pulls/(\d+)/comments", _Api.review_comments),
+    ("GET", r"/pulls/(\d+)/reviews", _Api.reviews),
+    ("POST", r"/pulls/(\d+)/reviews", _Api.create_review),
+    ("PUT", r"/pulls/(\d+)/reviews/(\d+)", _Api.edit_review),
+    ("PUT", r"/pulls/(\d+)/reviews/(\d+)/dismissals", _Api.dismiss_review),
     ("GET", r"/actions/runs/(\d+)/jobs", _Api.run_jobs),
     ("GET", r"/actions/jobs/(\d+)/logs", _Api.job_log),
     ("POST", r"/actions/workflows/([^/]+)/dispatches", _Api.dispatch),

@@ -47,7 +47,7 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
         entry, verdict = _judge_closing(context, step, answer)
     match verdict:
         case Done(validated=validated, closing=closing):
-            if step.validation:
+            if step.validation and not context.facts.reviewed:
                 context.record(CompletionJudged(entry=entry.id, done=True, validated=validated, step_id=step.id))
             return context.end(
                 Outcome.COMPLETED, reason, answer, where=Stage.COMPLETION, validated=validated, closing=closing
@@ -68,8 +68,9 @@ def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) 
     rules, rules_entry, entry = context.ports.boundary_rules, _build_rules_entry(step), step.validation
     if rules and (rejection := _judge_violations(context, rules_entry, rules.judge_request(step, answer))):
         return rules_entry, rejection
-    if entry is None:
-        return rules_entry, Done(validated=False)
+    if entry is None or context.facts.reviewed:
+        # Nothing of a review's workspace leaves it: its checks are for the suggestions.
+        return entry or rules_entry, Done(validated=False)
     verdict = judge_completion(
         entry,
         iteration=context.state.iteration,

@@ -111,11 +111,12 @@ def validator_command(condition: Condition) -> str:
 
 def run_validator(condition: Condition, commands: Commands) -> CommandResult:
     """Run one validator's command in a shell."""
-    request = _build_request(validator_command(condition), condition.validator)
+    request = build_request(validator_command(condition), condition.validator)
     return commands.run_command(replace(request, proof=condition.validator.proof))
 
 
-def _build_request(command: str, validator: Validator) -> CommandRequest:
+def build_request(command: str, validator: Validator) -> CommandRequest:
+    """Return the request to run a validator's command in a shell."""
     return CommandRequest(argv=("sh", "-c", command), timeout=validator.timeout, checks=True)
 
 
@@ -311,7 +312,7 @@ def run_on_base(
             continue
         guards.closing()
         validator = condition.validator
-        result = commands.run_command(_build_request(command, validator))
+        result = commands.run_command(build_request(command, validator))
         passed = has_passed(validator.success, result)
         if not passed and (missing := find_missing_program(result) or find_uninstalled(result, commands)):
             raise InputError(

@@ -1,0 +1,417 @@
+"""The review of a pull request: what is planned, and what stands on GitHub afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.boundary.apply import ApplyResult
+from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.own_texts import read_marker
+from stepflow.boundary.plan import Plan, plan_effects
+from stepflow.boundary.receipts import confirm_receipts
+from stepflow.domain.effect import EffectKind, Receipt, SubmitReview
+from stepflow.domain.json import JsonObject
+from stepflow.domain.review import SuggestionsTried, TriedSuggestion
+from stepflow.domain.run import DiffLines, Issue, ReviewedFile, ReviewedPull
+from stepflow.domain.text import Spent
+from stepflow.domain.words import Outcome
+from tests.boundary.agents import BOT, agent, apply, facts, result, settings
+from tests.servers.github_api import GitHubServer, State
+from tests.servers.reviews import diff_hunks
+
+ALLOWED = ("review", "labels")
+BEFORE = "".join(f"line {number}\n" for number in range(1, 41))
+REVIEWS = "/api/v3/repos/o/r/pulls/8/reviews"
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=ann", "-c", "user.email=ann@x.test")
+    return subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def commit(folder: Path, files: dict[str, str | None], branch: str = "topic") -> str:
+    """Commit files on a branch; None removes one."""
+    git(folder, "checkout", "--quiet", "-B", branch)
+    for path, text in files.items():
+        if text is None:
+            (folder / path).unlink()
+        else:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text.encode())
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Change it")
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: State) -> Path:
+    """A repository with the branches main and topic, in which line 20 is another one."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, {"a.py": BEFORE, "old.py": BEFORE}, "main")
+    commit(folder, {"a.py": BEFORE.replace("line 20\n", "line twenty\n")})
+    state.git_dir = folder / ".git"
+    state.add_pull("topic", login="tom", title="Count in words")
+    state.issues[8] = {"title": "Count in words", "body": "", "state": "open", "labels": [], "pull_request": True}
+    return folder
+
+
+def pull(folder: Path, *, branch: str = "topic", **changes: Any) -> ReviewedPull:
+    """What a run knows of the pull request, with the lines that GitHub's diff shows."""
+    head = git(folder, "rev-parse", branch).strip()
+    names = git(folder, "diff", "--name-only", f"main...{branch}").split()
+    files = []
+    for name in names:
+        hunks = diff_hunks(git(folder, "diff", "-M", f"main...{branch}", "--", name))
+        sides = {
+            side: tuple(DiffLines(first=hunk[side].start, last=hunk[side].stop - 1) for hunk in hunks if hunk[side])
+            for side in ("RIGHT", "LEFT")
+        }
+        files.append(ReviewedFile(path=name, right=sides["RIGHT"], left=sides["LEFT"]))
+    whole = ReviewedPull(
+        number=8,
+        url="https://github.com/o/r/pull/8",
+        author="tom",
+        base="main",
+        base_commit=git(folder, "rev-parse", "main").strip(),
+        head=head,
+        merge=head,
+        files=tuple(files),
+    )
+    return replace(whole, **changes)
+
+
+def review(*comments: JsonObject, verdict: str = "comment", summary: str = "I looked at it.") -> JsonObject:
+    return {"review": {"summary": summary, "verdict": verdict, "comments": [*comments]}}
+
+
+def on(line: int, body: str = "This counts twice.", **more: Any) -> JsonObject:
+    return {"path": "a.py", "line": line, "body": body, **more}
+
+
+def plan(
+    reviewed: ReviewedPull,
+    answer: JsonObject,
+    *,
+    run_id: str = "run-1",
+    tried: SuggestionsTried | None = None,
+    cost: Spent | None = None,
+    verified: str = "Checks: none.",
+    **github: Any,
+) -> Plan:
+    return plan_effects(
+        agent(**{"allowed_effects": ALLOWED, **github}),
+        facts(Issue(number=8, title="Count in words", author="tom"), reviewed=reviewed, run_id=run_id),
+        result(answer),
+        settings(started_by_label=None),
+        summary="The run is over.",
+        verified=verified,
+        commits=None,
+        tried=tried,
+        cost=cost,
+    )
+
+
+def submitted(planned: Plan) -> SubmitReview:
+    (effect,) = planned.effects
+    assert isinstance(effect, SubmitReview)
+    return effect
+
+
+def offered(*numbers: int, **problems: str) -> SuggestionsTried:
+    good = [TriedSuggestion(comment=number, place="a.py:20") for number in numbers]
+    bad = [TriedSuggestion(comment=int(n[1:]), place="a.py:20", problem=why) for n, why in problems.items()]
+    return SuggestionsTried(suggestions=[*good, *bad], checks=["test"])
+
+
+def submit(
+    reviewed: ReviewedPull, answer: JsonObject, writer: GitHubWriter, done: tuple[Receipt, ...] = (), **given: Any
+) -> tuple[ApplyResult, list[Receipt]]:
+    applied, receipts = apply(plan(reviewed, answer, **given), writer, done=done)
+    return applied, receipts
+
+
+def lines_of(github: GitHubServer) -> list[tuple[str, int]]:
+    """Where the comments on lines are."""
+    return [(thread["path"], thread["line"]) for thread in github.state.threads]
+
+
+def test_one_review_has_a_summary_and_comments_on_lines(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    applied, (receipt,) = submit(pull(repository), review(on(20), on(18, "And this.")), writer)
+    assert applied.outcome is Outcome.COMPLETED
+    (made,) = github.state.reviews
+    assert (made["state"], lines_of(github)) == ("COMMENTED", [("a.py", 20), ("a.py", 18)])
+    assert made["body"].startswith("<!-- stepflow -->\nI looked at it.\n\n---\n\nChecks: none.")
+    assert made["commit"] == git(repository, "rev-parse", "topic").strip()
+    assert (receipt.detail, receipt.number) == ("submitted (comment) with 2 comments on lines", made["id"])
+    assert github.writes() == [f"POST {REVIEWS}"]
+
+
+def test_a_comment_on_other_lines_is_in_the_summary_and_says_where(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    answer = review(on(3, "Far away."), {"path": "README.md", "body": "No file."}, on(20, start_line=2), on(20))
+    submit(pull(repository), answer, writer)
+    body = github.state.reviews[0]["body"]
+    moved = body.partition("**On lines that the diff does not show:**")[2]
+    assert "**`a.py:3`**\n\nFar away." in moved
+    assert "**`README.md`**\n\nNo file." in moved
+    assert "**`a.py:2-20`**" in moved
+    assert lines_of(github) == [("a.py", 20)]
+
+
+def test_lines_are_counted_as_in_the_version_of_the_pull_request(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    """The workspace is the merge with a base that has two more lines above."""
+    files = (ReviewedFile(path="a.py", right=(DiffLines(first=19, last=25, shift=-2),)),)
+    submit(pull(repository, files=files), review(on(22, start_line=21)), writer)
+    (thread,) = github.state.threads
+    assert (thread["start_line"], thread["line"]) == (19, 20)
+
+
+def test_a_removed_line_can_have_a_comment(github: GitHubServer, writer: GitHubWriter, repository: Path) -> None:
+    submit(pull(repository), review(on(20, side="LEFT", suggestion="x")), writer)
+    assert (github.state.threads[0]["side"], lines_of(github)) == ("LEFT", [("a.py", 20)])
+    assert "```suggestion" not in github.state.threads[0]["comments"][0]["body"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "given", "expected"),
+    [
+        ("approve", {}, "COMMENTED"),
+        ("approve", {"review": {"mayApprove": True}}, "APPROVED"),
+        ("request_changes", {}, "CHANGES_REQUESTED"),
+        ("comment", {"review": {"mayApprove": True}}, "COMMENTED"),
+        ("APPROVE", {"review": {"mayApprove": True}}, "COMMENTED"),
+    ],
+)
+def test_only_an_agent_that_may_approve_approves(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, verdict: str, given: dict[str, Any], expected: str
+) -> None:
+    planned = plan(pull(repository), review(verdict=verdict), **given)
+    apply(planned, writer)
+    assert github.state.reviews[0]["state"] == expected
+    assert any("mayApprove" in warning for warning in planned.warnings) is (verdict == "approve" and not given)
+
+
+def test_nobody_requests_changes_to_their_own_pull_request(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    github.state.pulls[0]["login"] = BOT.login
+    submit(pull(repository), review(verdict="request_changes"), writer)
+    (made,) = github.state.reviews
+    assert made["state"] == "COMMENTED"
+    assert "so this review only comments" in made["body"]
+
+
+def test_a_suggestion_is_offered_as_it_was_tried(github: GitHubServer, writer: GitHubWriter, repository: Path) -> None:
+    code = 'say("@tom", `x`, ```y```)\n\tdone'
+    submit(pull(repository), review(on(20, "Better:", suggestion=code)), writer, tried=offered(0))
+    body = github.state.threads[0]["comments"][0]["body"]
+    assert body.startswith(f"Better:\n\n````suggestion\n{code}\n````\n\n<!-- stepflow comment=")
+    assert "1 suggestion, 1 offered" in github.state.reviews[0]["body"]
+
+
+@pytest.mark.parametrize(("code", "block"), [("", "```suggestion\n```"), ("\n", "```suggestion\n\n```")])
+def test_no_line_and_an_empty_line_are_two_suggestions(repository: Path, code: str, block: str) -> None:
+    effect = submitted(plan(pull(repository), review(on(20, "B", suggestion=code)), tried=offered(0)))
+    assert effect.comments[0].text == f"B\n\n{block}"
+
+
+def test_a_suggestion_that_failed_is_words_that_say_why(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    answer = review(on(20, "Better:", suggestion="broken("), on(19, "Or:", suggestion="x"))
+    submit(pull(repository), answer, writer, tried=offered(_0="it turns `test` red"))
+    first, second = (thread["comments"][0]["body"] for thread in github.state.threads)
+    assert "*Not offered as a suggestion: it turns `test` red.*\n\n```text\nbroken(\n```" in first
+    assert "*Not offered as a suggestion: it was not tried.*" in second
+    assert "suggestion\n" not in first + second
+    assert "- `a.py:20` is words: it turns `test` red." in github.state.reviews[0]["body"]
+
+
+def test_a_block_that_the_model_writes_itself_is_no_suggestion(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    submit(pull(repository), review(on(20, "```suggestion\nrm -rf /\n```\n@tom fixes #3")), writer)
+    body = github.state.threads[0]["comments"][0]["body"]
+    assert "```text\nrm -rf /\n```" in body
+    assert "@tom" not in body
+    assert "fixes #3" not in body
+
+
+def test_the_next_run_replaces_the_review_and_repeats_no_comment(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    submit(pull(repository), review(on(20), verdict="request_changes"), writer)
+    commit(repository, {"a.py": BEFORE.replace("line 20\n", "line 20, twice\n").replace("line 40\n", "line forty\n")})
+    answer = review(on(20), on(40, "New."))
+    _, (receipt,) = submit(pull(repository), answer, writer, run_id="run-2")
+    first, second = github.state.reviews
+    assert lines_of(github) == [("a.py", 20), ("a.py", 40)]
+    assert (first["state"], second["state"]) == ("DISMISSED", "COMMENTED")
+    assert f"[A newer review]({receipt.url}) replaces this one." in first["body"]
+    assert "<summary>The earlier review</summary>\n\nI looked at it." in first["body"]
+    assert first["dismissal"] == f"A newer review replaces it: {receipt.url}"
+    assert "1 comment stands since an earlier review, and is not repeated." in second["body"]
+
+
+def test_a_run_without_new_comments_updates_its_review(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    submit(pull(repository), review(on(20)), writer)
+    _, (receipt,) = submit(pull(repository), review(on(20), summary="Still so."), writer, run_id="run-2")
+    (made,) = github.state.reviews
+    assert receipt.detail == "updated"
+    assert "Still so." in made["body"]
+    assert len(github.state.threads) == 1
+
+
+def test_people_and_other_agents_are_left_alone(github: GitHubServer, writer: GitHubWriter, repository: Path) -> None:
+    submit(pull(repository), review(on(20), verdict="request_changes"), writer)
+    (made,) = github.state.reviews
+    made["login"] = "ann"
+    github.state.threads[0]["comments"][0]["login"] = "ann"
+    submit(pull(repository), review(on(20)), writer, run_id="run-2")
+    assert made["state"] == "CHANGES_REQUESTED"
+    assert len(github.state.threads) == 2
+
+
+def test_a_review_that_may_not_be_dismissed_is_named(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    submit(pull(repository), review(verdict="request_changes"), writer)
+    github.fail("PUT", "/dismissals$", 403)
+    applied, (receipt,) = submit(pull(repository), review(), writer, run_id="run-2")
+    assert applied.outcome is Outcome.COMPLETED
+    assert "still counts, since this token may not dismiss it" in receipt.detail
+
+
+@pytest.mark.parametrize(("merged", "says"), [(None, "was closed"), ("2026-01-02T03:04:05Z", "was merged")])
+def test_a_pull_request_that_is_over_gets_no_review(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, merged: str | None, says: str
+) -> None:
+    github.state.pulls[0] |= {"state": "closed", "merged_at": merged}
+    applied, _ = submit(pull(repository), review(on(20)), writer)
+    assert (applied.outcome, github.writes()) == (Outcome.REFUSED, [])
+    assert says in applied.reason
+
+
+def test_a_push_meanwhile_leaves_the_review_at_its_commit(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    reviewed = pull(repository)
+    commit(repository, {"b.py": "x\n"})
+    applied, _ = submit(reviewed, review(on(20)), writer)
+    assert applied.outcome is Outcome.COMPLETED
+    assert github.state.reviews[0]["commit"] == reviewed.head
+
+
+def test_a_commit_that_was_forced_away_gets_no_review(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    reviewed = pull(repository)
+    git(repository, "checkout", "--quiet", "main")
+    commit(repository, {"b.py": "x\n"})
+    applied, _ = submit(reviewed, review(on(20)), writer)
+    assert (applied.outcome, github.writes()) == (Outcome.REFUSED, [])
+    assert f"no longer has the commit {reviewed.head[:12]}" in applied.reason
+
+
+def test_where_github_takes_no_place_the_summary_has_every_comment(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    files = (ReviewedFile(path="a.py", right=(DiffLines(first=1, last=40),)),)
+    answer = review(on(20), on(1, "Far.", suggestion="x = 1"))
+    submit(pull(repository, files=files), answer, writer, tried=offered(1))
+    (made,) = github.state.reviews
+    assert "GitHub took no comment on a line" in made["body"]
+    assert "**`a.py:1`**\n\nFar.\n\n```text\nx = 1\n```" in made["body"]
+    assert github.state.threads == []
+
+
+RENAMED = BEFORE.replace("line 5\n", "five\n")
+MANY: dict[str, str | None] = {f"many/{number}.py": "x\n" for number in range(300)}
+STORIES: dict[str, tuple[dict[str, str | None], JsonObject, tuple[str, int] | None]] = {
+    "renamed": ({"old.py": None, "new.py": RENAMED}, {"path": "new.py", "line": 5}, ("new.py", 5)),
+    "by its old name": ({"old.py": None, "new.py": BEFORE}, {"path": "old.py", "line": 5}, None),
+    "deleted": ({"old.py": None}, {"path": "old.py", "line": 5}, None),
+    "deleted, its old lines": ({"old.py": None}, {"path": "old.py", "line": 5, "side": "LEFT"}, ("old.py", 5)),
+    "binary": ({"picture.png": "\0PNG"}, {"path": "picture.png", "line": 1}, None),
+    "among 300 files": (MANY, {"path": "many/299.py", "line": 1}, ("many/299.py", 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", [*STORIES])
+def test_a_comment_finds_its_place(github: GitHubServer, writer: GitHubWriter, repository: Path, story: str) -> None:
+    files, comment, place = STORIES[story]
+    commit(repository, files)
+    applied, _ = submit(pull(repository), review({**comment, "body": "Look here."}), writer)
+    assert applied.outcome is Outcome.COMPLETED
+    assert lines_of(github) == ([place] if place else [])
+    assert ("Look here." in github.state.reviews[0]["body"]) is (place is None)
+
+
+def test_costs_are_summed_over_reviews(github: GitHubServer, writer: GitHubWriter, repository: Path) -> None:
+    for number in (1, 2):
+        applied, _ = submit(
+            pull(repository), review(on(20, f"Nr. {number}")), writer, run_id=f"run-{number}", cost=Spent(usd=0.5)
+        )
+    assert applied.spent == Spent(usd=1.0)
+    marker = read_marker(github.state.reviews[-1]["body"])
+    assert marker is not None
+    assert (marker.cost, marker.before) == (Spent(usd=1.0), Spent(usd=0.5))
+
+
+@pytest.mark.parametrize("after_write", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/reviews$"), ("PUT", r"/reviews/\d+$"), ("PUT", "/dismissals$")]
+)
+def test_nothing_is_written_twice(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, method: str, path: str, after_write: bool
+) -> None:
+    """The run ends at one request, as if it was killed there, and is resumed with the receipts that GitHub confirms."""
+    submit(pull(repository), review(on(20), verdict="request_changes"), writer)
+    github.fail(method, path, 0, after_write=after_write)
+    answer = review(on(20), on(19, "New."))
+    applied, receipts = submit(pull(repository), answer, writer, run_id="run-2")
+    assert applied.outcome is Outcome.BOUNDARY_FAILED
+    done = confirm_receipts(writer, receipts, run="run-2", agent="fixer", issue=8, follow_up=None)
+    applied, _ = submit(pull(repository), answer, writer, done, run_id="run-2")
+    assert applied.outcome is Outcome.COMPLETED
+    assert [(each["state"], each["body"].count("A newer review")) for each in github.state.reviews] == [
+        ("DISMISSED", 1),
+        ("COMMENTED", 0),
+    ]
+    assert lines_of(github) == [("a.py", 20), ("a.py", 19)]
+
+
+def test_a_receipt_counts_only_for_a_review_of_this_run(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    _, receipts = submit(pull(repository), review(), writer)
+    for run, expected in (("run-1", receipts), ("run-2", [])):
+        assert [*confirm_receipts(writer, receipts, run=run, agent="fixer", issue=8, follow_up=None)] == expected
+    forged = replace(receipts[0], url="https://github.com/evil/evil")
+    assert confirm_receipts(writer, [forged], run="run-1", agent="fixer", issue=8, follow_up=None) == ()
+
+
+def test_a_run_that_reviews_does_nothing_else(repository: Path) -> None:
+    answer = {**review(), "closure_action": "close", "release": {"tag": "v1"}, "pull_request": {"title": "x"}}
+    planned = plan(pull(repository), answer, allowed_effects=("review", "comment", "labels", "close", "pull_request"))
+    assert [effect.kind for effect in planned.effects] == [EffectKind.SUBMIT_REVIEW]
+
+
+def test_an_answer_without_a_review_gives_its_comment(repository: Path) -> None:
+    planned = plan(pull(repository), {"comment": "All is well."})
+    assert submitted(planned).body.startswith("All is well.")
+    assert any("no `review`" in objection for objection in planned.objections)

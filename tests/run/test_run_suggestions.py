@@ -1,0 +1,158 @@
+"""Suggestions are tried on copies of the reviewed commit: which of them are offered, and what the others lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from stepflow.domain.definition import Condition, ExitCode, FailurePattern, Validator
+from stepflow.domain.review import Suggestion, SuggestionsTried
+from stepflow.run.clock import Cancellation
+from stepflow.run.inputs import read_inputs
+from stepflow.run.proof import Trials
+from stepflow.run.request import RunRequest
+from stepflow.run.suggestions import SuggestionTrials
+from stepflow.run.trigger import Trigger
+from stepflow.sandbox.change import ChangeRepository, edit_lines
+from tests.checkout import git
+
+CODE = "one = 1\ntwo = 2\nthree = 3\n"
+#: A check of what the file says, and one that is red from the beginning.
+RUNS = "python3 -c 'import code_file as c; assert c.one + c.two == c.three'"
+NAMES = "grep -q two code_file.py"
+
+Try = Callable[..., SuggestionsTried]
+
+
+def check(name: str, command: str, timeout: float = 60.0) -> Condition:
+    pattern = FailurePattern(name=name, description="It fails.", edition="failed")
+    validator = Validator(name=name, command=command, success=ExitCode(code=0), pattern=pattern, timeout=timeout)
+    return Condition(validator=validator)
+
+
+def at(first: int, last: int, text: str, path: str = "code_file.py") -> tuple[str, int, int, str]:
+    return path, first, last, text
+
+
+@pytest.fixture
+def try_all(tmp_path: Path) -> Try:
+    """Tries suggestions on a repository with one file, with these checks."""
+    checkout = tmp_path / "repository"
+    checkout.mkdir()
+    git("init", "--quiet", "--template=", cwd=checkout)
+    (checkout / "code_file.py").write_text(CODE)
+    (checkout / "link.py").symlink_to("code_file.py")
+    (checkout / "latin.txt").write_bytes(b"caf\xe9\n")
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--message", "Begin", cwd=checkout)
+
+    def run(
+        suggestions: Sequence[tuple[str, int, int, str]],
+        *checks: Condition,
+        note: Callable[[str], None] = lambda _: None,
+        **given: float,
+    ) -> SuggestionsTried:
+        cancellation = Cancellation()
+        cancellation.hold()
+        trials = Trials(
+            repository=ChangeRepository(tmp_path / "change", checkout),
+            request=RunRequest(
+                run_id="run-1", inputs=read_inputs({}), trigger=Trigger(), root=checkout, folder=tmp_path / "run"
+            ),
+            commands=(),
+            cancellation=cancellation,
+            note=note,
+            **given,
+        )
+        commit = git("rev-parse", "HEAD", cwd=checkout).strip()
+        return SuggestionTrials(trials, commit, checks).run(
+            [
+                Suggestion(comment=number, path=path, first=first, last=last, text=text)
+                for number, (path, first, last, text) in enumerate(suggestions)
+            ]
+        )
+
+    return run
+
+
+def problems(tried: SuggestionsTried) -> list[str]:
+    return [each.problem for each in tried.suggestions]
+
+
+def test_a_suggestion_that_keeps_the_checks_green_is_offered(try_all: Try) -> None:
+    noted: list[str] = []
+    tried = try_all([at(2, 2, "two = 1 + 1\n")], check("test", RUNS), check("names", NAMES), note=noted.append)
+    assert (problems(tried), tried.checks, tried.red_before) == ([""], ["test", "names"], [])
+    assert noted == ["without a suggestion", "with the suggestion for code_file.py:2"]
+
+
+def test_one_that_turns_a_check_red_is_not_and_names_it(try_all: Try) -> None:
+    tried = try_all([at(2, 2, "two = 3\n"), at(1, 3, "x = (\n")], check("test", RUNS), check("names", NAMES))
+    assert problems(tried) == ["it turns `test` red", "it turns `test`, `names` red"]
+    assert tried.suggestions[0].red == ("test",)
+
+
+def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> None:
+    tried = try_all([at(2, 2, "two = 1 + 1\n"), at(2, 2, "two = 3\n")], check("test", RUNS), check("lint", "false"))
+    assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ["lint"])
+
+
+@pytest.mark.parametrize(
+    ("suggestion", "problem"),
+    [
+        (at(1, 1, "x\n", "gone.py"), "it does not apply: there is no such file"),
+        (at(1, 1, "x\n", "link.py"), "it does not apply: this is no regular file"),
+        (at(1, 1, "x\n", "latin.txt"), "it does not apply: the file is not text in UTF-8"),
+        (at(3, 4, "x\n"), "it does not apply: the file has only 3 lines"),
+        (at(2, 2, "two = 2\n"), "it changes nothing"),
+    ],
+)
+def test_one_that_does_not_apply_says_why(try_all: Try, suggestion: tuple[str, int, int, str], problem: str) -> None:
+    assert problems(try_all([suggestion])) == [problem]
+
+
+def test_of_two_that_overlap_the_first_good_one_is_offered(try_all: Try) -> None:
+    suggestions = [at(1, 2, "one = two = 9\n"), at(2, 2, "two = 1 + 1\n"), at(2, 3, "two = 2\nthree = 1 + 2\n")]
+    tried = try_all(suggestions, check("test", RUNS))
+    overlaps = "it overlaps the one for `code_file.py:2`, and people could commit only one of the two"
+    assert problems(tried) == ["it turns `test` red", "", overlaps]
+
+
+def test_those_that_are_good_alone_are_tried_together(try_all: Try) -> None:
+    """Here each takes away one of two names of which the check needs one."""
+    needs_one = check("names", "grep -q one code_file.py || grep -q two code_file.py")
+    tried = try_all([at(1, 1, "a = 1\n"), at(2, 2, "b = 2\n"), at(3, 3, "c = 3\n")], needs_one)
+    together = "together with the one for `code_file.py:1`, it turns `names` red"
+    assert problems(tried) == ["", together, ""]
+
+
+def test_without_time_none_is_offered(try_all: Try) -> None:
+    tried = try_all([at(2, 2, "two = 1 + 1\n")], check("test", RUNS), ends=0.0)
+    assert problems(tried) == ["there was no time left to try it"]
+
+
+def test_a_check_that_takes_too_long_is_red(try_all: Try) -> None:
+    slow = check("slow", "grep -q 'two = 2' code_file.py || sleep 60", timeout=3.0)
+    assert problems(try_all([at(2, 2, "two = 1 + 1\n")], slow)) == ["it turns `slow` red"]
+
+
+@pytest.mark.parametrize(
+    ("before", "suggestion", "after"),
+    [
+        (b"a\nb\nc\n", at(2, 2, "x\ny\n"), b"a\nx\ny\nc\n"),
+        (b"a\r\nb\r\n", at(1, 1, "x\ny\n"), b"x\r\ny\r\nb\r\n"),
+        (b"a\r\nb", at(2, 2, "x\ny\n"), b"a\r\nx\r\ny"),
+        (b"a\nb", at(2, 2, "x\n"), b"a\nx"),
+        (b"a\nb", at(1, 2, ""), b""),
+        (b"a\nb\nc", at(2, 2, ""), b"a\nc"),
+        (b"a\nb\r\nc\n", at(2, 3, "x\n"), b"a\nx\r\n"),
+        (b"a\x0cb\nc\n", at(2, 2, "x\n"), b"a\x0cb\nx\n"),
+        (b"a\rb\n", at(1, 1, "x\n"), b"x\n"),
+        ("é\n".encode(), at(1, 1, "ü\n"), "ü\n".encode()),
+    ],
+)
+def test_line_endings_stay_as_they_are(before: bytes, suggestion: tuple[str, int, int, str], after: bytes) -> None:
+    path, first, last, text = suggestion
+    assert edit_lines(before, [Suggestion(comment=0, path=path, first=first, last=last, text=text)]) == after
