@@ -77,7 +77,7 @@ from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.follow_up import find_follow_up
 from stepflow.run.inputs import Mode
 from stepflow.run.issue import skip_stranger
-from stepflow.run.prepare import Prepared, clock_for, prepare_run
+from stepflow.run.prepare import Prepared, clock_for, prepare_run, reviews_pull_requests
 from stepflow.run.request import (
     RunRequest,
     agents_folder,
@@ -88,6 +88,7 @@ from stepflow.run.request import (
     with_retries,
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
+from stepflow.run.review import find_review
 from stepflow.run.trigger import PullRequestPayload, Skip, Trigger
 from stepflow.run.workspace import open_workspace
 from stepflow.sandbox.change import pull_request_range
@@ -234,7 +235,8 @@ def run_mode(
             if trigger.reply:
                 request = waiting_request(request)
             if event := request.trigger.pull_request:
-                found = find_follow_up(request, event)
+                find = find_review if reviews_pull_requests(request) else find_follow_up
+                found = find(request, event)
                 if isinstance(found, Skip):
                     return without_run(Outcome.SKIPPED, found.reason)
                 request = found

@@ -154,6 +154,11 @@ class GitHub:
         doing = "list the commits of the pull request"
         return self._list(doing, CommitNow, f"/pulls/{number}/commits", PULL_REQUEST)
 
+    def commit(self, oid: str) -> CommitNow:
+        """A commit of the repository."""
+        # Of its files, which are listed too, no more than one.
+        return self._get("read a commit", CommitNow, f"/commits/{oid}", per_page="1")
+
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
         """The threads of a pull request's reviews; of each the newest hundred comments."""
         owner, _, name = self._repository.partition("/")
@@ -322,6 +327,11 @@ class GitHubReader(GitHub):
         comparison = self._find("compare a branch with a commit", Comparison, path, BRANCH, per_page="1")
         return comparison is not None and comparison.status in ("behind", "identical")
 
+    def merge_base(self, base: str, head: str) -> str:
+        """The commit at which two commits part."""
+        path = f"/compare/{base}...{head}"
+        return self._get("compare two commits", Comparison, path, PULL_REQUEST, per_page="1").merge_base
+
     def _read_newest(self, kind: type[A], number: int, most: int, *, full: bool = False) -> tuple[A, ...]:
         """The newest comments of an issue, newest first."""
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=full)
@@ -433,11 +443,6 @@ class GitHubWriter(GitHub):
         except WriteFailed as exc:
             exc.passes |= exc.status == UNPROCESSABLE and "No ref found" in exc.message
             raise
-
-    def commit(self, oid: str) -> CommitNow:
-        """A commit of the repository."""
-        # Of its files, which are listed too, no more than one.
-        return self._get("read a commit", CommitNow, f"/commits/{oid}", per_page="1")
 
     def update_refs(self, *updates: tuple[str, str, str]) -> None:
         """Move refs, all or none: the full name of each, the commit that it must have now, and the new one. Empty

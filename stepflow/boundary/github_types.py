@@ -164,19 +164,24 @@ class Remark(Answer):
 class PullRequest(Answer):
     """A pull request from the branch `head` to the branch `base`; `state` is `open` or `closed`, and `merged_at` empty
     unless it was merged. `head_commit` is the newest commit, and `head_repository` the full name of where it is, empty
-    when that was deleted; `base_repository` is this one, by its present name."""
+    when that was deleted; `base_repository` is this one, by its present name. `merge` is the commit that GitHub has
+    made of both while it is open and `mergeable`, which is None until GitHub has tried."""
 
     number: int
     state: str
     merged_at: _Text = ""
+    draft: bool = False
     title: str
     body: _Text = ""
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
+    author: str = Field("", validation_alias=AliasPath("user", "login"))
     head: str = Field("", validation_alias=AliasPath("head", "ref"))
     head_commit: str = Field("", validation_alias=AliasPath("head", "sha"))
     head_repository: str = Field("", validation_alias=AliasPath("head", "repo", "full_name"))
     base: str = Field(validation_alias=AliasPath("base", "ref"))
     base_repository: str = Field("", validation_alias=AliasPath("base", "repo", "full_name"))
+    mergeable: bool | None = None
+    merge: _Text = Field("", validation_alias="merge_commit_sha")
     url: str = Field(validation_alias="html_url")
 
 
@@ -225,6 +230,11 @@ class ReviewThread(Answer):
         """The line's number; the one that it had when the thread began where newer commits changed the line. None for
         a thread about the whole file."""
         return self.line_then if self.line_now is None else self.line_now
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether newer commits changed the line."""
+        return self.line_now is None and self.line_then is not None
 
 
 class ReviewThreads(Answer):
@@ -296,6 +306,7 @@ class Comparison(Answer):
     """How a commit relates to a branch: `ahead`, `behind`, `identical` or `diverged`."""
 
     status: str
+    merge_base: str = Field(validation_alias=AliasPath("merge_base_commit", "sha"))
 
 
 class Release(Answer):

@@ -213,6 +213,9 @@ class StartEvent(StrEnum):
     ISSUES_OPENED = "issues.opened"
     ISSUES_REOPENED = "issues.reopened"
     ISSUES_ASSIGNED = "issues.assigned"
+    PULL_REQUEST_OPENED = "pull_request.opened"
+    PULL_REQUEST_SYNCHRONIZE = "pull_request.synchronize"
+    PULL_REQUEST_READY_FOR_REVIEW = "pull_request.ready_for_review"
 
 
 class Allowance(StrEnum):

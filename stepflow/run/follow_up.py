@@ -1,4 +1,5 @@
-"""A run that follows up on a pull request by stepflow: its agent, and the feedback from reviewers or failed checks.
+"""A run that follows up on a pull request by stepflow: its agent and history, and the feedback from reviewers or
+failed checks.
 
 The agent's definition comes from the default branch, which must be checked out, never from the pull request.
 """
@@ -7,19 +8,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
-from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, WorkflowJob
+from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
+from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, ThreadComment, WorkflowJob
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
-from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
+from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, present_url, quote, refused_if_silent
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import NEVER, look_into
 from stepflow.run.trigger import PullRequestEvent, Skip
@@ -61,11 +63,17 @@ class _Work:
     runs: frozenset[str]
 
 
-def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest | Skip:
+def find_follow_up(  # noqa: PLR0911 - one return per reason is the table
+    request: RunRequest, event: PullRequestEvent
+) -> RunRequest | Skip:
     """Return the request for a run of the agent that wrote the pull request, or a `Skip` if no agent did.
 
     Raises `InputError` without `read-token`, or if the checkout is not of the default branch."""
-    with _reader(request) as reader:
+    if event.kind is None:
+        return Skip(
+            reason=f"the agent {request.trigger.agent} reviews no pull requests: its `allowedEffects` lack `review`"
+        )
+    with open_reader(request) as reader:
         pull, viewer = _find_pull_request(reader, event), reader.viewer()
         if pull is None:
             return Skip(reason=f"the branch {event.branch} has no open pull request of this repository")
@@ -79,7 +87,7 @@ def find_follow_up(request: RunRequest, event: PullRequestEvent) -> RunRequest |
             return Skip(reason=f"pull request #{pull.number} is {theirs}")
         if reason := _changes_agents(pull.number, reader.pull_request_files(pull.number)):
             return Skip(reason=reason)
-        _demand_default_branch(request, reader)
+        demand_default_branch(request, reader)
     follow_up = FollowUp(
         kind=event.kind,
         pull_request=pull.number,
@@ -102,7 +110,7 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
             "`max-rounds` allows no more.",
             hint="Let a person continue on the branch, or raise `max-rounds`.",
         )
-    with _reader(request) as reader:
+    with open_reader(request) as reader:
         if event.failed_run is not None:
             feedback = _failed_checks(reader, follow_up, event.failed_run)
         else:
@@ -117,7 +125,8 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
 
 
 @contextmanager
-def _reader(request: RunRequest) -> Iterator[GitHubReader]:
+def open_reader(request: RunRequest) -> Iterator[GitHubReader]:
+    """Open GitHub for reading a pull request. Raises `InputError` without `read-token`."""
     token = request.inputs.read_token
     if token is None:
         raise InputError(
@@ -127,6 +136,46 @@ def _reader(request: RunRequest) -> Iterator[GitHubReader]:
         )
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         yield reader
+
+
+#: Commits of a pull request and its base that tools can look at.
+DEPTH = 100
+
+
+def fetch_history(request: RunRequest, commits: Sequence[str], base: str, *, perhaps_gone: str = "") -> Git:
+    """Fetch the newest history of the repository on GitHub into the request's `base_repository`, which becomes a `.git`
+    folder with HEAD at the first of the commits and the branch `base` as `origin/<base>`. The token is not stored
+    there. The commit `perhaps_gone` is fetched if GitHub still has it."""
+    server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
+    secret = token.get_secret_value() if token else ""
+    target, url = request.base_repository, f"{server}/{request.repository}.git"
+    git = Git(
+        target,
+        Remote(url=url, token=secret),
+        object_format="sha256" if len(commits[0]) == 64 else "sha1",
+        redactor=request.redactor,
+        connection=request.proxy_config.connection_to(server),
+    )
+
+    def fetch(*wanted: str) -> None:
+        def ask(url: str) -> bytes:
+            arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, *wanted)
+            return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
+
+        follow_move(url, lambda: present_url(request, secret or None), ask)
+
+    fetch(*commits, f"+refs/heads/{base}:refs/remotes/origin/{base}")
+    if perhaps_gone:
+        try:
+            fetch(perhaps_gone)
+        except GitFailed as failed:
+            if not failed.lacks_commit:
+                raise
+    git.run("update-ref", "--no-deref", "HEAD", commits[0])
+    git.run("config", "core.bare", "false")
+    # The tools, which may run as another user, read this folder.
+    target.chmod(0o755)
+    return git
 
 
 def _find_pull_request(reader: GitHubReader, event: PullRequestEvent) -> PullRequest | None:
@@ -180,7 +229,8 @@ def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account)
     return None
 
 
-def _demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
+def demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
+    """Raises `InputError` if the checkout, from which agents are read, is not of the default branch."""
     branch, commit = request.trigger.default_branch, head_commit(request.root)
     if not commit or not reader.contains(branch, commit):
         raise InputError(
@@ -202,9 +252,7 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
     for thread in (each for each in threads if not each.is_resolved):
         text = _thread_text(thread, writers, viewer, allowed)
         if text.text:
-            place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
-            thread_heading = sanitize_line(f"thread {thread.id}, {place}", "thread")
-            parts.append((thread.id, quote(thread_heading, text, mark)))
+            parts.append((thread.id, quote(thread_heading(thread), text, mark)))
     heading = (
         f"Review of pull request #{follow_up.pull_request}, which is this work; each part begins with a line that "
         f"holds {mark}."
@@ -215,23 +263,37 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
 def _thread_text(
     thread: ReviewThread, writers: Writers, viewer: Account, allowed_bots: tuple[str, ...]
 ) -> SanitizedText:
-    """Return the lines that a thread is about and the comments by those who may start a run; empty if our own comment
-    is the last one."""
-    comments, is_open = [], False
-    for comment in thread.comments:
-        is_own = comment.author_id == viewer.id
-        is_trusted = is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers
-        if is_own or is_trusted:
-            author = sanitize_line(comment.author, "thread").text
-            text = sanitize(comment.body.strip(), f"thread, comment by {author}", limit=LONGEST_THREAD)
-            comments.append(replace(text, text=f"{author}: {text.text}"))
-            is_open = not is_own
-    if not is_open:
+    """Return a thread as far as those who may start a run wrote it; empty if our own comment is the last one."""
+    comments = [each for each in thread.comments if is_shown(each, writers, viewer, allowed_bots)]
+    if not comments or comments[-1].author_id == viewer.id:
         return SanitizedText()
-    discussion = join_texts(comments)
+    return describe_thread(thread, comments)
+
+
+def is_shown(comment: ThreadComment, writers: Writers, viewer: Account, allowed_bots: tuple[str, ...]) -> bool:
+    """Whether a comment is our own, or by somebody who may start a run."""
+    if comment.author_id == viewer.id:
+        return True
+    return is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers
+
+
+def describe_thread(thread: ReviewThread, comments: Iterable[ThreadComment]) -> SanitizedText:
+    """Return the lines that a thread is about, and these of its comments."""
+    texts = []
+    for comment in comments:
+        author = sanitize_line(comment.author, "thread").text
+        text = sanitize(comment.body.strip(), f"thread, comment by {author}", limit=LONGEST_THREAD)
+        texts.append(replace(text, text=f"{author}: {text.text}"))
+    discussion = join_texts(texts)
     if len(discussion.text) > LONGEST_THREAD or thread.total > len(thread.comments):
         discussion = replace(discussion, text=f"[earlier comments are left out]\n{discussion.text[-LONGEST_THREAD:]}")
     return join_texts((sanitize_plain(thread.hunk[-LONGEST_HUNK:], "thread, the lines that it is about"), discussion))
+
+
+def thread_heading(thread: ReviewThread, *more: str) -> SanitizedText:
+    """Return the id and the place of a thread in one line."""
+    place = f"{thread.path}, line {thread.line}" if thread.line else thread.path
+    return sanitize_line(", ".join((f"thread {thread.id}", place, *more)), "thread")
 
 
 def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedback:

@@ -172,7 +172,7 @@ class Inputs(BaseModel):
     agent that the input `agent` names."""
     start_on: StartEvents = ()
     """Events that start the agent that the input `agent` names, comma-separated: `issues.opened`, `issues.reopened`,
-    `issues.assigned`."""
+    `issues.assigned`, `pull_request.opened`, `pull_request.synchronize`, `pull_request.ready_for_review`."""
     issue: Count = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None

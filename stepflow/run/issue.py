@@ -280,14 +280,16 @@ def join_texts(texts: Iterable[SanitizedText]) -> SanitizedText:
     )
 
 
-def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *, otherwise: str = "") -> SanitizedText:
-    """Return the issue's number, title, author, body and discussion as one text, or `otherwise` without an issue. The
-    prompt marks it as data."""
+def issue_text(
+    issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *, kind: str = "Issue", otherwise: str = ""
+) -> SanitizedText:
+    """Return the issue's `kind`, number, title, author, body and discussion as one text, or `otherwise` without an
+    issue. The prompt marks it as data."""
     if issue is None:
         return sanitize(otherwise.strip(), "issue-text")
     title, author = sanitize_line(issue.title, "title"), sanitize_line(issue.author, "author")
     body = sanitize(issue.body, "body")
-    heading = f"Issue #{issue.number}{': ' + title.text if title.text else ''}"
+    heading = f"{kind} #{issue.number}{': ' + title.text if title.text else ''}"
     by = f"\nWritten by {author.text}" if author.text else ""
     return SanitizedText(
         text=f"{heading}{by}\n\n{body.text}\n\n{discussion.text}".strip(),

@@ -14,6 +14,7 @@ from stepflow.definition.builtin import NewCheck
 from stepflow.definition.file_models import PROOF
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Issue, IssueImage, Limits
@@ -27,9 +28,9 @@ from stepflow.model.logins import address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.follow_up import read_feedback
+from stepflow.run.follow_up import demand_default_branch, open_reader, read_feedback
 from stepflow.run.inputs import BoundaryMode, Inputs
-from stepflow.run.issue import issue_number, issue_text, join_texts, read_again, read_images, read_subject
+from stepflow.run.issue import Subject, issue_number, issue_text, join_texts, read_again, read_images, read_subject
 from stepflow.run.readiness import (
     _check_inputs,
     check_policy,
@@ -40,6 +41,7 @@ from stepflow.run.readiness import (
 from stepflow.run.recorded import PreviousRun
 from stepflow.run.request import RunRequest, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
+from stepflow.run.review import read_pull_request
 from stepflow.run.scenarios import load_scenario
 
 
@@ -116,14 +118,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             subject = read_again(request, resumed_run.started.subject, approver)
         else:
             subject, before = read_subject(request, scenario), ()
-            context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")
-            if subject.fetched:
-                # Treat it like the issue of an event, so that later edits of it are noticed.
-                request = replace(request, trigger=replace(request.trigger, issue=subject.issue, locked=subject.locked))
-            if request.follow_up and request.trigger.pull_request:
-                feedback = read_feedback(request, request.follow_up, request.trigger.pull_request)
-                context = join_texts((context, feedback.text))
-                request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
+            request, context = read_context(request, subject)
             context, images = read_images(request, subject.issue, context)
         warnings = check_readiness(request, agent)
         # Load the agent's own code only after the actor's permission was checked.
@@ -151,6 +146,24 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         )
 
 
+def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, SanitizedText]:
+    """Return the text about the issue or the pull request that the model is shown, and the request with what was read
+    for it."""
+    event, kind = request.trigger.pull_request, "Pull request" if request.reviewed else "Issue"
+    context = issue_text(subject.issue, subject.discussion, kind=kind, otherwise=request.inputs.issue_text or "")
+    if subject.fetched:
+        # Treat it like the issue of an event, so that later edits of it are noticed.
+        request = replace(request, trigger=replace(request.trigger, issue=subject.issue, locked=subject.locked))
+    if request.reviewed and event:
+        reviewed, text = read_pull_request(request, request.reviewed, event)
+        return replace(request, reviewed=reviewed), join_texts((context, text))
+    if request.follow_up and event:
+        feedback = read_feedback(request, request.follow_up, event)
+        request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
+        context = join_texts((context, feedback.text))
+    return request, context
+
+
 def load_requested(request: RunRequest) -> AgentDefinition:
     """Load the requested agent, as far as the policy allows it. Raises `DefinitionError` with all of its problems."""
     inputs, name = request.inputs, requested_agent(request)
@@ -163,6 +176,17 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
     )
     return inputs.policy.narrow_agent(agent, name, inputs.model, inputs.provider) if inputs.policy else agent
+
+
+def reviews_pull_requests(request: RunRequest) -> bool:
+    """Whether the event names an agent that reviews pull requests of others.
+
+    Raises `InputError` if the checkout, which the agent is read from, is not of the default branch."""
+    if not request.trigger.agent:
+        return False
+    with open_reader(request) as reader:
+        demand_default_branch(request, reader)
+    return AllowedEffect.REVIEW in load_requested(request).github.allowed_effects
 
 
 def run_arguments(

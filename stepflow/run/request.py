@@ -108,8 +108,8 @@ class RunRequest:
 
     def base_branch(self, agent: AgentDefinition) -> str:
         """The base branch of the run's pull request; empty when unknown."""
-        if self.follow_up:
-            return self.follow_up.base
+        if pull := self.follow_up or self.reviewed:
+            return pull.base
         return agent.github.pull_request.base or self.branch or self.trigger.default_branch
 
     @property
@@ -135,9 +135,11 @@ class RunRequest:
 
     @property
     def base_repository(self) -> Path:
-        """The repository with the commit that the run starts from, which no tool has touched. That of a follow-up is
-        fetched from GitHub when the workspace is made."""
-        return self.root.with_name("history") if self.follow_up else self.committed_copy or self.checkout
+        """The repository with the commit that the run starts from, which no tool has touched. That of a pull
+        request is fetched from GitHub."""
+        return (
+            self.root.with_name("history") if self.follow_up or self.reviewed else self.committed_copy or self.checkout
+        )
 
     @property
     def login_files(self) -> tuple[Path, ...]:

@@ -26,7 +26,14 @@ OWNER = "OWNER"
 WRITERS_EVENTS = frozenset({"workflow_dispatch", "repository_dispatch", "schedule", "push"})
 #: Only certain actions of these events start a run.
 WITH_ACTIONS = frozenset(
-    {"issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "workflow_run"}
+    {
+        "issues",
+        "issue_comment",
+        "pull_request",
+        "pull_request_review",
+        "pull_request_review_comment",
+        "workflow_run",
+    }
 )
 #: What the input `start-on` may list.
 _STARTS = frozenset(StartEvent)
@@ -90,6 +97,9 @@ class PullRequestPayload(_EventShape):
     """A pull request in an event; the `repo` of its head is null if that repository was deleted."""
 
     number: int
+    user: User | None = None
+    author_association: str = "NONE"
+    draft: bool = False
     base: _PullRequestSide = Field(default_factory=_PullRequestSide)
     head: _PullRequestSide = Field(default_factory=_PullRequestSide)
 
@@ -135,17 +145,19 @@ class ApprovalReply:
 
 @dataclass(frozen=True, kw_only=True)
 class PullRequestEvent:
-    """A review, a command in a comment, or a failed workflow run, on a pull request."""
+    """A review, a command in a comment, or a failed workflow run, on a pull request; a label on it, or a push to it."""
 
-    kind: FollowUpKind
+    #: None where a run may only review the pull request, not follow up on it.
+    kind: FollowUpKind | None = None
     #: Number of the pull request; None for a failed workflow run, whose event need not name it.
     number: int | None = None
     #: Text of the review, or the text below the command.
     remark: str = ""
     is_command: bool = False
-    #: Id of the failed workflow run, with its branch and head commit.
+    #: Id of the failed workflow run, with its branch.
     failed_run: int | None = None
     branch: str = ""
+    #: The head commit that the event is about; empty for a command or a label, which mean the newest one.
     head: str = ""
 
 
@@ -231,11 +243,14 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
     if sender.type == "Bot" and not is_named(sender.login, inputs.allow_bots):
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
-    match event_name, event.action:
-        case "issues", "labeled":
+    # Which of the two the workflow listens to decides about secrets and the checkout, not about what starts an agent.
+    match event_name.removesuffix("_target"), event.action:
+        case "issues" | "pull_request", "labeled":
             return _trigger_of_label(event, inputs, sender, agents)
         case "issues", action if f"issues.{action}" in inputs.start_on:
             return _trigger_of_issue(event, inputs, sender)
+        case "pull_request", action if f"pull_request.{action}" in inputs.start_on:
+            return _trigger_of_pull_request(event, inputs, sender)
         case "issue_comment" | "pull_request_review_comment", "created":
             return _trigger_of_comment(event, sender)
         case "pull_request_review", "submitted":
@@ -253,8 +268,8 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
 
 
 def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
-    issue, label = event.issue, event.label.name if event.label else ""
-    if issue is None:
+    label = event.label.name if event.label else ""
+    if (labeled := event.issue or event.pull_request) is None:
         raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
     patterns = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
     if not patterns:
@@ -264,7 +279,9 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
     agent = next(filter(None, (name_in(label, pattern) for pattern in patterns)), inputs.agent)
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
-    return _on_issue(agent, event, sender, issue, "label their own issue", label=label)
+    if isinstance(labeled, PullRequestPayload):
+        return _on_pull_request(agent, event, sender, labeled, label=label)
+    return _on_issue(agent, event, sender, labeled, "label their own issue", label=label)
 
 
 def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
@@ -274,6 +291,31 @@ def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trig
     if not inputs.agent:
         return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
     return _on_issue(inputs.agent, event, sender, event.issue, "start an agent by their own issue")
+
+
+def _trigger_of_pull_request(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
+    """A pull request was opened, pushed to or marked as ready, which `start-on` lists."""
+    pull = event.pull_request
+    if pull is None:
+        raise InputError("The event carries no pull request.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if not inputs.agent:
+        return Skip(reason=f"the event pull_request.{event.action} names no agent and the input agent is empty")
+    if pull.draft:
+        return Skip(reason=f"pull request #{pull.number} is a draft; a label or a comment starts a review of it")
+    return _on_pull_request(inputs.agent, event, sender, pull, head=pull.head.sha)
+
+
+def _on_pull_request(
+    agent: str, event: EventPayload, sender: User, pull: PullRequestPayload, *, label: str | None = None, head: str = ""
+) -> Trigger:
+    """Return the trigger of somebody who labeled a pull request, opened it or pushed to it; that their own one says who
+    they are is no proof of what they may do here."""
+    trigger = _trigger(agent, event, sender, label=label, by_writer=False)
+    cause = PullRequestEvent(number=pull.number, head=head)
+    trigger = replace(trigger, issue_number=pull.number, pull_request=cause)
+    if pull.user is None or pull.user.login != sender.login:
+        return trigger
+    return _mark_unproven(trigger, pull.author_association, "start a review of their own pull request")
 
 
 def _on_issue(

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.git import Git, Remote, follow_move
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
@@ -23,7 +22,7 @@ from stepflow.errors import InputError, IsolationError
 from stepflow.journal.file import MemoryJournal
 from stepflow.ports import Commands, Journal, Tools
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock
-from stepflow.run.issue import present_url
+from stepflow.run.follow_up import fetch_history
 from stepflow.run.prepare import Prepared
 from stepflow.run.readiness import check_mcp_secrets
 from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
@@ -62,22 +61,24 @@ class Workspace:
     ) -> tuple[str, ...]:
         """Copy the checkout and start the run's branch, if it has one. Returns the files whose uncommitted changes stay
         behind. `note` is called before slow parts. Signals stay held at the end."""
-        request, follow_up = prepared.request, prepared.request.follow_up
+        request = prepared.request
+        pull = request.follow_up or request.reviewed
         cancellation.hold()
         with cancellation.obeyed():
             make_workspace(
                 request.checkout,
                 request.root,
                 without=request.login_files,
-                with_history=follow_up is None,
+                with_history=pull is None,
                 note=note,
             )
             copy_environments(self.programs, request.checkout, request.root)
-            if follow_up:
-                history = request.base_repository
-                fetch_history(request, first_commit(prepared), follow_up.base, history)
-                write_repository(history, request.root / GIT)
-        if not (follow_up or request.own_branch):
+            if pull:
+                # That of a review is there already, unless the review is resumed.
+                if not request.base_repository.exists():
+                    fetch_history(request, [first_commit(prepared)], pull.base)
+                write_repository(request.base_repository, request.root / GIT)
+        if not (pull or request.own_branch):
             return ()
         with Toolbox.start(request.root, options=options_at_root(request)) as toolbox, cancellation.obeyed():
             left_behind = start_branch(toolbox, branch_of(prepared), first_commit(prepared))
@@ -102,7 +103,8 @@ def first_commit(prepared: Prepared) -> str:
     """Return the commit from which the run starts."""
     if prepared.resumed_run:
         return prepared.resumed_run.started.base_commit
-    return prepared.request.follow_up.head if prepared.request.follow_up else "HEAD"
+    follow_up, reviewed = prepared.request.follow_up, prepared.request.reviewed
+    return follow_up.head if follow_up else reviewed.merge if reviewed else "HEAD"
 
 
 def bundle_of(request: RunRequest) -> Path | None:
@@ -117,35 +119,6 @@ def branch_of(prepared: Prepared) -> str:
         return prepared.request.follow_up.branch
     number = prepared.issue.number if prepared.issue else None
     return local_branch(prepared.agent.name, number, prepared.request.run_id)
-
-
-#: Commits of a pull request and its base that tools can look at.
-DEPTH = 100
-
-
-def fetch_history(request: RunRequest, commit: str, base: str, target: Path) -> None:
-    """Fetch the newest history of the repository on GitHub into `target`, which becomes a `.git` folder with HEAD at
-    the commit and the branch `base` as `origin/<base>`. The token is not stored there."""
-    server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
-    url = f"{server}/{request.repository}.git"
-    git = Git(
-        target,
-        Remote(url=url, token=token.get_secret_value() if token else ""),
-        object_format="sha256" if len(commit) == 64 else "sha1",
-        redactor=request.redactor,
-        connection=request.proxy_config.connection_to(server),
-    )
-    branch = f"+refs/heads/{base}:refs/remotes/origin/{base}"
-
-    def fetch(url: str) -> bytes:
-        arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, commit, branch)
-        return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
-
-    follow_move(url, lambda: present_url(request, token.get_secret_value() if token else None), fetch)
-    git.run("update-ref", "--no-deref", "HEAD", commit)
-    git.run("config", "core.bare", "false")
-    # The tools, which may run as another user, read this folder.
-    target.chmod(0o755)
 
 
 def options_at_root(request: RunRequest) -> ToolboxOptions:

@@ -52,6 +52,11 @@ def commented(body: str, *, association: str = "MEMBER", **issue: object) -> dic
     }
 
 
+def pulled(action: str = "opened", *, sender: dict = BOB, label: str = "agent:fixer", **facts: object) -> dict:
+    pull = {"number": 8, "user": ANN, "author_association": "NONE", "head": {"sha": "abc"}, **facts}
+    return {"action": action, "pull_request": pull, "label": {"name": label}, "sender": sender}
+
+
 PULL = {"pull_request": {"url": "x"}}
 
 
@@ -148,6 +153,28 @@ def test_an_issue_starts_the_agent_of_the_input_where_start_on_lists_it(
     assert trigger.by_writer is by_writer
     assert trigger.unproven.startswith(unproven)
     assert bool(trigger.unproven) is bool(unproven)
+
+
+@pytest.mark.parametrize("name", ["pull_request", "pull_request_target"])
+@pytest.mark.parametrize(
+    ("action", "head", "label"),
+    [
+        ("labeled", "", "agent:fixer"),
+        ("opened", "abc", None),
+        ("synchronize", "abc", None),
+        ("ready_for_review", "abc", None),
+    ],
+)
+def test_a_pull_request_is_reviewed_where_a_label_or_start_on_asks_for_it(
+    name: str, action: str, head: str, label: str | None
+) -> None:
+    events = "pull_request.opened, pull_request.synchronize, pull_request.ready_for_review"
+    trigger = started(name, pulled(action), agent="fixer", start_on=events)
+    assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 8, label)
+    assert trigger.pull_request == PullRequestEvent(number=8, head=head)
+    assert (trigger.by_writer, trigger.unproven) == (False, "")
+    own = started(name, pulled(action, sender=ANN), agent="fixer", start_on=events, read_token="x")
+    assert own.unproven.startswith("ann (NONE) may not start a review of their own pull request")
 
 
 @pytest.mark.parametrize("body", [RUN, f"{RUN}\nplease", "  /stepflow   run fixer"])
@@ -287,6 +314,11 @@ NO_AGENT = "names no agent and the input agent is empty"
         ("issues", opened(), {"start_on": "issues.opened"}, NO_AGENT),
         ("issues", opened(user=BOB), {"start_on": "issues.opened", "agent": "fixer"}, "bob (NONE) may not start"),
         ("issues", opened("edited"), {"agent": "fixer"}, "the event issues.edited starts no agent"),
+        ("pull_request_target", pulled("labeled", label="bug"), {}, 'the label "bug" starts no agent'),
+        ("pull_request", pulled(), {"agent": "fixer"}, "pull_request.opened starts no agent; start-on: nothing"),
+        ("pull_request", pulled(), {"start_on": "pull_request.opened"}, NO_AGENT),
+        ("pull_request_target", pulled("closed"), {"agent": "fixer"}, "the event pull_request.closed starts no agent"),
+        ("pull_request", pulled(draft=True), {"agent": "fixer", "start_on": "pull_request.opened"}, "#8 is a draft"),
         ("issue_comment", {"action": "deleted", "sender": BOB}, {}, "issue_comment.deleted starts no agent"),
         ("issue_comment", commented(""), {}, NO_COMMAND),
         ("issue_comment", commented(f"please {RUN}"), {}, NO_COMMAND),

@@ -93,6 +93,8 @@ def pull_request(repo: Json, number: int, given: Json, user: Json, shas: tuple[s
         "body": given.get("body"),
         "user": user,
         "author_association": "CONTRIBUTOR",
+        "mergeable": given.get("mergeable"),
+        "merge_commit_sha": given.get("merge"),
     }
 
 
