@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from stepflow.boundary.settings import Refused
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.ladder import Rung
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
@@ -49,26 +49,20 @@ class Bounds(Protocol):
         """Of the person who triggers a run."""
 
 
-def _list_digests(value: object) -> object:
-    """Turn the one digest of an agent into a list."""
+def _read_agents(value: object) -> object:
+    """Read the digests of each agent, of which one need not be a list."""
     if not isinstance(value, dict):
         return value
-    return {name: (digests,) if isinstance(digests, str) else digests for name, digests in value.items()}
-
-
-def _check_agents(agents: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    agents = {name: tuple(digests) if isinstance(digests, list) else (digests,) for name, digests in value.items()}
     for name, digests in agents.items():
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(str(name)):
             raise ValueError(f"{name!r} is not an agent's name; write `fixer`, or `builtin/fix` for a shipped agent")
-        if not digests or not all(map(_DIGEST.fullmatch, digests)):
+        if not digests or not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests):
             raise ValueError(
                 f"{name}: write the digest of its definition, 64 hexadecimal digits as in report.json, a list of "
                 f"digests, or `{ANY}`"
             )
     return agents
-
-
-Agents = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_list_digests), AfterValidator(_check_agents)]
 
 
 class Policy(InputMap):
@@ -79,7 +73,7 @@ class Policy(InputMap):
 
     enabled: Flag = True
     #: Agent → the digests of its allowed versions, or `any`.
-    agents: Agents | None = None
+    agents: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_read_agents)] | None = None
     #: Rungs as in agent.json. Without an effort, a rung allows every effort of its model.
     models: Annotated[Words, Field(min_length=1)] | None = None
     network: Network | None = None
@@ -151,8 +145,9 @@ class Policy(InputMap):
         if not self.enabled:
             return f"the policy turns off all runs; to turn them on again, set `enabled: true` in {VARIABLE}"
         if self.started_by is not None and actor.casefold() not in map(str.casefold, self.started_by):
-            who = actor or "an unknown person"
-            return f"the policy does not let {who} start a run; `started-by` in {VARIABLE} lists who may"
+            if not actor:
+                return "the policy lists who may start a run, and it is not known who does; set GITHUB_ACTOR"
+            return f"the policy does not let {actor} start a run; `started-by` in {VARIABLE} lists who may"
         return ""
 
     def objection_to_agent(self, name: str) -> str:
@@ -174,21 +169,18 @@ class Policy(InputMap):
         if self.models is None:
             return agent
         asking = [step for step in agent.steps.values() if step.command is None]
-        rungs = {
-            replace(rung, effort=rung.effort or step.effort)
-            for step in asking
-            for chosen in (model, None)
-            for rung in agent.ladder_of(step, chosen).rungs
-        }
-        agent = replace(agent, allowed_rungs=frozenset(rung for rung in rungs if self._allows(rung, provider)))
+        # As in the agent's own models, and as in the model that is chosen for the run.
+        rungs = {rung for step in asking for chosen in (None, model) for rung in _rungs_of(agent, step, chosen)}
+        narrowed = replace(agent, allowed_rungs=frozenset(rung for rung in rungs if self._allows(rung, provider)))
         for step in asking:
-            left = agent.ladder_of(step, model).rungs
+            left = narrowed.ladder_of(step, model).rungs
             if not left or left[0].fallback:
+                asked = ", ".join(map(str, _rungs_of(agent, step, model)))
                 raise refusal(
                     f"the policy allows only the models {', '.join(self.models)}, and step {step.id} of {name} has "
-                    "none of them; choose another `model` in the workflow or in agent.json"
+                    f"only {asked}; choose another `model` in the workflow or in agent.json"
                 )
-        return agent
+        return narrowed
 
     def _allows(self, rung: Rung, provider: Provider) -> bool:
         allowed = map(Rung.parse, self.models or ())
@@ -197,6 +189,11 @@ class Policy(InputMap):
             and each.effort in (None, rung.effort)
             for each in allowed
         )
+
+
+def _rungs_of(agent: AgentDefinition, step: Step, model: str | None) -> tuple[Rung, ...]:
+    """Return the rungs of a step, each with the effort that it has there."""
+    return tuple(replace(rung, effort=rung.effort or step.effort) for rung in agent.ladder_of(step, model).rungs)
 
 
 def refusal(reason: str) -> Refused:

@@ -78,7 +78,9 @@ def test_an_agent_that_the_policy_does_not_name_is_refused(world: World) -> None
 
 def test_a_model_that_the_policy_does_not_name_is_refused_and_a_rung_is_left_out(world: World) -> None:
     reason = refused(world, run(world, {"models": ["haiku", "sonnet:low"]}))
-    assert "the policy allows only the models haiku, sonnet:low, and step initial.issue of fixer has none" in reason
+    assert (
+        "the policy allows only the models haiku, sonnet:low, and step initial.issue of fixer has only opus;" in reason
+    )
     world.edit("agent.json", lambda it: it["runner"]["flow"].update(models=["opus", "sonnet:low", "haiku"]))
     done = run(world, {"models": ["haiku", "sonnet:low"]})
     assert done.outputs["outcome"] == "aborted", done.log

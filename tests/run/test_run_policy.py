@@ -222,6 +222,8 @@ def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expect
         ("agents: { fixer: 4f0c }", "fixer: write the digest of its definition, 64 hexadecimal digits"),
         ("agents: { ../fixer: any }", "'../fixer' is not an agent's name"),
         ("agents: { fixer: [] }", "fixer: write the digest"),
+        ("agents: { fixer: " + "1" * 64 + " }", "fixer: write the digest"),
+        ("agents: fixer", "agents: should be a valid dictionary"),
         ("enabled: maybe", "enabled: write true or false"),
         ("network: allow", "list the hosts that `network: allow` lets through"),
         ("allowed-hosts: pypi", "works only with `network: allow`"),
@@ -248,6 +250,9 @@ def test_who_is_not_listed_starts_nothing() -> None:
     assert isinstance(start(inputs, "ann"), Trigger)
     assert start(inputs, "bob") == Skip(
         reason="the policy does not let bob start a run; `started-by` in STEPFLOW_POLICY lists who may"
+    )
+    assert start(inputs, "") == Skip(
+        reason="the policy lists who may start a run, and it is not known who does; set GITHUB_ACTOR"
     )
     # The name of a bot is not that of a person.
     assert isinstance(start(inputs, "renovate"), Skip)
