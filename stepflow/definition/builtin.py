@@ -22,7 +22,7 @@ PREFIX = "builtin/"
 #: Agent → what it is for.
 BUILTIN = {
     "fix": "understand, do, close: solves an issue and opens a draft pull request",
-    "review": "reads, changes nothing, and answers in one comment",
+    "review": "reads, changes nothing, and answers in one comment, or in one review of a pull request",
     "triage": "reads, changes nothing, labels the issue and answers in one comment",
     "verify": "like fix, plus steps that check the work, look things up, and write the texts",
     "minimal": "one step that works and one that closes",
