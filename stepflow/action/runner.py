@@ -287,7 +287,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
     """Return every output as a string. A missing value is empty, a missing number is 0, and a missing flag is false."""
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
-    comment = _applied(report, EffectKind.POST_COMMENT)
+    comment = _applied(report, EffectKind.POST_COMMENT) or _applied(report, EffectKind.SUBMIT_REVIEW)
     follow_up = report.follow_up
     number, address = (follow_up.pull_request, follow_up.url) if follow_up else (None, "")
     number, address = (pull.number, pull.url) if pull else (number, address)
