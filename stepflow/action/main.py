@@ -89,7 +89,7 @@ from stepflow.run.request import (
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
 from stepflow.run.review import find_review
-from stepflow.run.trigger import PullRequestPayload, Skip, Trigger
+from stepflow.run.trigger import PullRequestPayload, Skip, Trigger, read_event
 from stepflow.run.workspace import open_workspace
 from stepflow.sandbox.change import pull_request_range
 from stepflow.sandbox.environment import close_process, wipe_variables
@@ -284,6 +284,7 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
         root,
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
+        private=read_event(runner.event).repository.private,
     )
     job.say(*diagnostics(checked.inspections, rules(), Theme()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())

@@ -9,6 +9,7 @@ from stepflow.cli.options import add_agent, add_flags
 from stepflow.cli.output import print_json
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent
+from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
 from stepflow.domain.problem import Inspection, Problem
 from stepflow.errors import DefinitionError
 from stepflow.journal.file import iter_journal
@@ -44,13 +45,15 @@ def execute_graph(arguments: argparse.Namespace) -> int:
         return refused.exit_code
     report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None
     path = walked_path(report) if report else None
+    exposures = find_exposures(agent, UNKNOWN)
     match arguments.format:
         case "json":
-            print_json(graph_json(agent, path), indent=2)
+            print_json(graph_json(agent, path, exposures), indent=2)
         case "svg":
             from stepflow.report.graph_svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
-            print(graph_svg(agent, path, costs=cost_words(report) if report else None))
+            costs = cost_words(report) if report else None
+            print(graph_svg(agent, path, costs=costs, exposures=exposures))
         case _:
-            print(mermaid_graph(agent, path).rstrip())
+            print(mermaid_graph(agent, path, exposures).rstrip())
     return 0

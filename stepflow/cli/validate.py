@@ -32,6 +32,11 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
         "github: annotations of a workflow; sarif: for code scanning",
     )
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    parser.add_argument(
+        "--private",
+        action=argparse.BooleanOptionalAction,
+        help="whether the repository is private, for the rule of two (default: look at both)",
+    )
     add_flags(parser, ["allow"])
 
 
@@ -46,6 +51,7 @@ def execute_validate(arguments: argparse.Namespace) -> int:
             allow_spec_violations=inputs.allow_spec_violations,
             allow_custom_verdict=inputs.allow_custom_verdict,
             programs=programs_in((*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))),
+            private=arguments.private,
             strict=arguments.strict,
         )
     except InputError as missing:

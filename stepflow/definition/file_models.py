@@ -215,6 +215,7 @@ class StepSettings(FileModel):
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
     guidance: list[str] = Field(default_factory=list)
     tools: list[str] | None = None
+    accepts_risk: Annotated[str, Field(pattern=r"\S")] | None = None
 
 
 class StepEntry(StepSettings):

@@ -39,6 +39,7 @@ from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
+from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures, report_exposures
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
@@ -81,7 +82,8 @@ class LoadOptions:
     """What the caller of the loader may choose.
 
     With `bare_registry`, `agent.json` may be missing; `checks` are the commands that a shipped agent runs at a closing,
-    and `proof` is the one that proves its change; `programs` are those that validators find, None if that is unknown.
+    and `proof` is the one that proves its change; `programs` are those that validators find, None if that is unknown;
+    `circumstances` are those of the run, for the rule of two.
     """
 
     allow_spec_violations: bool
@@ -90,6 +92,7 @@ class LoadOptions:
     checks: Sequence[str] = ()
     proof: NewCheck | None = None
     programs: Collection[str] | None = None
+    circumstances: Circumstances = UNKNOWN
 
 
 def load_agent(
@@ -100,9 +103,11 @@ def load_agent(
     allow_custom_verdict: bool = False,
     checks: Sequence[str] = (),
     proof: NewCheck | None = None,
+    circumstances: Circumstances = UNKNOWN,
 ) -> AgentDefinition:
     """Load the agent in a folder, the one with a bare name below `<root>/.agent` (default: the current folder), or a
-    shipped one (`builtin/fix`) with these `checks`, each a shell command, and a `proof` of its change.
+    shipped one (`builtin/fix`) with these `checks`, each a shell command, and a `proof` of its change. The rule of two
+    is checked for the run's `circumstances`.
 
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
@@ -111,6 +116,7 @@ def load_agent(
         allow_custom_verdict=allow_custom_verdict,
         checks=tuple(checks),
         proof=proof,
+        circumstances=circumstances,
     )
     definition, inspection = _load(path, root, options)
     if definition is None:
@@ -146,15 +152,18 @@ def inspect_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     programs: Collection[str] | None = None,
+    private: bool | None = None,
 ) -> Inspection:
     """The problems as `validate_agent` gives them, with the texts of the files that they are in.
 
-    `programs` are those that validators find on this machine; None when it is not the machine where they will run."""
+    `programs` are those that validators find on this machine; None when it is not the machine where they will run.
+    `private` says whether the repository is; None if that is unknown."""
     options = LoadOptions(
         allow_spec_violations=allow_spec_violations,
         allow_custom_verdict=allow_custom_verdict,
         bare_registry=bare_registry,
         programs=programs,
+        circumstances=Circumstances(private=private),
     )
     return _load(path, root, options)[1]
 
@@ -201,8 +210,16 @@ def _load(
     )
     definition = loader.load(located.registry)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
-    inspection = replace(inspection, folder=str(folder.path), prefix=folder.prefix, mcp_tools=loader.locked.tools)
-    return definition and replace(definition, problems=inspection.problems), inspection
+    inspection = replace(
+        inspection,
+        folder=str(folder.path),
+        prefix=folder.prefix,
+        mcp_tools=loader.locked.tools,
+        exposures=find_exposures(definition, options.circumstances) if definition else (),
+    )
+    if definition is None or diagnostics.failed:
+        return None, inspection
+    return replace(definition, problems=inspection.problems), inspection
 
 
 def _load_builtin(
@@ -314,7 +331,11 @@ class _AgentLoader:
             name: _step(node, prompts.get(name), agent, validation, guidance=guided[name], tools=tools[name])
             for name, node in nodes.items()
         }
-        return self.define(dialect, steps, entry_step=entries.step, entry_steps=entries.follow_ups, sections=texts)
+        follow_ups = entries.follow_ups
+        definition = self.define(dialect, steps, entry_step=entries.step, entry_steps=follow_ups, sections=texts)
+        if definition:
+            report_exposures(definition, self.options.circumstances, problems)
+        return definition
 
     def define(
         self,
@@ -468,4 +489,6 @@ def _step(
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
         guidance=guidance,
         tools=tools,
+        following=tuple(sorted(node.following)),
+        accepts_risk=(entry.accepts_risk or "").strip(),
     )

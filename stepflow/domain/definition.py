@@ -299,6 +299,10 @@ class Step:
     #: All tools that the step may use, MCP tools included. None means all tools that the agent allows, without MCP
     #: tools.
     tools: tuple[str, ...] | None = None
+    #: The steps that may come right after it.
+    following: tuple[str, ...] = ()
+    #: Why the step may break the rule of two; empty if it may not.
+    accepts_risk: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from stepflow.domain.exposure import Exposure
 from stepflow.domain.text import count
 
 
@@ -55,6 +56,8 @@ class Inspection:
     texts: Mapping[str, str] = field(default_factory=dict)
     #: Names of the MCP tools that its steps may use.
     mcp_tools: tuple[str, ...] = ()
+    #: What meets in its steps, by the rule of two; empty if it has other errors.
+    exposures: tuple[Exposure, ...] = ()
 
 
 def count_problems(problems: Iterable[Problem]) -> str:

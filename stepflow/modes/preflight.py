@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
+from stepflow.definition.rule_of_two import find_exposures
 from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
 from stepflow.domain.event import BaseChecked
+from stepflow.domain.exposure import RULE_OF_TWO
 from stepflow.domain.ladder import Rung
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
@@ -43,6 +45,7 @@ from stepflow.run.readiness import (
 from stepflow.run.request import (
     RunRequest,
     boundary_settings,
+    circumstances_of,
     describe_network,
     narrow_network,
     toolbox_options,
@@ -78,6 +81,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guarded("effort", lambda: _ladders(request, agent))
             yield from _output_tokens(agent)
             yield from _rules(agent)
+            yield from _exposures(request, agent)
             yield from guarded("network", lambda: _network(request, agent))
             with suppress(InputError):
                 request = narrow_network(request, agent)
@@ -198,6 +202,18 @@ def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
         protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
         yield ok(BOUNDARY_RULES.name, f"checked at each closing: {most}; {protected}")
+
+
+def _exposures(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """Say where all three of the rule of two meet. Where nobody accepts it in any repository, the definition fails."""
+    known = request.trigger.private is not None
+    meeting = [each for each in find_exposures(agent, circumstances_of(request)) if each.has_all]
+    for each in meeting:
+        where = "" if known else f"in a {each.repository} repository, "
+        accepted = f"accepted: {each.accepted}" if each.accepted else "a run there is refused"
+        yield warning(f"{RULE_OF_TWO}: {each.step_id}", f"{where}all three meet: {each}; {accepted}")
+    if not meeting:
+        yield ok(RULE_OF_TWO, "in no step do strangers' text, something private and a way out meet")
 
 
 def _network(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -46,10 +46,12 @@ def check_agents(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     programs: Collection[str] | None = None,
+    private: bool | None = None,
     strict: bool = False,
 ) -> Checked:
     """Validate the named agents, or all agents below `.agent`. `programs` are the machine's, if the agents will run on
-    it. With `strict`, a warning is an error. Raise `InputError` if there is no agent."""
+    it. `private` says whether the repository is; None if that is unknown. With `strict`, a warning is an error. Raise
+    `InputError` if there is no agent."""
     agents = tuple(names) or find_folders(root)
     if not agents:
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
@@ -60,6 +62,7 @@ def check_agents(
             allow_spec_violations=allow_spec_violations,
             allow_custom_verdict=allow_custom_verdict,
             programs=programs,
+            private=private,
         )
         for agent in agents
     }

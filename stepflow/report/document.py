@@ -96,8 +96,27 @@ class FoundProblem(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class FoundExposure(BaseModel):
+    """What meets in the conversation of one step, by the rule of two, in a private repository or in a public one: each
+    of the three lists says where it is from. `breaks_rule` is false where all three meet and `accepted` says why they
+    may."""
+
+    agent: str
+    step_id: str
+    private_repository: bool
+    untrusted: tuple[str, ...]
+    private: tuple[str, ...]
+    ways_out: tuple[str, ...]
+    accepted: str
+    has_all: bool
+    breaks_rule: bool
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
 class ProblemsDocument(BaseModel):
-    """Every problem of every agent that was checked."""
+    """Every problem of every agent that was checked, and what meets in the steps of those without an error of another
+    kind."""
 
     schema_: int = 1
     errors: int
@@ -105,6 +124,7 @@ class ProblemsDocument(BaseModel):
     notes: int
     agents: tuple[str, ...]
     problems: tuple[FoundProblem, ...]
+    exposures: tuple[FoundExposure, ...]
 
     model_config = ConfigDict(
         frozen=True,
@@ -130,6 +150,11 @@ def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Lin
                 {**vars(problem), "agent": agent, "why": rules[problem.code].why if problem.code in rules else ""}
             )
             for agent, problem in problems
+        ),
+        exposures=tuple(
+            FoundExposure(agent=agent, **asdict(each), has_all=each.has_all, breaks_rule=each.breaks_rule)
+            for agent, inspection in inspections.items()
+            for each in inspection.exposures
         ),
     )
     dumped: JsonObject = document.model_dump(mode="json", by_alias=True)

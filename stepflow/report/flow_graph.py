@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, StepCheck, Target, Transition
+from stepflow.domain.exposure import Exposure
 from stepflow.domain.json import JsonObject
 from stepflow.domain.report import RunReport
 from stepflow.domain.text import usd
@@ -26,6 +27,8 @@ PathEdge = tuple[str | None, str | None, int]
 LABEL_LIMIT = 60
 #: The intent `abort` ends the run from every step that offers it. An arrow from each would hide the others.
 MAY_ABORT = "may abort"
+#: The label of a step that breaks the rule of two, or may.
+ALL_MEET = "all three meet"
 #: Each fill has its own text color, so that the picture is readable on GitHub's light and dark pages.
 CLASSES: dict[str, str] = {
     "work": "fill:#ddf4ff,stroke:#0969da,color:#0a3069",
@@ -35,6 +38,8 @@ CLASSES: dict[str, str] = {
     "terminal": "fill:#24292f,stroke:#24292f,color:#ffffff",
     "unreachable": "fill:#ffffff,stroke:#8c959f,color:#57606a,stroke-dasharray:4 4",
 }
+#: The border of a step in which all three of the rule of two may meet.
+RISK = "stroke:#cf222e,stroke-width:3px"
 WALKED = "stroke:#bf3989,stroke-width:4px"
 
 
@@ -125,6 +130,8 @@ class GraphNode:
     #: The model that continues after a refusal.
     fallback_model: str | None = None
     effort: Effort | None = None
+    #: What meets in the step's conversation, by the rule of two.
+    exposures: tuple[Exposure, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -132,12 +139,35 @@ class GraphNode:
         model = f"models {' → '.join(self.models)}" if self.models else f"model {self.model}" if self.model else ""
         effort = f"effort {self.effort}" if self.effort else ""
         fallback = f"after a refusal {self.fallback_model}" if self.fallback_model else ""
-        return tuple(filter(None, (", ".join(filter(None, (model, effort))), fallback, self.tool_label)))
+        written = (", ".join(filter(None, (model, effort))), fallback, self.tool_label, *self.exposure_labels)
+        return tuple(filter(None, written))
+
+    @property
+    def is_risky(self) -> bool:
+        """Whether all three of the rule of two may meet here."""
+        return any(each.has_all for each in self.exposures)
+
+    @property
+    def exposure_labels(self) -> tuple[str, ...]:
+        """What meets by the rule of two, in one line if it is the same in every kind of repository, and why somebody
+        accepts it."""
+        met = {each.repository: _describe_exposure(each) for each in self.exposures}
+        same = len({*met.values()}) == 1
+        lines = [*met.values()][:1] if same else [f"if {repository}: {words}" for repository, words in met.items()]
+        accepted = dict.fromkeys(
+            f"accepted: {each.accepted}" for each in self.exposures if each.has_all and each.accepted
+        )
+        return (*lines, *accepted)
 
     @property
     def tool_label(self) -> str:
         """The tools as a label for a picture, if the step names them. Otherwise empty."""
         return f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
+
+
+def _describe_exposure(exposure: Exposure) -> str:
+    words = {"strangers' text": exposure.untrusted, "private": exposure.private, "way out": exposure.ways_out}
+    return ALL_MEET if exposure.has_all else ", ".join(word for word, sources in words.items() if sources)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +202,9 @@ def _checks(agent: AgentDefinition, step: Step) -> tuple[str, ...]:
     return (*rules, *(each.validator.name for each in (step.validation.conditions if step.validation else ())))
 
 
-def _node(agent: AgentDefinition, step: Step, *, is_reachable: bool, visits: int) -> GraphNode:
+def _node(
+    agent: AgentDefinition, step: Step, exposures: Sequence[Exposure], *, is_reachable: bool, visits: int
+) -> GraphNode:
     node = GraphNode(
         id=step.id,
         name=step.name,
@@ -183,6 +215,7 @@ def _node(agent: AgentDefinition, step: Step, *, is_reachable: bool, visits: int
         may_abort=bool(step.gate and step.gate.lists_abort),
         visits=visits,
         own_tools=step.tools is not None,
+        exposures=tuple(each for each in exposures if each.step_id == step.id),
     )
     if step.command:
         return node
@@ -199,8 +232,10 @@ def _node(agent: AgentDefinition, step: Step, *, is_reachable: bool, visits: int
     )
 
 
-def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
-    """Return the graph of an agent, with a path drawn into it if there is one."""
+def flow_graph(
+    agent: AgentDefinition, path: Sequence[PathEdge] | None = None, exposures: Sequence[Exposure] = ()
+) -> FlowGraph:
+    """Return the graph of an agent, with a path and what meets in its steps drawn into it if they are given."""
     routes = list(routes_of(agent))
     reached = reachable_steps(agent, routes)
     visits = Counter[str]()
@@ -211,7 +246,8 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
         agent=agent.name,
         entry=agent.entry_step,
         nodes=tuple(
-            _node(agent, step, is_reachable=step.id in reached, visits=visits[step.id]) for step in agent.steps.values()
+            _node(agent, step, exposures, is_reachable=step.id in reached, visits=visits[step.id])
+            for step in agent.steps.values()
         ),
         edges=_edges(routes, path or (), known={None, *agent.steps}),
     )
@@ -241,9 +277,11 @@ def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
     return {pair: usd(cost) if cost is not None else "cost unknown" for pair, cost in costs.items() if cost != 0}
 
 
-def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> JsonObject:
+def graph_json(
+    agent: AgentDefinition, path: Sequence[PathEdge] | None = None, exposures: Sequence[Exposure] = ()
+) -> JsonObject:
     """Return the graph for programs. In `from`, null is the start; in `to`, it is the end."""
-    graph = flow_graph(agent, path)
+    graph = flow_graph(agent, path, exposures)
     return {
         "agent": graph.agent,
         "entry": graph.entry,
@@ -286,11 +324,14 @@ def _edges(routes: Iterable[Route], path: Iterable[PathEdge], *, known: set[str 
     return declared + surprising
 
 
-def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> str:
+def mermaid_graph(
+    agent: AgentDefinition, path: Sequence[PathEdge] | None = None, exposures: Sequence[Exposure] = ()
+) -> str:
     """Return a flowchart: kinds by color, intents on the arrows, validators in the closures, the run's path thick."""
-    graph = flow_graph(agent, path)
+    graph = flow_graph(agent, path, exposures)
     names = {node.id: f"s{number}" for number, node in enumerate(graph.nodes)}
     walked = [str(number) for number, edge in enumerate(graph.edges) if edge.walked]
+    risky = [names[node.id] for node in graph.nodes if node.is_risky]
     return "\n".join(
         (
             "flowchart TD",
@@ -301,6 +342,7 @@ def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None
             *(f"  classDef {name} {style}" for name, style in CLASSES.items()),
             "  class start,done terminal",
             *(f"  class {names[node.id]} {node_class(node)}" for node in graph.nodes),
+            *((f"  classDef risk {RISK}", f"  class {','.join(risky)} risk") if risky else ()),
             *((f"  linkStyle {','.join(walked)} {WALKED}",) if walked else ()),
             "",
         )

@@ -13,6 +13,7 @@ from itertools import pairwise
 from fast_sugiyama import from_edges
 
 from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.exposure import Exposure
 from stepflow.domain.text import count
 from stepflow.report.flow_graph import MAY_ABORT, FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.rendered import read_text, render
@@ -98,10 +99,11 @@ def graph_svg(
     *,
     costs: Mapping[StepPair, str] | None = None,
     links: Mapping[str, str] | None = None,
+    exposures: Sequence[Exposure] = (),
 ) -> str:
     """Return a picture that needs no font, script or network. `links` maps steps to places in the page that contains
     the picture. With `links`, the picture has no style sheet of its own."""
-    boxes, arrows = shapes(flow_graph(agent, path), costs or {})
+    boxes, arrows = shapes(flow_graph(agent, path, exposures), costs or {})
     layout = lay_out(boxes, arrows)
     drawn = [
         (arrow, _curve(points), label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
@@ -168,7 +170,7 @@ def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
     return Box(
         number=number,
         step=node.id,
-        kind=node_class(node),
+        kind=f"{node_class(node)} risk" if node.is_risky else node_class(node),
         name=one_line(node.id, ID_LIMIT),
         full_name=one_line(f"{node.id}: {node.name}{f' ({node.kind})' if node.kind else ''}", 400),
         small=tuple(small),

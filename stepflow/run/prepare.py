@@ -39,7 +39,7 @@ from stepflow.run.readiness import (
     requested_agent,
 )
 from stepflow.run.recorded import PreviousRun
-from stepflow.run.request import RunRequest, describe_network, narrow_network
+from stepflow.run.request import RunRequest, circumstances_of, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.review import read_pull_request
 from stepflow.run.scenarios import load_scenario
@@ -174,6 +174,7 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         allow_custom_verdict=inputs.allow_custom_verdict,
         checks=inputs.checks,
         proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
+        circumstances=circumstances_of(request),
     )
     return inputs.policy.narrow_agent(agent, name, inputs.model, inputs.provider) if inputs.policy else agent
 

@@ -16,6 +16,7 @@ from stepflow.boundary.commit_check import CommitRules
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.definition.folder import AGENTS
+from stepflow.definition.rule_of_two import Circumstances
 from stepflow.domain.connection import Connection
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.run import FollowUp, ReviewedPull
@@ -378,6 +379,12 @@ def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
         most_bytes=github.pull_request.max_bytes,
         by_api=request.inputs.commits is Commits.VERIFIED,
     )
+
+
+def circumstances_of(request: RunRequest) -> Circumstances:
+    """Return what the rule of two needs to know about the run."""
+    from_fork = request.reviewed is not None and request.reviewed.is_from_fork
+    return Circumstances(private=request.trigger.private, from_fork=from_fork, network=request.inputs.network)
 
 
 def narrow_network(request: RunRequest, agent: AgentDefinition) -> RunRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.checkout import Invocation, git
 from tests.sandbox.toolbox_world import gone_within
 from tests.servers.mcp_remote import RemoteMcp
 from tests.servers.messages_api import calls
-from tests.world import BRANCH, World, bash, solve
+from tests.world import BRANCH, World, bash, label_event, solve
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
@@ -28,7 +29,10 @@ NAMED = ["Bash", "mcp__docs__search", "mcp__docs__process", "mcp__docs__note"]
 LOCAL = {"command": sys.executable, "args": ["mcp_docs.py"], "env": {"DOCS_PATH": "docs"}}
 
 
-def with_server(world: World, entry: dict[str, Any], *, changed: str = "") -> None:
+REASON = "Whoever reads this repository may read the docs."
+
+
+def with_server(world: World, entry: dict[str, Any], *, changed: str = "", accepts: str = REASON) -> None:
     """Give the agent's first step the tools of a server, locked as it lists them; or with a description `changed`."""
     shutil.copy(Path(tests.servers.__path__[0]) / "mcp_docs.py", world.checkout)
     with RemoteMcp(SECRET) as same, OpenServers(None, RemoteAccess(secrets={"TOKEN": SECRET})) as servers:
@@ -42,6 +46,13 @@ def with_server(world: World, entry: dict[str, Any], *, changed: str = "") -> No
     git("add", ".", cwd=world.checkout)
     world.edit("agent.json", lambda agent: agent.update(mcpServers={"docs": entry}))
     world.edit("steps_registry.json", lambda registry: registry["steps"]["initial.issue"].update(tools=NAMED))
+    if accepts and entry.get("headers"):
+        world.edit("steps_registry.json", lambda registry: accept(registry, accepts))
+
+
+def accept(registry: dict[str, Any], reason: str) -> None:
+    for step in registry["steps"].values():
+        step["acceptsRisk"] = reason
 
 
 def offered(body: dict[str, Any]) -> set[str]:
@@ -56,6 +67,58 @@ def outputs(world: World, done: Invocation, name: str) -> list[str]:
 
 def asks(tool: str, **inputs: object) -> Any:
     return calls((f"mcp__docs__{tool}", inputs))
+
+
+def in_repository(*, private: bool) -> dict[str, Any]:
+    event = label_event()
+    return {**event, "repository": {**event.get("repository", {}), "private": private}}
+
+
+LOGIN = {"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}
+
+
+def test_an_agent_that_breaks_the_rule_of_two_is_refused_before_the_model_is_asked(world: World) -> None:
+    with_server(world, LOGIN, accepts="")
+    done = world.run(solve(), mcp_secrets=f"DOCS_TOKEN: {SECRET}")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
+    assert "SF357 /steps/initial.issue" in done.log
+    assert world.model.bodies == []
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_what_a_run_knows_of_its_repository_decides(world: World, *, private: bool) -> None:
+    """A server in the sandbox brings in others' text and takes the model's out; only in a private repository is there
+    anything private."""
+    with_server(world, LOCAL)
+    done = world.run(solve(), in_repository(private=private))
+    assert done.outputs["outcome"] == ("invalid_definition" if private else "completed"), done.log
+    assert ("the private repository: its files" in done.log) is private
+    validated = world.run([], in_repository(private=private), mode="validate")
+    assert validated.outputs["outcome"] == ("invalid_definition" if private else "completed"), validated.log
+    narrowed = world.run(solve(), in_repository(private=private), network="none")
+    assert narrowed.outputs["outcome"] == "completed", narrowed.log
+
+
+def test_a_preflight_names_what_meets_and_who_accepts_it(world: World) -> None:
+    with_server(world, LOCAL)
+    unknown = world.run([], mode="preflight", base_checks="skip").log
+    assert re.search(
+        r"warning +rule of two: initial.issue +in a private repository, all three meet: text that strangers can write "
+        r'\(results of the MCP server "docs"\); something private .*; a run there is refused',
+        unknown,
+    ), unknown
+    refused = world.run([], in_repository(private=True), mode="preflight", base_checks="skip")
+    assert (refused.exit_code, refused.outputs["outcome"]) == (2, "invalid_definition")
+    assert "SF357" in refused.log
+    world.edit("steps_registry.json", lambda registry: accept(registry, REASON))
+    accepted = world.run([], in_repository(private=True), mode="preflight", base_checks="skip").log
+    assert re.search(rf"warning +rule of two: initial.issue +all three meet: .*; accepted: {REASON}", accepted), (
+        accepted
+    )
+    safe = world.run([], in_repository(private=False), mode="preflight", base_checks="skip").log
+    assert re.search(r"ok +rule of two +in no step do strangers' text, something private and a way out meet", safe), (
+        safe
+    )
 
 
 def test_a_step_that_names_a_server_calls_it_and_another_step_neither_sees_nor_reaches_it(

@@ -31,7 +31,12 @@ def root(tmp_path: Path) -> Path:
     root = ISSUE_FLOW.build(tmp_path)
     edit_json(root / ".agent/demo/agent.json", "set", "/mcpServers", SERVERS)
     tools = ["mcp__docs", "mcp__tickets"]
-    edit_json(root / ".agent/demo/steps_registry.json", "set", "/steps/initial.issue/tools", tools)
+    registry = root / ".agent/demo/steps_registry.json"
+    edit_json(registry, "set", "/steps/initial.issue/tools", tools)
+    for step_id in ("initial.issue", "continuation.issue", "closure.issue"):
+        edit_json(
+            registry, "set", f"/steps/{step_id}/acceptsRisk", "Whoever reads this repository may read the tickets."
+        )
     return root
 
 

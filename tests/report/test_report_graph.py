@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, McpServer, McpTool, Target
+from stepflow.domain.exposure import Exposure
 from stepflow.domain.ladder import Rung
 from stepflow.domain.words import Effort, FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
@@ -200,3 +201,35 @@ def test_mermaids_own_parser_reads_every_picture(tmp_path):
     (tmp_path / "bad.mmd").write_text('flowchart TD\n a["x"y"] --> b\n')
     refused = subprocess.run([node, "parse_mermaid.mjs", "bad.mmd"], cwd=tmp_path, capture_output=True, timeout=90)
     assert refused.returncode == 1
+
+
+def exposure(*, private: bool, ways_out: tuple[str, ...], accepted: str = "") -> Exposure:
+    return Exposure(
+        step_id="closure.issue",
+        private_repository=private,
+        untrusted=("the issue",),
+        private=("the ledger",) if private else (),
+        ways_out=ways_out,
+        accepted=accepted,
+    )
+
+
+def test_the_graph_shows_what_meets_in_a_step_and_why_somebody_accepts_it() -> None:
+    public = exposure(private=False, ways_out=("the comment",))
+    private = exposure(private=True, ways_out=("a shell",), accepted="The ledger is open to all.")
+    picture = mermaid_graph(AGENT, exposures=(public, private))
+    assert "if public#58; strangers#39; text#44; way out" in picture
+    assert "if private#58; all three meet" in picture
+    assert "accepted#58; The ledger is open to all." in picture
+    number = list(AGENT.steps).index("closure.issue")
+    assert picture.endswith(f"  class s{number} risk\n")
+    assert drawable(picture)
+    svg = graph_svg(AGENT, exposures=(public, private))
+    assert svg.count('class="box closure risk"') == 1
+    assert ">if private: all three meet<" in svg
+    same = mermaid_graph(AGENT, exposures=(exposure(private=False, ways_out=()),))
+    assert "<br/>strangers#39; text<br/>" in same
+    assert "risk" not in same
+    nodes = {node["id"]: node for node in graph_json(AGENT, exposures=(public, private))["steps"]}
+    assert [each["private"] for each in nodes["closure.issue"]["exposures"]] == [[], ["the ledger"]]
+    assert nodes["initial.issue"]["exposures"] == []
