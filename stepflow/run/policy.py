@@ -15,7 +15,7 @@ from stepflow.domain.ladder import Rung
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
-from stepflow.run.input_values import Dollars, Flag, InputMap, LeastPermission, Words, check_allowed_hosts
+from stepflow.run.input_values import Dollars, Flag, InputMap, LeastPermission, Words, check_allowed_hosts, in_dashes
 
 #: Where people change the policy, for messages.
 VARIABLE = "STEPFLOW_POLICY"
@@ -25,8 +25,12 @@ _NAME, _DIGEST = re.compile(r"(?:builtin/)?[a-z][a-z0-9-]*"), re.compile(rf"[0-9
 _SHOWN_DIGITS = 12
 
 
+#: The inputs of which the lower number applies.
+_SUMS = ("budget_usd", "budget_usd_per_issue")
+
+
 class Bounds(Protocol):
-    """The inputs that a policy narrows."""
+    """The inputs that a policy narrows, beside the `_SUMS`."""
 
     @property
     def network(self) -> Network:
@@ -35,14 +39,6 @@ class Bounds(Protocol):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts for `network: allow`."""
-
-    @property
-    def budget_usd(self) -> float:
-        """Dollars per run."""
-
-    @property
-    def budget_usd_per_issue(self) -> float | None:
-        """Dollars for all runs on one issue."""
 
     @property
     def min_permission(self) -> Permission:
@@ -113,9 +109,9 @@ class Policy(InputMap):
         if self.network:
             hosts = f" ({', '.join(self.allowed_hosts)})" if self.allowed_hosts else ""
             yield f"network: {self.network}{hosts}"
-        for name, dollars in (("budget-usd", self.budget_usd), ("budget-usd-per-issue", self.budget_usd_per_issue)):
-            if dollars is not None:
-                yield f"{name}: {usd(dollars)}"
+        for name in _SUMS:
+            if (most := getattr(self, name)) is not None:
+                yield f"{in_dashes(name)}: {usd(most) if name.startswith('budget_usd') else most}"
         if self.min_permission:
             yield f"min-permission: {self.min_permission}"
 
@@ -126,8 +122,7 @@ class Policy(InputMap):
         return {
             "network": network,
             "allowed_hosts": hosts,
-            "budget_usd": _least(inputs.budget_usd, self.budget_usd),
-            "budget_usd_per_issue": _least(inputs.budget_usd_per_issue, self.budget_usd_per_issue),
+            **{name: _least(getattr(inputs, name), getattr(self, name)) for name in _SUMS},
             "min_permission": max(permissions, key=lambda permission: permission.rank),
         }
 
