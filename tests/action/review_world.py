@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CalledProcessError
-from typing import Any
+from typing import Any, Protocol
 
 from tests.checkout import Invocation, git
+from tests.servers.github_api import GitHubServer
 from tests.servers.messages_api import Reply
 from tests.world import TOKEN, World, answer, drop_checks, understood
 
@@ -16,6 +17,13 @@ EVE = {"login": "eve", "type": "User"}
 BOB = {"login": "bob", "type": "User"}
 #: What files become; `None` deletes one, and a path is where a link leads.
 Change = Mapping[str, str | bytes | Path | None]
+
+
+class Served(Protocol):
+    """Both servers of a repository."""
+
+    served: Path
+    github: GitHubServer
 
 
 def let_review(world: World) -> None:
@@ -30,7 +38,7 @@ def let_review(world: World) -> None:
     world.github.state.accounts["eve"] = 13
 
 
-def propose(world: World, changes: Change, *, branch: str = "topic", **facts: Any) -> int:
+def propose(world: Served, changes: Change, *, branch: str = "topic", **facts: Any) -> int:
     """eve opens a pull request from her fork; Gives its number."""
     state = world.github.state
     _commit(world, branch, changes, message="Say more", start="main")
@@ -56,7 +64,7 @@ def move_base(world: World, changes: Change, *numbers: int) -> None:
         merge(world, number)
 
 
-def merge(world: World, number: int) -> None:
+def merge(world: Served, number: int) -> None:
     """Do what GitHub does after every push: try the merge, and keep it under `refs/pull`."""
     facts, served = pull(world, number), world.served
     clone = served.parent / "merging"
@@ -72,11 +80,11 @@ def merge(world: World, number: int) -> None:
     shutil.rmtree(clone)
 
 
-def pull(world: World, number: int) -> dict[str, Any]:
+def pull(world: Served, number: int) -> dict[str, Any]:
     return next(each for each in world.github.state.pulls if each["number"] == number)
 
 
-def _commit(world: World, branch: str, changes: Change, *, message: str, start: str) -> None:
+def _commit(world: Served, branch: str, changes: Change, *, message: str, start: str) -> None:
     served = world.served
     clone = served.parent / "proposing"
     git("clone", "--quiet", "--no-local", str(served), str(clone), cwd=served)
