@@ -5,7 +5,8 @@ SECURITY.md explains it, and what counts as each of the three.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -118,11 +119,29 @@ class _Exposures:
 
     @cached_property
     def _servers(self) -> Mapping[str, tuple[McpServer, ...]]:
-        """The MCP servers that each step's tools can reach the outside with. A program without the network is none."""
-        outside = [each for each in self.agent.mcp_servers if each.url or self._network is not Network.NONE]
+        """The MCP servers of which each step may call a tool."""
+        servers = {
+            each.name: {mcp_name(each.name, tool.name) for tool in each.tools} for each in self.agent.mcp_servers
+        }
         return {
-            step_id: tuple(each for each in outside if tools & {mcp_name(each.name, tool.name) for tool in each.tools})
+            step_id: tuple(each for each in self.agent.mcp_servers if tools & servers[each.name])
             for step_id, tools in self._tools.items()
+        }
+
+    @cached_property
+    def _outside(self) -> Mapping[str, tuple[McpServer, ...]]:
+        """Those of them that reach other people's text. A program in the sandbox needs the network for that."""
+        closed = self._network is Network.NONE
+        return {
+            step_id: tuple(each for each in servers if each.url or not closed)
+            for step_id, servers in self._servers.items()
+        }
+
+    @cached_property
+    def _logins(self) -> Mapping[str, tuple[McpServer, ...]]:
+        """Those of them that are called with a secret."""
+        return {
+            step_id: tuple(each for each in servers if each.secret_names) for step_id, servers in self._servers.items()
         }
 
     def _untrusted(self, step: Step) -> Iterator[str]:
@@ -131,51 +150,68 @@ class _Exposures:
             yield "the issue and its comments, or the pull request" if is_review else "the issue and its comments"
         elif self.circumstances.from_fork:
             yield "the pull request from a fork"
-        yield from (f'results of the MCP server "{each.name}"' for each in self._servers[step.id])
-        yield from (_passed_on(each) for each in self._before(step) if self._servers[each.id])
+        yield from (f'results of the MCP server "{each.name}"' for each in self._outside[step.id])
+        yield from self._untrusted_before.get(step.id, ())
 
     def _private(self, step: Step) -> Iterator[str]:
         if self.circumstances.private:
             yield "the private repository: its files, its issues and their images"
-        with_login = {step_id: [each for each in servers if _login(each)] for step_id, servers in self._servers.items()}
-        yield from (f'the MCP server "{each.name}", which has a login' for each in with_login[step.id])
-        yield from (_passed_on(each) for each in self._before(step) if with_login[each.id])
+        yield from (f'the MCP server "{each.name}", which has a login' for each in self._logins[step.id])
+        yield from self._private_before.get(step.id, ())
 
-    def _before(self, step: Step) -> Iterator[Step]:
-        """Yield the steps whose text may reach this one: in their handoff, or in the files that they write."""
-        for other in self.agent.steps.values():
-            passes_on = other.id in self._tools and (_hands_on(other) or self._writes(other))
-            if passes_on and other.id != step.id and step.id in self._reached_from(other):
-                yield other
+    @cached_property
+    def _untrusted_before(self) -> Mapping[str, tuple[str]]:
+        return self._passed_on(step_id for step_id, servers in self._outside.items() if servers)
 
-    def _reached_from(self, step: Step) -> set[str]:
-        reached: set[str] = set()
-        waiting = [*step.following]
+    @cached_property
+    def _private_before(self) -> Mapping[str, tuple[str]]:
+        return self._passed_on(step_id for step_id, servers in self._logins.items() if servers)
+
+    def _passed_on(self, sources: Iterable[str]) -> Mapping[str, tuple[str]]:
+        """Return where the text of one of these steps may reach another: in what it hands off, or in the files that it
+        writes. The nearest one is named."""
+        steps = self.agent.steps
+        nearest: dict[str, str] = {}
+        waiting = deque(
+            (target, step_id)
+            for step_id in sources
+            if _hands_on(steps[step_id]) or self._writes(steps[step_id])
+            for target in steps[step_id].following
+        )
         while waiting:
-            step_id = waiting.pop()
-            if step_id not in reached:
-                reached.add(step_id)
-                waiting += self.agent.steps[step_id].following
-        return reached
+            step_id, source = waiting.popleft()
+            if step_id not in nearest:
+                nearest[step_id] = source
+                waiting.extend((target, source) for target in steps[step_id].following)
+        return {
+            step_id: (f'what step "{source}" passes on',) for step_id, source in nearest.items() if step_id != source
+        }
 
     def _writes(self, step: Step) -> bool:
-        return bool(self._tools[step.id] & _WRITING) or any(each.command for each in self._servers[step.id])
+        return bool(self._tools[step.id] & _WRITING) or self._starts_server(step)
+
+    def _starts_server(self, step: Step) -> bool:
+        return any(each.command for each in self._servers[step.id])
 
     def _ways_out(self, step: Step) -> Iterator[str]:
-        yield from (f'arguments for the MCP server "{each.name}"' for each in self._servers[step.id])
+        yield from (f'arguments for the MCP server "{each.name}"' for each in self._outside[step.id])
         if self._network is not Network.NONE:
             if "Bash" in self._tools[step.id]:
                 yield f"a shell with `network: {self._network}`"
             elif self._writes(step) and self._runs_files:
-                yield f"the files that it writes, which are run with `network: {self._network}`"
+                yield f"the files that it writes, which may be run with `network: {self._network}`"
         if not self.circumstances.private:
             yield from self._published(step)
 
     @cached_property
     def _runs_files(self) -> bool:
-        """Whether anything runs that may read the files of the workspace."""
-        commands = any(step.command for step in self.agent.steps.values())
-        return commands or bool(self.agent.validators) or any("Bash" in tools for tools in self._tools.values())
+        """Whether anything runs that may be, or may read, a file of the workspace."""
+        asking = [step for step in self.agent.steps.values() if step.command is None]
+        return (
+            len(asking) < len(self.agent.steps)
+            or bool(self.agent.validators)
+            or any("Bash" in self._tools[step.id] or self._starts_server(step) for step in asking)
+        )
 
     def _published(self, step: Step) -> Iterator[str]:
         """Yield what this step can let everybody read on GitHub."""
@@ -184,33 +220,41 @@ class _Exposures:
             return
         if github.pushes and self._writes(step):
             yield "the commits that are pushed"
-        if _hands_on(step) and self._asks_for_approval(step):
+        if _hands_on(step) and step.id in self._before_approval:
             yield "the plan that a person is asked to approve"
-        if step.kind is StepKind.CLOSURE or not self.agent.gated:
-            allowed = {*github.allowed_effects}
+        if step.kind is StepKind.CLOSURE or not self._gated:
             free_labels = github.allowed_labels is None or any(_PATTERN & {*label} for label in github.allowed_labels)
             written = {
                 "the comment": github.comments,
                 "the pull request": github.pushes,
-                "the review": AllowedEffect.REVIEW in allowed,
-                "the names of labels": AllowedEffect.LABELS in allowed and free_labels,
-                "the release": AllowedEffect.RELEASE in allowed,
+                "the review": AllowedEffect.REVIEW in github.allowed_effects,
+                "the names of labels": AllowedEffect.LABELS in github.allowed_effects and free_labels,
+                "the release": AllowedEffect.RELEASE in github.allowed_effects,
             }
             yield from (name for name, is_written in written.items() if is_written)
 
-    def _asks_for_approval(self, step: Step) -> bool:
-        """Whether a person may be asked to approve what the step hands off."""
-        later = [self.agent.steps[each] for each in self._reached_from(step)]
-        return any(each.approval for each in later) or any(each.approvals for each in (step, *later))
+    @cached_property
+    def _gated(self) -> bool:
+        return self.agent.gated
 
-
-def _login(server: McpServer) -> bool:
-    return bool(server.secret_names)
+    @cached_property
+    def _before_approval(self) -> frozenset[str]:
+        """The steps after which a person may be asked to approve what was handed off so far."""
+        steps = self.agent.steps.values()
+        before: dict[str, list[str]] = {step.id: [] for step in steps}
+        for step in steps:
+            for target in step.following:
+                before[target].append(step.id)
+        found: set[str] = set()
+        waiting = [step.id for step in steps if step.approvals]
+        waiting += (step_id for step in steps if step.approval for step_id in before[step.id])
+        while waiting:
+            step_id = waiting.pop()
+            if step_id not in found:
+                found.add(step_id)
+                waiting += before[step_id]
+        return frozenset(found)
 
 
 def _hands_on(step: Step) -> bool:
     return bool((step.gate and step.gate.handoff_fields) or (step.check and step.check.handoff_keys))
-
-
-def _passed_on(step: Step) -> str:
-    return f'what step "{step.id}" passes on'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from stepflow.domain.words import Network
 
 HERE = Path(__file__).parent
 KNOWN = {"private", "from_fork", "network"}
-KEYS = {"servers", "steps", "network", "plan", "effects", "labels", "github", "startedBy", "validators", "known"}
+KEYS = {"servers", "steps", "dialect", "network", "plan", "effects", "labels", "github", "startedBy", "validators"}
 KEYS_OF_STEP = {"tools", "hands", "command", "back", "jumps", "accepts", "approval"}
 SERVERS: dict[str, dict] = {
     "https": {"url": "https://mcp.example.com/"},
@@ -47,10 +47,6 @@ class Written:
         assert known.keys() <= KNOWN
         return Circumstances(**{**known, "network": Network(known.get("network", "full"))})
 
-    @property
-    def lock_is_needed(self) -> bool:
-        return "servers" in self.data
-
 
 def written_agents() -> list[Written]:
     text = (HERE / "rule_of_two.yaml").read_text(encoding="utf-8")
@@ -60,24 +56,65 @@ def written_agents() -> list[Written]:
 def build(written: Written, root: Path) -> None:
     """Write the agent `demo` below `root`."""
     data = written.data
-    assert data.keys() - {"public", "private"} <= KEYS
+    assert data.keys() - {"public", "private", "known"} <= KEYS
+    assert all(step.keys() <= KEYS_OF_STEP for step in data["steps"].values())
     folder = root / ".agent" / "demo"
-    folder.mkdir(parents=True)
-    steps = {
-        step_id: _step(step_id, step, following)
-        for (step_id, step), following in zip(data["steps"].items(), [*list(data["steps"])[1:], None], strict=True)
-    }
+    make = {"gate": _gated, "check": _checked, "verdict": _ungated}[data.get("dialect", "gate")]
     write_json(folder / "agent.json", _agent(data))
-    write_json(folder / "steps_registry.json", _registry(steps, with_validator=data.get("validators", False)))
-    schemas = {step_id: _schema(data["steps"][step_id], steps[step_id]) for step_id in steps}
-    write_json(folder / "schemas" / "steps.json", schemas)
-    for step_id, step in steps.items():
-        kind, name = step_id.split(".")
-        if "runner" not in step:
-            write(folder / "prompts" / "steps" / kind / name / "f_default.md", "Do it.\n")
-    write(folder / "prompts" / "steps" / "retry" / "end" / "f_failed.md", "{{validator}} failed.\n")
+    write_json(folder / "steps_registry.json", make(folder, data))
     if "servers" in data:
-        lock(root, *(tool for tool in ("search", "lookup")))
+        lock(root, "search", "lookup")
+
+
+def _gated(folder: Path, data: Mapping) -> dict:
+    written = data["steps"]
+    steps = {step_id: _step(step_id, step, after) for (step_id, step), after in _with_following(written)}
+    write_json(folder / "schemas" / "steps.json", {each: _schema(written[each], steps[each]) for each in steps})
+    for step_id in (each for each in steps if "runner" not in steps[each]):
+        write(folder / "prompts" / "steps" / step_id.replace(".", "/") / "f_default.md", "Do it.\n")
+    write(folder / "prompts" / "steps" / "retry" / "end" / "f_failed.md", "{{validator}} failed.\n")
+    return _registry(steps, with_validator=data.get("validators", False))
+
+
+def _with_following(steps: Mapping) -> Iterator[tuple[tuple[str, Mapping], str | None]]:
+    return zip(steps.items(), [*list(steps)[1:], None], strict=True)
+
+
+def _checked(folder: Path, data: Mapping) -> dict:
+    write(folder / "prompts" / "do.md", "Do it.\n")
+    write(folder / "prompts" / "look.md", "Is it done? Answer with `result`.\n")
+    steps = {
+        step_id: {
+            "prompt": {"path": "do.md"},
+            "check": {
+                "prompt": {"path": "look.md"},
+                "onPass": {"next": after} if after else {"complete": True},
+                "onFail": {"retry": True, "maxRetries": 1},
+            },
+            "tools": step["tools"],
+            **_accepted(step),
+            **({"handoff": [{"key": "notes"}]} if step.get("hands") else {}),
+        }
+        for (step_id, step), after in _with_following(data["steps"])
+    }
+    return {"version": "1.0.0", "basePath": "prompts", "entryStep": next(iter(steps)), "steps": steps}
+
+
+def _ungated(folder: Path, data: Mapping) -> dict:
+    steps = {
+        step_id: {
+            "stepId": step_id,
+            "c2": "closure" if after is None else "initial",
+            "c3": step_id,
+            "tools": step["tools"],
+            **_accepted(step),
+            **({"transitions": {"next": {"target": after}}} if after else {}),
+        }
+        for (step_id, step), after in _with_following(data["steps"])
+    }
+    for step in steps.values():
+        write(folder / "prompts" / "steps" / step["c2"] / step["c3"] / "f_default.md", "Do it.\n")
+    return {"agentId": "demo", "version": "1.0.0", "c1": "steps", "entryStep": next(iter(steps)), "steps": steps}
 
 
 def lock(root: Path, *tools: str) -> None:
@@ -93,6 +130,9 @@ def _agent(data: Mapping) -> dict:
     github: dict = {"enabled": data.get("github", True)}
     github |= {"allowedEffects": data["effects"]} if "effects" in data else {}
     github |= {"allowedLabels": data["labels"]} if "labels" in data else {}
+    verdict: dict = {"type": "detect:graph"}
+    if data.get("dialect") == "verdict":
+        verdict = {"type": "count:iteration", "config": {"maxIterations": 2}}
     return {
         "name": "demo",
         "version": "1.0.0",
@@ -101,7 +141,7 @@ def _agent(data: Mapping) -> dict:
         **({"startedBy": data["startedBy"]} if "startedBy" in data else {}),
         "mcpServers": {name: SERVERS[kind] for name, kind in data.get("servers", {}).items()},
         "runner": {
-            "verdict": {"type": "detect:graph"},
+            "verdict": verdict,
             "boundaries": boundaries,
             "integrations": {"github": github},
         },
@@ -109,7 +149,6 @@ def _agent(data: Mapping) -> dict:
 
 
 def _step(step_id: str, step: Mapping, following: str | None) -> dict:
-    assert step.keys() <= KEYS_OF_STEP
     kind, name = step_id.split(".")
     closes = following is None
     onward = "closing" if closes else "handoff" if following.startswith("closure.") else "next"
@@ -134,8 +173,12 @@ def _step(step_id: str, step: Mapping, following: str | None) -> dict:
         **({"tools": step["tools"]} if "tools" in step else {}),
         **({"runner": {"command": "./close"}} if step.get("command") else {}),
         **({"approval": {"by": "write"}} if step.get("approval") else {}),
-        **({"acceptsRisk": step["accepts"]} if "accepts" in step else {}),
+        **_accepted(step),
     }
+
+
+def _accepted(step: Mapping) -> dict:
+    return {"acceptsRisk": step["accepts"]} if "accepts" in step else {}
 
 
 def _schema(step: Mapping, compiled: Mapping) -> dict:
