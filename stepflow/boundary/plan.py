@@ -29,7 +29,7 @@ from stepflow.domain.effect import (
     SubmitReview,
     ThreadReply,
 )
-from stepflow.domain.review import SuggestionsTried
+from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.text import Spent, code_span, name_some
@@ -79,7 +79,7 @@ def plan_effects(
     commits: CommitsInfo | None,
     redactor: Redactor | None = None,
     cost: Spent | None = None,
-    tried: SuggestionsTried | None = None,
+    tried: SuggestionResults | None = None,
 ) -> Plan:
     """Plan the effects of a completed run; there are none unless it ended in a closure step.
 
@@ -140,7 +140,7 @@ class Planner:
     requested: ClosingRequest
     commits: CommitsInfo | None
     verified: str = ""
-    tried: SuggestionsTried | None = None
+    tried: SuggestionResults | None = None
     warnings: list[str] = field(default_factory=list)
     objections: list[str] = field(default_factory=list)
 

@@ -20,14 +20,13 @@ from stepflow.domain.review import (
     ReviewComment,
     ReviewVerdict,
     Suggestion,
-    SuggestionsTried,
+    SuggestionResults,
     TriedSuggestion,
     describe_place,
-    describe_trials,
 )
 from stepflow.domain.run import DiffLines, ReviewedPull
 from stepflow.domain.secrets import redact_value
-from stepflow.domain.text import code_block, code_span, count
+from stepflow.domain.text import code_block, count
 
 #: Comments of one review that are on lines; more are not posted.
 MOST_COMMENTS = 50
@@ -181,7 +180,7 @@ class ReviewPlanner:
     pull: ReviewedPull
     output_filter: OutputFilter
     #: None in a plan whose suggestions were not tried yet.
-    tried: SuggestionsTried | None
+    tried: SuggestionResults | None
     warnings: list[str] = field(default_factory=list)
 
     def plan(self, review: RequestedReview, below: str) -> SubmitReview:
@@ -195,8 +194,8 @@ class ReviewPlanner:
                     replace(comment, line=comment.line + lines.shift, start_line=start and start + lines.shift)
                 )
             else:
-                moved.append(f"**{code_span(requested.place.replace('`', ''))}**\n\n{comment.words}")
-        own = (self._moved_text(moved), self._trial_lines(), below)
+                moved.append(f"**{requested.place}**\n\n{comment.words}")
+        own = (self._moved_text(moved), below)
         engine = "\n\n".join(part for part in own if part)
         summary = filter_text(review.summary, self.output_filter, limit=LONGEST_TEXT - len(engine))
         body = "\n\n".join(part for part in (summary, engine) if part)
@@ -234,7 +233,7 @@ class ReviewPlanner:
         return replace(comment, body=f"{body}\n\n{words}".lstrip(), suggestion=None)
 
     def _tried(self, number: int) -> TriedSuggestion:
-        known = self.tried.suggestions if self.tried else []
+        known = self.tried.suggestions if self.tried else ()
         missing = TriedSuggestion(comment=number, place="", problem=_NOT_TRIED)
         return next((each for each in known if each.comment == number), missing)
 
@@ -243,12 +242,6 @@ class ReviewPlanner:
         if not moved:
             return ""
         return join_fitting(("**On lines that the diff does not show:**", *moved), LONGEST_MOVED)
-
-    def _trial_lines(self) -> str:
-        """Say what was tried and how it went."""
-        if self.tried is None or not self.tried.suggestions:
-            return ""
-        return filter_text("\n".join(f"> {line}" for line in describe_trials(self.tried)), self.output_filter)
 
 
 def requested_review(answer: JsonObject | None, output_filter: OutputFilter) -> RequestedReview | None:

@@ -16,7 +16,7 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.effect import EffectStatus, Receipt, SubmitReview
 from stepflow.domain.review import ReviewComment, ReviewVerdict, describe_place
 from stepflow.domain.run import ReviewedPull
-from stepflow.domain.text import code_span, count
+from stepflow.domain.text import count
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
@@ -119,8 +119,8 @@ class ReviewSubmission:
             if exc.status != UNPROCESSABLE or not comments:
                 raise
         # GitHub's diff is not ours, or too large to be shown there.
-        places = (describe_place(each.path, each.start_line, each.line).replace("`", "") for each in comments)
-        moved = (f"**{code_span(place)}**\n\n{each.words}" for place, each in zip(places, comments, strict=True))
+        places = (describe_place(each.path, each.start_line, each.line) for each in comments)
+        moved = (f"**{place}**\n\n{each.words}" for place, each in zip(places, comments, strict=True))
         return self._send(verdict, join_fitting((body, f"> {_NO_PLACES}", *moved), LONGEST_REVIEW), [])
 
     def _send(self, verdict: ReviewVerdict, body: str, comments: Sequence[Mapping[str, object]]) -> Review:

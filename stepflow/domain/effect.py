@@ -189,7 +189,7 @@ def text_of(effect: Effect) -> str:
             return "\n\n".join(reply.text("(the commit)") for reply in effect.replies)
         case SubmitReview():
             places = (describe_place(each.path, each.start_line, each.line) for each in effect.comments)
-            texts = (f"`{place}`\n\n{each.text}" for place, each in zip(places, effect.comments, strict=True))
+            texts = (f"{place}\n\n{each.text}" for place, each in zip(places, effect.comments, strict=True))
             return "\n\n".join((effect.body, *texts))
         case PostComment():
             return effect.body

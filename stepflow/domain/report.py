@@ -19,6 +19,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.problem import Problem
 from stepflow.domain.proof import Proof
+from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
@@ -127,6 +128,8 @@ class RunReport:
     validated: bool = False
     #: The last proof of the run's change; None if no validator asked for one.
     proof: Proof | None = None
+    #: What became of the suggestions of a review; None without any.
+    suggestions: SuggestionResults | None = None
     effects: tuple[Receipt, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
@@ -162,6 +165,13 @@ class RunReport:
     hosts: tuple[HostRequests, ...] = ()
     #: All images of the issue, including those that the model could not see.
     images: tuple[IssueImage, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What the run was about, in words; empty if it had no issue."""
+        if self.reviewed:
+            return f"pull request #{self.reviewed.number}"
+        return "" if self.issue is None else f"issue #{self.issue}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from stepflow.domain.text import code_span, count, fence_of, name_some
+from stepflow.domain.text import code_span, fence_of, name_some
 
 
 class ReviewVerdict(StrEnum):
@@ -26,10 +26,11 @@ class DiffSide(StrEnum):
 
 
 def describe_place(path: str, first: int | None, last: int | None) -> str:
-    """Return file and lines as people write them: `a.py:3-5`, or `a.py` without lines."""
-    if last is None:
-        return path
-    return f"{path}:{last}" if first in (None, last) else f"{path}:{first}-{last}"
+    """Return file and lines as people write them, as inline code of Markdown: `a.py:3-5`, or `a.py` without lines. Its
+    path may be anything."""
+    shown = "".join(each if each.isprintable() and each != "`" else "?" for each in path)
+    lines = "" if last is None else f":{last}" if first in (None, last) else f":{first}-{last}"
+    return f"`{shown}{lines}`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,26 +100,33 @@ class TriedSuggestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuggestionsTried:
-    """The suggestions of a review were tried, each on a copy of the workspace's commit with these `checks`, and those
-    that are offered also together. `red_before` names the checks that fail without any suggestion."""
+class SuggestionResults:
+    """What became of the suggestions of a review. Each was tried on a copy of the workspace's commit with these
+    `checks`, and those that are offered also together. `red_before` names the checks that fail without any."""
 
-    suggestions: list[TriedSuggestion]
-    checks: list[str] = field(default_factory=list)
-    red_before: list[str] = field(default_factory=list)
+    suggestions: tuple[TriedSuggestion, ...]
+    checks: tuple[str, ...] = ()
+    red_before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestionsTried:
+    """The suggestions of a review were tried before it is submitted."""
+
+    results: SuggestionResults
     event: Literal["suggestions_tried"] = "suggestions_tried"
 
 
-def describe_trials(tried: SuggestionsTried) -> Iterator[str]:
-    """Yield what became of the suggestions of a review, line by line."""
-    offered = [each for each in tried.suggestions if each.is_offered]
-    number, good = len(tried.suggestions), len(offered)
-    checks = name_some(code_span(name) for name in tried.checks)
-    how = f"with {checks}" if checks else "and there was no check to run"
-    yield f"{count(number, 'suggestion')}, {good} offered. Each that is offered was applied to a copy, {how}."
-    for each in tried.suggestions:
+def describe_results(results: SuggestionResults) -> Iterator[str]:
+    """Yield what became of the suggestions as lines of Markdown, the first one about all of them."""
+    offered = sum(each.is_offered for each in results.suggestions)
+    checks = name_some(code_span(name) for name in results.checks if name not in results.red_before)
+    passed = f"{checks} passed" if checks else "no check could speak against them"
+    tried = f", applied to a copy of what is reviewed, where {passed}" if offered else ""
+    yield f"{offered} of {len(results.suggestions)} offered{tried}."
+    for each in results.suggestions:
         if not each.is_offered:
-            yield f"- {code_span(each.place.replace('`', ''))} is words: {each.problem}."
-    if tried.red_before:
-        names = name_some(code_span(name) for name in tried.red_before)
-        yield f"- Red without any suggestion, so it speaks against none: {names}."
+            yield f"- {each.place} is not: {each.problem}."
+    if results.red_before:
+        names = name_some(code_span(name) for name in results.red_before)
+        yield f"- {names} failed without a suggestion too, which speaks against none."

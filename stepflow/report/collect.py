@@ -18,6 +18,7 @@ from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.proof import Proof
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
+from stepflow.domain.review import SuggestionResults, SuggestionsTried
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText, TextRemoved
@@ -54,6 +55,7 @@ class Reading:
         self.validated = False
         self.validators: list[ValidatorRun] = []
         self.proof: Proof | None = None
+        self.suggestions: SuggestionResults | None = None
         #: One receipt per effect, in the order of the plan: the latest one, or the planned one if there is no other.
         self.receipts: dict[EffectKind, Receipt] = {}
         self.texts: dict[str, str] = {}
@@ -145,6 +147,8 @@ class Reading:
             case events.ValidatorRan():
                 self.validators.append(_copied(event, ValidatorRun))
                 self.proof = event.proof or self.proof
+            case SuggestionsTried(results=results):
+                self.suggestions = results
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():
@@ -307,6 +311,7 @@ def collect_report(
         changes=read.collected.changes if read.collected else None,
         validated=read.validated,
         proof=read.proof,
+        suggestions=read.suggestions,
         effects=tuple(read.receipts.values()),
         texts=read.texts,
         usage=run.usage,

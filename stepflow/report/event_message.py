@@ -9,7 +9,7 @@ from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.review import SuggestionsTried, describe_trials
+from stepflow.domain.review import SuggestionsTried, describe_results
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
 from stepflow.report import step_message as step
@@ -239,8 +239,10 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
 
 
 def _suggestions_tried(event: SuggestionsTried) -> EventMessage:
-    title = f"[Review] {count(len(event.suggestions), 'suggestion')} tried"
-    return EventMessage(title=title, below=tuple(whole_lines("\n".join(describe_trials(event)))))
+    first, *rest = describe_results(event.results)
+    return EventMessage(
+        title=f"[Review] suggestions: {first}", below=tuple(whole_lines("\n".join(rest))) if rest else ()
+    )
 
 
 def _flow_ended(event: events.FlowEnded) -> EventMessage:

@@ -18,6 +18,7 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.review import describe_results
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd
 from stepflow.domain.words import Effort, Outcome
@@ -108,6 +109,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         describe_lines=describe_lines,
         checks=checks,
         checks_left_out=left_out,
+        suggestions=tuple(describe_results(report.suggestions)) if report.suggestions else (),
         proof=proof_section(report.proof, _link_to_change(report)) if report.proof else "",
         steps=walked_steps(report),
         models=model_lines(report),

@@ -28,7 +28,7 @@ from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.report import RunReport
-from stepflow.domain.review import SuggestionsTried
+from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
@@ -94,7 +94,7 @@ class Run:
     #: Receipts of an earlier attempt to write.
     done: tuple[Receipt, ...] = ()
     #: What became of the suggestions of a review; None without any.
-    tried: SuggestionsTried | None = None
+    tried: SuggestionResults | None = None
     #: Replaces the end of the run for a program that runs an agent itself.
     finish: Callable[[RunFacts, FlowResult], Ending] | None = None
 

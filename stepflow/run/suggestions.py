@@ -13,8 +13,8 @@ from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import Condition, Step
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import TrialLimits
-from stepflow.domain.review import Suggestion, SuggestionsTried, TriedSuggestion
-from stepflow.domain.text import name_some
+from stepflow.domain.review import Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
+from stepflow.domain.text import code_span, name_some
 from stepflow.domain.words import Outcome
 from stepflow.engine.completion.judge import build_request, has_passed, validator_command
 from stepflow.run.clock import COMPLETION_GRACE, SystemClock
@@ -25,7 +25,7 @@ from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.workspace import temporary_folder
 
 
-def try_suggestions(run: Run, result: FlowResult) -> SuggestionsTried | None:
+def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
     """Try the suggestions of a review that is about to be submitted, and record how it went; None without any. Signals
     are held at the end."""
     pull, agent, original = run.facts.reviewed, run.prepared.agent, run.request.original
@@ -37,17 +37,17 @@ def try_suggestions(run: Run, result: FlowResult) -> SuggestionsTried | None:
     worth, problems = find_suggestions(review, pull, output_filter) if review else ((), ())
     if not (worth or problems):
         return None
-    tried = SuggestionsTried(suggestions=[])
+    tried = SuggestionResults(suggestions=())
     if worth and original is None:
         why = "a trial needs a workspace that stepflow made"
-        tried = SuggestionsTried(suggestions=[_words(each, why) for each in worth])
+        tried = SuggestionResults(suggestions=tuple(_words(each, why) for each in worth))
     elif worth and original:
         run.cancellation.hold()
         with temporary_folder(original.root) as folder:
             tried = _open_trials(run, original, folder / "change", agent.steps[result.step_id]).run(worth)
     everything = sorted((*tried.suggestions, *problems), key=lambda each: each.comment)
-    tried = replace(tried, suggestions=everything)
-    run.journal.append(tried)
+    tried = replace(tried, suggestions=tuple(everything))
+    run.journal.append(SuggestionsTried(results=tried))
     return tried
 
 
@@ -88,7 +88,7 @@ class SuggestionTrials:
             note=lambda tree: trials.note(self._names[tree]),
         )
 
-    def run(self, suggestions: Sequence[Suggestion]) -> SuggestionsTried:
+    def run(self, suggestions: Sequence[Suggestion]) -> SuggestionResults:
         """Try each suggestion by itself, then together those that are good."""
         repository = self._trials.repository
         with self._trials.cancellation.obeyed():
@@ -112,18 +112,18 @@ class SuggestionTrials:
             elif problem := self._judge(each, base and results[tree.tree]):
                 problems[each.comment] = problem
             elif other := next((known for known in good if each.overlaps(known)), None):
-                why = f"it overlaps the one for `{other}`, and people could commit only one of the two"
+                why = f"it overlaps the one for {other}, and people could commit only one of the two"
                 problems[each.comment] = _words(each, why)
             else:
                 good.append(each)
         problems |= self._try_together(good)
-        return SuggestionsTried(
-            suggestions=[
+        return SuggestionResults(
+            suggestions=tuple(
                 problems.get(each.comment, TriedSuggestion(comment=each.comment, place=str(each)))
                 for each in suggestions
-            ],
-            checks=[each.validator.name for each in self._checks],
-            red_before=[*self._red_before],
+            ),
+            checks=tuple(each.validator.name for each in self._checks),
+            red_before=self._red_before,
         )
 
     def _try_together(self, good: Sequence[Suggestion]) -> dict[int, TriedSuggestion]:
@@ -133,7 +133,7 @@ class SuggestionTrials:
         problems, kept = dict[int, TriedSuggestion](), [good[0]]
         for each in good[1:]:
             if problem := self._judge_together([*kept, each]):
-                others = name_some(f"`{other}`" for other in kept)
+                others = name_some(map(str, kept))
                 problems[each.comment] = replace(
                     problem, problem=f"together with the one for {others}, {problem.problem}"
                 )
@@ -162,7 +162,7 @@ class SuggestionTrials:
         red = tuple(name for name in self._find_red(results) if name not in self._red_before)
         if not red:
             return None
-        names = name_some(f"`{name}`" for name in red)
+        names = name_some(map(code_span, red))
         return _words(suggestion, f"it turns {names} red", red)
 
     def _find_red(self, results: Results) -> tuple[str, ...]:

@@ -133,21 +133,19 @@ def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> Non
     assert "Endings:\n\n*Not offered as a suggestion: it changes nothing.*" in texts
     assert "it would change line endings" in texts
     summary = reviewing.github.state.reviews[0]["body"]
-    assert "> 7 suggestions, 2 offered. Each that is offered was applied to a copy, with `greeting`." in summary
+    assert "**Suggestions:** 2 of 7 offered, applied to a copy of what is reviewed, where `greeting` passed." in summary
     assert "Far:\n\n*Not offered as a suggestion: the diff does not show these lines.*" in summary
     assert "[Review] without a suggestion" in done.log
     (tried,) = [event for event in reviewing.events(done) if event["event"] == "suggestions_tried"]
-    assert [each["red"] for each in tried["suggestions"] if each["red"]] == [["greeting"]]
+    assert [each["red"] for each in tried["results"]["suggestions"] if each["red"]] == [["greeting"]]
 
 
 def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TEXT.replace("line 20\n", "BROKEN\n")})
     run(reviewing, number, on(20, "Mend it:", suggestion="line 20"), on(21, "Or:", suggestion="line XXI"))
     assert [body.count("```suggestion") for body in bodies(reviewing)] == [1, 1]
-    assert (
-        "Red without any suggestion, so it speaks against none: `greeting`"
-        in (reviewing.github.state.reviews[0]["body"])
-    )
+    said = "- `greeting` failed without a suggestion too, which speaks against none."
+    assert said in reviewing.github.state.reviews[0]["body"]
 
 
 def test_a_second_push_gets_what_is_new(reviewing: World) -> None:

@@ -12,7 +12,7 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.review import SuggestionsTried, TriedSuggestion
+from stepflow.domain.review import SuggestionResults, SuggestionsTried, TriedSuggestion
 from stepflow.domain.run import DiffLines, ImageProblem, ImagesRead, ImageType, IssueImage, ReviewedFile, ReviewedPull
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
@@ -194,12 +194,14 @@ EVENTS: dict[str, events.Event] = {
     "commits": events.WorkCollected(head_commit="c", commits=2),
     "uncommitted work": events.WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
     "suggestions": SuggestionsTried(
-        suggestions=[
-            TriedSuggestion(comment=0, place="a.py:3"),
-            TriedSuggestion(comment=2, place="a.py:7-9", problem="it turns `test` red", red=("test",)),
-        ],
-        checks=["test", "lint"],
-        red_before=["lint"],
+        results=SuggestionResults(
+            suggestions=(
+                TriedSuggestion(comment=0, place="`a.py:3`"),
+                TriedSuggestion(comment=2, place="`a.py:7-9`", problem="it turns `test` red", red=("test",)),
+            ),
+            checks=("test", "lint"),
+            red_before=("lint",),
+        )
     ),
     "plan": events.EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
     "planned text": events.EffectPlanned(

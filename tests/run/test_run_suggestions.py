@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.domain.definition import Condition, ExitCode, FailurePattern, Validator
-from stepflow.domain.review import Suggestion, SuggestionsTried
+from stepflow.domain.review import Suggestion, SuggestionResults
 from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
 from stepflow.run.proof import Trials
@@ -23,7 +23,7 @@ CODE = "one = 1\ntwo = 2\nthree = 3\n"
 RUNS = "python3 -c 'import code_file as c; assert c.one + c.two == c.three'"
 NAMES = "grep -q two code_file.py"
 
-Try = Callable[..., SuggestionsTried]
+Try = Callable[..., SuggestionResults]
 
 
 def check(name: str, command: str, timeout: float = 60.0) -> Condition:
@@ -53,7 +53,7 @@ def try_all(tmp_path: Path) -> Try:
         *checks: Condition,
         note: Callable[[str], None] = lambda _: None,
         **given: float,
-    ) -> SuggestionsTried:
+    ) -> SuggestionResults:
         cancellation = Cancellation()
         cancellation.hold()
         trials = Trials(
@@ -77,15 +77,15 @@ def try_all(tmp_path: Path) -> Try:
     return run
 
 
-def problems(tried: SuggestionsTried) -> list[str]:
+def problems(tried: SuggestionResults) -> list[str]:
     return [each.problem for each in tried.suggestions]
 
 
 def test_a_suggestion_that_keeps_the_checks_green_is_offered(try_all: Try) -> None:
     noted: list[str] = []
     tried = try_all([at(2, 2, "two = 1 + 1\n")], check("test", RUNS), check("names", NAMES), note=noted.append)
-    assert (problems(tried), tried.checks, tried.red_before) == ([""], ["test", "names"], [])
-    assert noted == ["without a suggestion", "with the suggestion for code_file.py:2"]
+    assert (problems(tried), tried.checks, tried.red_before) == ([""], ("test", "names"), ())
+    assert noted == ["without a suggestion", "with the suggestion for `code_file.py:2`"]
 
 
 def test_one_that_turns_a_check_red_is_not_and_names_it(try_all: Try) -> None:
@@ -96,7 +96,7 @@ def test_one_that_turns_a_check_red_is_not_and_names_it(try_all: Try) -> None:
 
 def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> None:
     tried = try_all([at(2, 2, "two = 1 + 1\n"), at(2, 2, "two = 3\n")], check("test", RUNS), check("lint", "false"))
-    assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ["lint"])
+    assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ("lint",))
 
 
 @pytest.mark.parametrize(
