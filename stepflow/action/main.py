@@ -77,7 +77,7 @@ from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.follow_up import find_follow_up
 from stepflow.run.inputs import Mode
 from stepflow.run.issue import skip_stranger
-from stepflow.run.prepare import Prepared, clock_for, prepare_run, reviews_pull_requests
+from stepflow.run.prepare import Prepared, clock_for, load_requested, prepare_run, reviews_pull_requests
 from stepflow.run.request import (
     RunRequest,
     agents_folder,
@@ -224,7 +224,7 @@ def run_mode(
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     services = clock_of_services(clock, cancellation)
     request = with_retries(make_request(runner, trigger), services, lambda line: _warn_of_wait(job, line))
-    if stranger := skip_stranger(request):
+    if stranger := skip_stranger(request, load_requested):
         return without_run(Outcome.SKIPPED, stranger.reason)
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))

@@ -1,7 +1,5 @@
-"""Applies a plan to GitHub, effect by effect, and records a receipt after each.
-
-Each write first looks at what is there, so that repeating it changes nothing.
-"""
+"""Applies a plan to GitHub, effect by effect, with a receipt after each. Each write first looks at what is there, so
+that repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -27,6 +25,7 @@ from stepflow.boundary.own_texts import (
     marker_word,
     pull_request_lines,
     spent_on_issue,
+    today,
     update_text,
     whole_cost,
     workflow_lines,
@@ -244,7 +243,8 @@ class EffectWriter:
     def _marker(self, own: OwnComment | None, commit: str) -> Marker:
         """The marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
         plan, known = self._plan, self._costliest or own
-        return make_marker(known, run=plan.run_id, agent=plan.agent, issue=self.issue, commit=commit, cost=plan.cost)
+        facts = {"run": plan.run_id, "agent": plan.agent, "commit": commit, "day": today(self._retry_policy.clock)}
+        return make_marker(known, issue=self.issue, cost=plan.cost, **facts)
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
         if self._pusher is None:

@@ -139,6 +139,11 @@ class GitHubClient:
         #: Whether an answer said that the repository now has another name or owner.
         self.has_moved = False
 
+    @property
+    def search_url(self) -> str:
+        """The address of the search for issues, which is not below a repository."""
+        return f"{self._base.geturl()}/search/issues"
+
     def ask(
         self,
         verb: str,

@@ -96,6 +96,7 @@ class Label(Answer):
     """A label that the repository has."""
 
     name: str
+    description: _Text = ""
 
 
 class IssueNow(Answer):

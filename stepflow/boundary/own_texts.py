@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
@@ -13,6 +14,7 @@ from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent
+from stepflow.ports import Clock
 
 NO_COMMIT = "none"
 #: How our comments begin and end. If another workflow of the same account quotes one, it has other text around it.
@@ -21,12 +23,25 @@ _OWN_COMMENT = re.compile(
     rf"{_HEAD}\n(?P<text>.*)\n\n"
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
     r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
-    r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?) -->\s*",
+    r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?)"
+    r"(?: day=(?P<day>\d{4}-\d\d-\d\d) runs=(?P<runs>\d{1,9}) today=(?P<today>\d{1,9}\.\d{1,9}\+?))? -->\s*",
     re.DOTALL,
 )
 _NOTHING = Spent()
 #: Decimal places of a cost in a marker.
 _DIGITS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayCost:
+    """What an agent's runs on an issue cost on one day (UTC, as `2026-01-31`), and how many there were."""
+
+    day: str
+    runs: int = 0
+    cost: Spent = _NOTHING
+
+    def __str__(self) -> str:
+        return f"day={self.day} runs={self.runs} today={_figure(self.cost)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +57,13 @@ class Marker:
     cost: Spent = _NOTHING
     #: The cost of the agent's earlier runs on the issue.
     before: Spent = _NOTHING
+    #: The part of `cost` that belongs to the day of this run; None in old comments.
+    day_cost: DayCost | None = None
 
     def __str__(self) -> str:
         words = f"run={self.run} agent={self.agent} issue={self.issue} commit={self.commit}"
-        return f"<!-- stepflow {words} cost={_figure(self.cost)} before={_figure(self.before)} -->"
+        costs = f"cost={_figure(self.cost)} before={_figure(self.before)}"
+        return f"<!-- stepflow {words} {costs}{f' {self.day_cost}' if self.day_cost else ''} -->"
 
     def minus(self, run: str) -> Spent:
         """Return the cost of all runs except this one, so that a resumed run does not count its first part twice."""
@@ -110,16 +128,39 @@ def _own_comments(comments: tuple[Comment, ...], viewer: Account, issue: int) ->
     ]
 
 
-def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent) -> Marker:
-    """Make the marker of a run's comment, which replaces `own`. Without a `commit`, that of `own` is kept."""
+def today(clock: Clock | None) -> str:
+    """Return the day (UTC) of a marker that is made now."""
+    now = datetime.now(UTC) if clock is None else datetime.fromtimestamp(clock.now(), UTC)
+    return now.date().isoformat()
+
+
+def make_marker(
+    own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent, day: str
+) -> Marker:
+    """Make the marker of a run's comment of that `day`, which replaces `own`. Without a `commit`, that of `own` is
+    kept."""
     before = own.marker.minus(run) if own else _NOTHING
+    whole = whole_cost(own, run=run, cost=cost)
     return Marker(
         run=marker_word(run),
         agent=marker_word(agent),
         issue=issue,
         commit=commit or (own.marker.commit if own else NO_COMMIT),
-        cost=before + whole_cost(own, run=run, cost=cost),
+        cost=before + whole,
         before=before,
+        day_cost=_add_to_day(own.marker if own else None, run, whole, day),
+    )
+
+
+def _add_to_day(marker: Marker | None, run: str, whole: Spent, day: str) -> DayCost:
+    """Return the cost of the day with that of a run, which is not counted twice if the marker has it already."""
+    earlier = marker.day_cost if marker else None
+    if marker is None or earlier is None or earlier.day != day:
+        return DayCost(day=day, runs=1, cost=whole)
+    is_same = marker.run == marker_word(run)
+    others = max(0.0, earlier.cost.usd - marker.cost_of(run).usd)
+    return DayCost(
+        day=day, runs=earlier.runs + (not is_same), cost=Spent(usd=others, at_least=earlier.cost.at_least) + whole
     )
 
 
@@ -134,6 +175,9 @@ def read_marker(body: str) -> Marker | None:
         commit=match["commit"],
         cost=_spent(match["cost"]),
         before=_spent(match["before"]),
+        day_cost=DayCost(day=match["day"], runs=int(match["runs"]), cost=_spent(match["today"]))
+        if match["day"]
+        else None,
     )
 
 

@@ -280,6 +280,8 @@ class Planner:
             return ()
         if not (self._github.comment.enabled and self._allows(AllowedEffect.COMMENT)):
             return ()
+        if not (self.requested.comment or self._github.comment.summary):
+            return ()
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:
             own += [f"---\n\n{self._verified()}"] if self.verified else []

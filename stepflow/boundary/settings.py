@@ -38,6 +38,8 @@ class BoundarySettings:
     on_failure: OnFailure = OnFailure.NOTHING
     #: File name of the workflow to start on a pushed branch; empty for none.
     ci_workflow: str = ""
+    #: Whether the definition of the agent lets people without the permission start a run.
+    anyone_may_start: bool = False
     #: False if the text came from an input, so that it cannot be compared with the issue.
     issue_text_from_event: bool = True
 
@@ -56,6 +58,10 @@ class Refused(BoundaryError):
     """The trust rules forbid writing; nothing was written."""
 
 
+class BeyondCap(Refused):
+    """The caps of the day leave nothing for a run of somebody without write access, who is not told."""
+
+
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:
     """Say why nothing may be written, or return None. A bot in `allow-bots` needs no permission, but only a person can
     be the `approver` of a step."""
@@ -67,19 +73,20 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
         return f"No run was started: {actor} is a bot, and only people approve or reject a plan."
     if is_bot:
         return None if is_named(actor, settings.allow_bots) else _bot_refusal(actor)
+    if settings.anyone_may_start and approver is Permission.NONE:
+        return None
     permission = Permission(github.permission(actor))
     if settings.min_permission.rank <= permission.rank < approver.rank:
         return (
             f"No run was started: {actor} has the permission '{permission}' on {settings.repository}, and the "
             f"`approval` requires '{approver}'. Let somebody with that permission answer."
         )
-    if permission.rank < settings.min_permission.rank:
-        return (
-            f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "
-            f"{settings.repository}, and `min-permission` requires '{settings.min_permission}'. Let somebody with that "
-            "permission trigger the run, or lower `min-permission`."
-        )
-    return None
+    refusal = (
+        f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "
+        f"{settings.repository}, and `min-permission` requires '{settings.min_permission}'. Let somebody with that "
+        "permission trigger the run, or lower `min-permission`."
+    )
+    return refusal if permission.rank < settings.min_permission.rank else None
 
 
 def is_named(actor: str, allowed: tuple[str, ...]) -> bool:

@@ -50,6 +50,8 @@ METAVARS = {
     "run-folder": "DIR",
     "budget-usd": "USD",
     "budget-usd-per-issue": "USD",
+    "budget-usd-per-day": "USD",
+    "mention": "LOGIN",
     "timeout-minutes": "MINUTES",
     "allow-bots": "LOGINS",
     "allowed-hosts": "HOSTS",

@@ -23,7 +23,7 @@ PREFIX = "builtin/"
 BUILTIN = {
     "fix": "understand, do, close: solves an issue and opens a draft pull request",
     "review": "reads, changes nothing, and answers in one comment, or in one review of a pull request",
-    "triage": "reads, changes nothing, labels the issue and answers in one comment",
+    "triage": "labels a new issue, names duplicates and asks for what is missing; anyone may start it",
     "verify": "like fix, plus steps that check the work, look things up, and write the texts",
     "minimal": "one step that works and one that closes",
 }

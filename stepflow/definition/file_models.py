@@ -86,6 +86,7 @@ class Boundaries(FileModel):
     allowed_tools: list[str] | None = None
     permission_mode: Mode | None = None
     network: Annotated[Network, Strict(False)] | None = None
+    budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Integrations(FileModel):
@@ -142,6 +143,7 @@ class AgentFile(FileModel):
     skills: list[str] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, Parameter] = Field(default_factory=dict)
+    started_by: Literal["anyone"] | None = None
     runner: RunnerKeys | None
 
 

@@ -42,6 +42,7 @@ from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures, report_exposures
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import read_shape
+from stepflow.definition.started_by_anyone import check_bounds
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
@@ -282,7 +283,6 @@ class _AgentLoader:
         verdict = agent.verdict.type if agent.verdict else None
         schemas = _open_schemas(registry, agent, self.folder, problems)
         files = open_prompts(registry, self.folder, problems, agent.runner.integrations.github)
-
         nodes: Mapping[str, Node[StepSettings]]
         sections: Collection[str] = ()
         if isinstance(registry, GateRegistry):
@@ -298,6 +298,7 @@ class _AgentLoader:
             add_aliases(checked, owners, taken, problems)
         entries = check_entries(registry, nodes, sections, verdict, problems)
         check_approvals(nodes, entries, problems)
+        check_bounds(agent, nodes.values(), problems)
         tools = StepTools(agent=agent, locked=self.locked, problems=problems).of_steps(tuple(nodes.values()))
         guided = {
             name: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for name, node in nodes.items()
@@ -375,6 +376,8 @@ class _AgentLoader:
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
             network=runner.boundaries.network,
+            budget_usd=runner.boundaries.budget_usd,
+            anyone_may_start=file.started_by is not None,
             github=runner.integrations.github,
             mcp_servers=self.locked.servers,
         )

@@ -145,7 +145,7 @@ class _Exposures:
         }
 
     def _untrusted(self, step: Step) -> Iterator[str]:
-        if not self.circumstances.private:
+        if not self.circumstances.private or self.agent.anyone_may_start:
             is_review = AllowedEffect.REVIEW in self.agent.github.allowed_effects
             yield "the issue and its comments, or the pull request" if is_review else "the issue and its comments"
         elif self.circumstances.from_fork:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
@@ -141,9 +142,18 @@ class Labels(FileModel):
 
 
 class CommentSettings(FileModel):
-    """`runner.integrations.github.comment`."""
+    """`runner.integrations.github.comment`. Without a `summary`, a run that wrote no comment text posts none."""
 
     enabled: bool = True
+    summary: bool = True
+
+
+class IssueContext(StrEnum):
+    """What the model is shown with the issue, out of the issue's repository."""
+
+    LABELS = "labels"
+    SIMILAR_ISSUES = "similar_issues"
+    ISSUE_FORMS = "issue_forms"
 
 
 class ReviewSettings(FileModel):
@@ -167,6 +177,7 @@ class GitHubSettings(FileModel):
     allowed_effects: Items[Annotated[AllowedEffect, Strict(False)]] = DEFAULT_EFFECTS
     allowed_labels: Items[str] | None = None
     allowed_link_hosts: Items[str] = ()
+    context: Items[Annotated[IssueContext, Strict(False)]] = ()
     pull_request: PullRequestSettings = PullRequestSettings()
     comment: CommentSettings = CommentSettings()
     review: ReviewSettings = ReviewSettings()

@@ -206,6 +206,8 @@ class Limits:
     deadline: float | None = None
     #: Cost of the other runs on the issue if `usd` is what they left of `budget-usd-per-issue`; otherwise None.
     spent_before: float | None = None
+    #: Whether `usd` is the agent's own `budgetUsd`, which is less than what the inputs allow.
+    usd_by_agent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

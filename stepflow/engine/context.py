@@ -144,13 +144,14 @@ def _check_totals(state: RunState, limits: Limits, now: float) -> Stop | None:
         used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (input budget-tokens)"
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
-        return Stop(
-            outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits.spent_before)
-        )
+        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits))
     return None
 
 
-def _describe_spending(cost: float, limit: float, before: float | None) -> str:
+def _describe_spending(cost: float, limit: float, limits: Limits) -> str:
+    before = limits.spent_before
+    if limits.usd_by_agent:
+        return f"{usd(cost)} of {usd(limit)} are spent (budgetUsd in agent.json)"
     if before is None:
         return f"{usd(cost)} of {usd(limit)} are spent (input budget-usd)"
     whole = f"{usd(before + cost)} of {usd(before + limit)} are spent by all runs on this issue"

@@ -82,6 +82,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from _output_tokens(agent)
             yield from _rules(agent)
             yield from _exposures(request, agent)
+            yield from _starters(request, agent)
             yield from guarded("network", lambda: _network(request, agent))
             with suppress(InputError):
                 request = narrow_network(request, agent)
@@ -214,6 +215,19 @@ def _exposures(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
         yield warning(f"{RULE_OF_TWO}: {each.step_id}", f"{where}all three meet: {each}; {accepted}")
     if not meeting:
         yield ok(RULE_OF_TWO, "in no step do strangers' text, something private and a way out meet")
+
+
+def _starters(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """Yield who may start the agent, if its definition lets anyone do so."""
+    dollars, runs = request.inputs.budget_usd_per_day, request.inputs.runs_per_person_per_day
+    if agent.anyone_may_start and dollars and runs:
+        yield ok("started by", f"anyone, within {usd(dollars)} a day and {count(runs, 'run')} a day of one person")
+    elif agent.anyone_may_start:
+        yield warning(
+            "started by",
+            "anyone, but without budget-usd-per-day and runs-per-person-per-day a run of somebody without write access "
+            "ends as misconfigured",
+        )
 
 
 def _network(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -400,7 +414,10 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
         tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) applies instead of budget-usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")
     else:
-        yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
+        budget = f"budget-usd is {usd(request.inputs.budget_usd)}"
+        if agent.budget_usd is not None:
+            budget += f", budgetUsd in agent.json {usd(agent.budget_usd)}; the lower one applies"
+        yield ok("price", f"known; {budget}")
 
 
 def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[PreflightCheck]:

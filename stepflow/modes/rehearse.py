@@ -122,7 +122,8 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         "scenario": listed.file,
         "boundary": BoundaryMode.DRY_RUN,
         "apt_packages": request.inputs.apt_packages if first else (),
-        **dict.fromkeys(("issue", "issue_text", "record", "read_token", "budget_usd_per_issue", "policy")),
+        **dict.fromkeys(("issue", "issue_text", "record", "read_token", "policy")),
+        **dict.fromkeys(("budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day")),
         "resume": "never",
     }
     return replace(

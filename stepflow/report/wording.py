@@ -141,7 +141,7 @@ ADVICE: dict[Outcome, str] = {
         "or raise the limit that the reason names. Then {again}."
     ),
     Outcome.BUDGET_EXHAUSTED: (
-        "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. Then {again}."
+        "Raise the budget that the reason names, choose a cheaper `model`, or split the issue. Then {again}."
     ),
     Outcome.TIMED_OUT: (
         "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."

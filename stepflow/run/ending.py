@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from stepflow.boundary.settings import Refused
+from stepflow.boundary.settings import BeyondCap, Refused
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.event import (
@@ -65,6 +65,7 @@ class Ending:
 OUTCOMES: tuple[tuple[type[StepflowError], Outcome], ...] = (
     (ModelError, Outcome.MODEL_FAILED),
     (IsolationError, Outcome.REFUSED),
+    (BeyondCap, Outcome.SKIPPED),
     (Refused, Outcome.REFUSED),
     (BaseCheckError, Outcome.BASE_FAILED),
     (BoundaryError, Outcome.BOUNDARY_FAILED),

@@ -138,6 +138,13 @@ class ProveInput(InputMap):
         return ProofSettings(tests=self.tests, most_hunks=self.max_hunks or MOST_HUNKS, hunks=self.hunks)
 
 
+def check_login(value: str | None) -> str | None:
+    """Refuse what cannot be the login of an account."""
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?", value):
+        raise ValueError("write the login of an account, without @")
+    return value
+
+
 def check_workflow_name(value: str | None) -> str | None:
     """Refuse what cannot be a file in `.github/workflows`."""
     if value is not None and not re.fullmatch(r"[\w. -]+\.ya?ml", value):
@@ -173,6 +180,9 @@ class Inputs(BaseModel):
     start_on: StartEvents = ()
     """Events that start the agent that the input `agent` names, comma-separated: `issues.opened`, `issues.reopened`,
     `issues.assigned`, `pull_request.opened`, `pull_request.synchronize`, `pull_request.ready_for_review`."""
+    mention: Annotated[Text, AfterValidator(check_login)] = None
+    """Login of an account, without `@`: a comment that mentions it starts the agent that the input `agent` names, and
+    `issues.assigned` starts it for issues assigned to it alone."""
     issue: Count = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None
@@ -213,6 +223,12 @@ class Inputs(BaseModel):
     budget_usd_per_issue: OptionalDollars = None
     """Maximum US dollars for all runs on one issue, summed from their comments; enforced before the run with a
     `read-token` of the account that writes, otherwise only reported."""
+    budget_usd_per_day: OptionalDollars = None
+    """Maximum US dollars per day (UTC) for all runs of the repository, summed from their comments; a run begins only if
+    this leaves its whole budget. It needs a `read-token` of the account that writes."""
+    runs_per_person_per_day: Count = None
+    """Maximum runs of the agent per day (UTC) that one person may start by an issue or a comment; it needs a
+    `read-token`."""
     timeout_minutes: Dollars = 50
     """Minutes after which no further turn begins. A tool call or model answer in progress then has half a minute more,
     a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, to leave time for the

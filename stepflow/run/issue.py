@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.github_types import IssueNow
 from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
+from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.image_file import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
 from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
@@ -25,6 +26,7 @@ from stepflow.run.trigger import Skip
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
+    from stepflow.boundary.repository_reader import RepositoryReader
 
 #: A long discussion is cut to its newest comments: at most this many, by this many people, with this many characters.
 MOST_REMARKS = 100
@@ -97,16 +99,20 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
         return Subject(issue=issue, spent=_spent(reader, request, issue))
 
 
-def skip_stranger(request: RunRequest) -> Skip | None:
-    """Ask GitHub about an actor whom the event does not show as a member. Returns None if they may start a run."""
-    unproven, token = request.trigger.unproven, request.inputs.read_token
+def skip_stranger(request: RunRequest, load: Callable[[RunRequest], AgentDefinition]) -> Skip | None:
+    """Ask GitHub about an actor whom the event does not show as a member. Returns None if they may start a run, as
+    anybody may if the agent, which is then loaded, says so."""
+    trigger, token = request.trigger, request.inputs.read_token
+    unproven = trigger.unproven
     if not unproven:
         return None
     if token is None:
         return Skip(reason=unproven)
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         refusal = check_actor(reader, boundary_settings(request))
-    return Skip(reason=f"{unproven.partition(';')[0]}. {refusal}") if refusal else None
+    if refusal is None or (trigger.start_kind and trigger.reply is None and load(request).anyone_may_start):
+        return None
+    return Skip(reason=f"{unproven.partition(';')[0]}. {refusal}")
 
 
 def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
@@ -119,13 +125,13 @@ def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None
     return rehearsed if rehearsed and trigger.issue_number in (None, rehearsed.number) else None
 
 
-def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
+def github_reader(request: RunRequest, token: str | None) -> RepositoryReader:
     """Open a reader, which the caller closes. Without a token it reads public data only."""
-    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
+    from stepflow.boundary.repository_reader import RepositoryReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     if not request.repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
-    return GitHubReader(
+    return RepositoryReader(
         api_url=request.inputs.github_api_url,
         repository=request.repository,
         token=token,
@@ -191,7 +197,7 @@ def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number
         return subject
     return replace(
         subject,
-        discussion=_discussion(reader, subject.issue.number),
+        discussion=_discussion(reader, request, subject.issue.number),
         spent=_spent(reader, request, subject.issue),
     )
 
@@ -236,13 +242,15 @@ class Writers:
         return self._known.get(login, False)
 
 
-def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
-    """Return the newest comments of people with write access, oldest first, each below a line that nobody can forge."""
+def _discussion(reader: GitHubReader, request: RunRequest, number: int) -> SanitizedText:
+    """Return the newest comments of people with write access, oldest first, each below a line that nobody can forge;
+    also those of the person who started the run, if the agent lets anyone do so."""
+    starter = request.trigger.actor if request.anyone_may_start else ""
     mark, budget = new_mark(), LONGEST_DISCUSSION
     comments: list[SanitizedText] = []
     writers = Writers(reader)
     for remark in reader.remarks(number, most=MOST_REMARKS):
-        if remark.author not in writers:
+        if remark.author != starter and remark.author not in writers:
             continue
         author = sanitize_line(remark.author, "comment")
         comment = sanitize(remark.body.strip(), f"comment by {author.text}")
@@ -255,7 +263,8 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
         budget -= len(quoted.text)
     if not comments:
         return NO_DISCUSSION
-    heading = f"Comments by people with write access, oldest first; each begins with a line that contains {mark}."
+    who = f"people with write access{f' and {starter}' if starter else ''}"
+    heading = f"Comments by {who}, oldest first; each begins with a line that contains {mark}."
     return join_texts((SanitizedText(text=heading), *reversed(comments)))
 
 

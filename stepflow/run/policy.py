@@ -161,6 +161,8 @@ class Policy(InputMap):
                 f"the policy allows {name} in another version. This one has the digest {agent.digest}; give it to "
                 f"{name} below `agents` in {VARIABLE}, if it may run"
             )
+        if self.min_permission:
+            agent = replace(agent, anyone_may_start=False)
         if self.models is None:
             return agent
         asking = [step for step in agent.steps.values() if step.command is None]

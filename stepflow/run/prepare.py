@@ -28,9 +28,11 @@ from stepflow.model.logins import address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
 from stepflow.run.clock import RehearsalClock, SystemClock
+from stepflow.run.daily_caps import check_daily_caps, run_budget
 from stepflow.run.follow_up import demand_default_branch, open_reader, read_feedback
 from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import Subject, issue_number, issue_text, join_texts, read_again, read_images, read_subject
+from stepflow.run.issue_context import add_issue_context
 from stepflow.run.readiness import (
     _check_inputs,
     check_policy,
@@ -97,13 +99,14 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     check_policy(request)
     check_request(request)
     agent = load_requested(request)
-    request = narrow_network(request, agent)
+    request = replace(narrow_network(request, agent), anyone_may_start=agent.anyone_may_start)
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     _check_inputs(request, agent)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
+    check_daily_caps(request, agent, now, is_resumed=resumed_run is not None)
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
         model: Model
@@ -120,6 +123,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             subject, before = read_subject(request, scenario), ()
             request, context = read_context(request, subject)
             context, images = read_images(request, subject.issue, context)
+            context, subject = add_issue_context(request, agent, subject, context)
         warnings = check_readiness(request, agent)
         # Load the agent's own code only after the actor's permission was checked.
         verdict, recording = open_verdict(agent, args), None
@@ -208,7 +212,7 @@ def clock_for(inputs: Inputs) -> Clock:
 def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spent | None = None) -> Limits:
     """Return the limits of a run that starts now. Inputs take precedence over the agent's own limits; `spent` is the
     cost of other runs on the issue, if known."""
-    usd, before = inputs.budget_usd, None
+    usd, before = run_budget(agent, inputs), None
     if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
         # May be negative: then nothing is left, and the reason can still name the whole budget.
         usd, before = inputs.budget_usd_per_issue - spent.usd, spent.usd
@@ -219,6 +223,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
         tokens=inputs.budget_tokens,
         usd=usd,
         spent_before=before,
+        usd_by_agent=before is None and usd < inputs.budget_usd,
         deadline=now + inputs.timeout_minutes * 60,
     )
 

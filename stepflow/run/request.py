@@ -84,6 +84,8 @@ class RunRequest:
     follow_up: FollowUp | None = None
     #: The pull request that this run reviews, from its merge commit.
     reviewed: ReviewedPull | None = None
+    #: Whether the agent's definition lets people without the permission start a run.
+    anyone_may_start: bool = False
     #: The commit at which the resumed run began; empty for a new run.
     resumed_from: str = ""
     #: For requests to GitHub before the run begins.
@@ -442,6 +444,7 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
         started_by_label=trigger.label,
         min_permission=inputs.min_permission,
         allow_bots=inputs.allow_bots,
+        anyone_may_start=request.anyone_may_start,
         on_failure=inputs.on_failure,
         ci_workflow=inputs.ci_workflow or "",
         issue_text_from_event=trigger.issue is not None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ WITH_ACTIONS = frozenset(
 #: What the input `start-on` may list.
 _STARTS = frozenset(StartEvent)
 COMMAND = "/stepflow"
+#: The kind of start that a comment on an issue is.
+COMMENT = "issue_comment.created"
 #: The conclusions of a failed workflow. A canceled one is not among them: nobody wants that fixed.
 FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 
@@ -72,6 +75,7 @@ class IssuePayload(_EventShape):
 
 
 class _Comment(_EventShape):
+    id: int | None = None
     body: str = ""
     user: User | None = None
     author_association: str = "NONE"
@@ -124,6 +128,7 @@ class EventPayload(_EventShape):
 
     action: str = ""
     label: _Label | None = None
+    assignee: User | None = None
     issue: IssuePayload | None = None
     comment: _Comment | None = None
     pull_request: PullRequestPayload | None = None
@@ -172,6 +177,10 @@ class Trigger:
     #: None when the event carries no issue; `issue_number` is then the input's.
     issue: Issue | None = None
     issue_number: int | None = None
+    #: What on the issue started the run, such as `issues.opened`, and its id: the number of the issue or the id of the
+    #: comment, None for other events. Both are empty for a run that nothing on an issue started.
+    start_kind: str = ""
+    start_id: int | None = None
     #: The label that started the run, if any; the boundary removes it at completion.
     label: str | None = None
     default_branch: str = ""
@@ -252,7 +261,7 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
         case "pull_request", action if f"pull_request.{action}" in inputs.start_on:
             return _trigger_of_pull_request(event, inputs, sender)
         case "issue_comment" | "pull_request_review_comment", "created":
-            return _trigger_of_comment(event, sender)
+            return _trigger_of_comment(event, inputs, sender)
         case "pull_request_review", "submitted":
             return _trigger_of_review(event, sender)
         case "workflow_run", "completed":
@@ -290,6 +299,8 @@ def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trig
         raise InputError("The event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if not inputs.agent:
         return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
+    if not is_assigned(event.action, event.assignee.login if event.assignee else "", inputs):
+        return Skip(reason=f"the issue was not assigned to {inputs.mention}, which the input mention names")
     return _on_issue(inputs.agent, event, sender, event.issue, "start an agent by their own issue")
 
 
@@ -326,19 +337,51 @@ def _on_issue(
     own_issue = issue.user is not None and issue.user.login == sender.login
     by_owner = own_issue and issue.author_association == OWNER
     trigger = _trigger(agent, event, sender, issue, label=label, by_writer=by_owner)
+    is_opened = event.action == "opened"
+    trigger = replace(trigger, start_kind=f"issues.{event.action}", start_id=issue.number if is_opened else None)
     return _mark_unproven(trigger, issue.author_association, action) if own_issue else trigger
 
 
-def _trigger_of_comment(event: EventPayload, sender: User) -> Trigger | Skip:
+def is_assigned(action: str, assignee: str, inputs: Inputs) -> bool:
+    """Whether an issue was assigned to the account that `mention` names, to anyone without it. True for any other
+    action."""
+    return action != "assigned" or inputs.mention is None or assignee.casefold() == inputs.mention.casefold()
+
+
+def starts_by_comment(body: str, inputs: Inputs) -> str | None:
+    """Return the agent that a comment on an issue starts by a command or a mention; None if it starts none."""
+    words = body.strip().partition("\n")[0].split()
+    if words[:1] == [COMMAND]:
+        return words[2] if words[1:2] == ["run"] and len(words) == 3 else None
+    return inputs.agent or "" if is_mentioned(inputs.mention, body) else None
+
+
+#: Parts of a text in which GitHub notifies nobody: code, and what is quoted from somebody else.
+_UNHEARD = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)|^ {0,3}>.*?$|(`+)[^`].*?\2", re.MULTILINE | re.DOTALL)
+
+
+def is_mentioned(name: str | None, text: str) -> bool:
+    """Whether a text mentions the account, as GitHub's page shows it."""
+    mention = rf"(?<![\w@/.`-])@{re.escape(name or '')}(?![\w/-])"
+    return name is not None and re.search(mention, _UNHEARD.sub(" ", text), re.IGNORECASE) is not None
+
+
+def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
     number = _pull_request_number(event)
     if event.comment is None or (event.issue is None and number is None):
         raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
     first_line, _, below = event.comment.body.strip().partition("\n")
     words = first_line.split()
     reply = _parse_reply(words)
+    if words[:1] != [COMMAND] and is_mentioned(inputs.mention, event.comment.body):
+        if not inputs.agent:
+            return Skip(reason="the comment mentions no agent's name and the input agent is empty")
+        # The same as the command, with the whole comment as what is said below it.
+        words, below = [COMMAND, "run", inputs.agent], event.comment.body
     if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) == 3 or (len(words) == 2 and number))):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
-        return Skip(reason=f"the comment does not begin with {commands}")
+        mention = f" and does not mention @{inputs.mention}" if inputs.mention else ""
+        return Skip(reason=f"the comment does not begin with {commands}{mention}")
     if reply and number:
         return Skip(reason="a plan is approved or rejected on the issue, where it is shown")
     if reply and sender.type == "Bot":
@@ -349,7 +392,8 @@ def _trigger_of_comment(event: EventPayload, sender: User) -> Trigger | Skip:
         command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
         return _mark_unproven(_follow_up(event, sender, command, agent=agent), association, action)
     trigger = _trigger(agent, event, sender, event.issue, by_writer=association == OWNER)
-    return _mark_unproven(replace(trigger, reply=reply), association, action)
+    trigger = replace(trigger, reply=reply, start_kind=COMMENT, start_id=event.comment.id)
+    return _mark_unproven(trigger, association, action)
 
 
 def _pull_request_number(event: EventPayload) -> int | None:

@@ -157,3 +157,16 @@ def test_a_run_that_goes_on_is_held_to_what_others_left_meanwhile(reading: World
     again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
     assert again.outputs["outcome"] == "budget_exhausted", again.log
     assert len(reading.model.bodies) == requests
+
+
+@pytest.mark.parametrize(
+    ("agent", "given", "setting"),
+    [(0.001, "5", "budgetUsd in agent.json"), (5, "0.001", "input budget-usd"), (0.001, "0.001", "input budget-usd")],
+)
+def test_the_lower_of_the_agents_budget_and_the_input_ends_a_run(
+    world: World, agent: float, given: str, setting: str
+) -> None:
+    world.edit("agent.json", lambda document: document["runner"].update(boundaries={"budgetUsd": agent}))
+    done = world.run(solve(), budget_usd=given)
+    assert (done.outputs["outcome"], len(world.model.bodies)) == ("budget_exhausted", 1), done.log
+    assert f"of $0.0010 are spent ({setting})" in done.outputs["reason"]

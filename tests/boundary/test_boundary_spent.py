@@ -8,7 +8,7 @@ from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
-from stepflow.boundary.own_texts import Marker, make_marker, marked, read_marker, spent_on_issue
+from stepflow.boundary.own_texts import Marker, OwnComment, make_marker, marked, read_marker, spent_on_issue, today
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
@@ -139,4 +139,38 @@ def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, write
     )
     apply_effects(plan, writer=writer, pusher=None, record=lambda _: None)
     marker = read_marker(github.state.comments[0]["body"])
-    assert marker == make_marker(None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2))
+    day = today(None)
+    assert marker == make_marker(None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2), day=day)
+
+
+DAY, NEXT_DAY = "2026-11-27", "2026-11-28"
+
+
+def costs_of(*runs: tuple[str, float, str]) -> list[tuple[str, int, float]]:
+    """What the marker says of the day after each of these runs: its id, its cost so far, and its day."""
+    own, said = None, []
+    for run, usd, day in runs:
+        marker = make_marker(own, run=run, agent="fixer", issue=7, commit="", cost=dollars(usd), day=day)
+        own = OwnComment(comment=comment(marker), marker=marker)
+        assert read_marker(own.comment.body) == marker
+        assert marker.day_cost is not None
+        said.append((marker.day_cost.day, marker.day_cost.runs, marker.day_cost.cost.usd))
+    return said
+
+
+def test_a_marker_keeps_what_the_runs_of_its_day_cost() -> None:
+    assert costs_of(("a", 1, DAY), ("b", 0.5, DAY), ("c", 2, NEXT_DAY), ("d", 1, NEXT_DAY)) == [
+        (DAY, 1, 1),
+        (DAY, 2, 1.5),
+        (NEXT_DAY, 1, 2),
+        (NEXT_DAY, 2, 3),
+    ]
+
+
+def test_a_run_that_writes_its_comment_again_counts_once_in_its_day() -> None:
+    assert costs_of(("a", 1, DAY), ("b", 0, DAY), ("b", 0.5, DAY), ("b", 0.75, DAY), ("c", 1, DAY))[1:] == [
+        (DAY, 2, 1),
+        (DAY, 2, 1.5),
+        (DAY, 2, 1.75),
+        (DAY, 3, 2.75),
+    ]

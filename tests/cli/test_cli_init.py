@@ -131,7 +131,8 @@ def test_a_shipped_agent_is_an_agent_as_it_stands(template: str, tmp_path: Path)
     agent = load_agent(write(tmp_path, template, STANDS_FOR))
     assert agent.problems == ()
     kinds = {step.kind for step in agent.steps.values()}
-    assert kinds == {StepKind.WORK, StepKind.CLOSURE} | ({StepKind.VERIFICATION} if template == "verify" else set())
+    more = {"verify": {StepKind.WORK, StepKind.VERIFICATION}, "triage": set()}.get(template, {StepKind.WORK})
+    assert kinds == {StepKind.CLOSURE} | more
     for step_id, step in agent.steps.items():
         assert not step_id.startswith("initial.") or "handoff" not in {str(intent) for intent in step.edges}
     entry = agent.steps["closure.default"].validation

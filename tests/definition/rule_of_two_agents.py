@@ -69,6 +69,8 @@ def build(written: Written, root: Path) -> None:
 def _gated(folder: Path, data: Mapping) -> dict:
     written = data["steps"]
     steps = {step_id: _step(step_id, step, after) for (step_id, step), after in _with_following(written)}
+    if "startedBy" in data:
+        steps = {step_id: {**step, "model": "haiku"} for step_id, step in steps.items()}
     write_json(folder / "schemas" / "steps.json", {each: _schema(written[each], steps[each]) for each in steps})
     for step_id in (each for each in steps if "runner" not in steps[each]):
         write(folder / "prompts" / "steps" / step_id.replace(".", "/") / "f_default.md", "Do it.\n")
@@ -127,6 +129,7 @@ def lock(root: Path, *tools: str) -> None:
 def _agent(data: Mapping) -> dict:
     boundaries = {"network": data["network"]} if "network" in data else {}
     boundaries |= {"permissionMode": "plan"} if data.get("plan") else {}
+    boundaries |= {"budgetUsd": 1} if "startedBy" in data else {}
     github: dict = {"enabled": data.get("github", True)}
     github |= {"allowedEffects": data["effects"]} if "effects" in data else {}
     github |= {"allowedLabels": data["labels"]} if "labels" in data else {}

@@ -27,8 +27,10 @@ WORKFLOWS = {
 LABELED = ("issues", {"label": {"name": "Agent:fix"}, "issue": {"number": 7}})
 COMMAND = ("issue_comment", {"comment": {"body": "/stepflow run fix"}, "issue": {"number": 7}})
 THANKS = ("issue_comment", {"comment": {"body": "thanks for /stepflow"}, "issue": {"number": 7}})
+MENTION = ("issue_comment", {"comment": {"body": "Hello @our-bot"}, "issue": {"number": 7}})
 ON_PULL_REQUEST = {"number": 8, "pull_request": {"url": "x"}}
 THANKS_THERE = ("issue_comment", {"comment": {"body": "thanks"}, "issue": ON_PULL_REQUEST})
+MENTION_THERE = ("issue_comment", {**MENTION[1], "issue": ON_PULL_REQUEST})
 COMMAND_THERE = ("issue_comment", {"comment": {"body": "/stepflow run"}, "issue": ON_PULL_REQUEST})
 REVIEW = (
     "pull_request_review",
@@ -66,12 +68,16 @@ def evaluate(expression: str, event_name: str, event: dict[str, Any]) -> Any:
         return repr(found.casefold() if isinstance(found, str) else found)
 
     parts = re.split(r"('[^']*')", expression)
-    parts[::2] = [
-        re.sub(r"\b(?:github|inputs)\b(?:\.\w+|\[\d+\])+", value, part.replace("||", " or ").replace("&&", " and "))
-        for part in parts[::2]
-    ]
+    words = ((r"\|\|", " or "), (r"&&", " and "), (r"!(?!=)", " not "))
+    for before, after in words:
+        parts[::2] = [re.sub(before, after, part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"\b(?:github|inputs)\b(?:\.\w+|\[\d+\])+", value, part) for part in parts[::2]]
     parts[1::2] = [part.casefold() for part in parts[1::2]]
-    return eval(" ".join(parts), {"startsWith": lambda text, begin: (text or "").startswith(begin)})
+    functions = {
+        "startsWith": lambda text, begin: (text or "").startswith(begin),
+        "contains": lambda text, part: part in (text or ""),
+    }
+    return eval(" ".join(parts), functions)
 
 
 def enters(job: dict[str, Any], happened: tuple[str, dict[str, Any]]) -> str | None:
@@ -97,7 +103,8 @@ def jobs_that_listen(event_name: str) -> list[Any]:
 def test_a_comment_that_is_no_command_enters_no_group_and_starts_no_runner(job: dict[str, Any]) -> None:
     assert enters(job, THANKS) is None
     assert enters(job, THANKS_THERE) is None
-    assert enters(job, COMMAND_THERE)
+    assert enters(job, COMMAND_THERE) or enters(job, MENTION)
+    assert enters(job, MENTION_THERE) is None
 
 
 @pytest.mark.parametrize("name", [name for name, text in WORKFLOWS.items() if "issue_comment" in text])

@@ -43,7 +43,7 @@ def workflow(block: PageBlock) -> str:
             return with_lines(yaml.safe_load(block.text))
         case "steps":
             return around_action(whole)[0] + indented(block.text, 6)
-        case "prove workflow" | "review workflow":
+        case "prove workflow" | "review workflow" | "triage workflow":
             return block.text
         case "login":
             allowed = whole.replace("pull-requests: write }", "pull-requests: write, id-token: write }")

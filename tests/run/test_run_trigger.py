@@ -104,6 +104,7 @@ def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue
             labels=("bug", "agent:fixer"),
         ),
         issue_number=7,
+        start_kind="issues.labeled",
         label="agent:fixer",
         default_branch="main",
         locked=False,

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -82,6 +83,9 @@ class State:
     git_dir: Path | None = None
     issues: dict[int, Json] = field(default_factory=dict)
     comments: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+    #: The time of what is added now, as GitHub writes it.
+    now: Callable[[], str] = lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     pulls: list[Json] = field(default_factory=list)
     threads: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)
@@ -93,6 +97,8 @@ class State:
     workflows: set[str] = field(default_factory=lambda: {"ci.yml"})
     dispatched: list[tuple[str, str, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
+    #: The description of a label that has one.
+    descriptions: dict[str, str] = field(default_factory=dict)
     permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
     custom_roles: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
@@ -110,13 +116,22 @@ class State:
     rules: dict[str, list[str]] = field(default_factory=dict)
     signs: bool = True
 
-    def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
-        """An open issue by octocat."""
-        self.issues[number] = {"title": title, "body": body, "state": "open", "labels": list(labels or [])}
+    def add_issue(
+        self, number: int, title: str, body: str, *, labels: list[str] | None = None, login: str = "octocat"
+    ) -> None:
+        """An open issue by somebody."""
+        facts = {"title": title, "body": body, "login": login, "created_at": self.now()}
+        self.issues[number] = {**facts, "state": "open", "labels": list(labels or [])}
+
+    def add_event(self, number: int, event: str, login: str, **more: Any) -> None:
+        """What somebody did with an issue, such as `labeled`."""
+        facts = {"id": len(self.events) + 1, "issue": number, "login": login, "created_at": self.now()}
+        self.events.append({**facts, "event": event, **more})
 
     def add_comment(self, number: int, body: str, login: str) -> Json:
         """A comment by somebody."""
-        comment = {"id": 9000 + len(self.comments), "issue": number, "body": body, "login": login}
+        facts = {"id": 9000 + len(self.comments), "created_at": self.now(), "updated_at": self.now()}
+        comment = {**facts, "issue": number, "body": body, "login": login}
         self.comments.append(comment)
         return comment
 
@@ -246,7 +261,7 @@ class _Handler(Handler):
                 self._fail(fault)
                 return
             content = b"" if data is None else json.dumps(data).encode()
-            described = path.startswith(f"/repos/{github.state.repository}") and not api.headers
+            described = path.startswith((f"/repos/{github.state.repository}", "/search")) and not api.headers
             if github.contract and described and api.is_described:
                 github.violations += github.contract.violations(self.command, path, query, raw, status, content)
             if github.rewrite and data is not None:
@@ -321,6 +336,8 @@ class _Api(ReviewEndpoints):
                 return 200, self._graphql()
             if self._path == "/user":
                 raise Answer(403, "Resource not accessible by integration")
+            if (method, self._path) == ("GET", "/search/issues"):
+                return self.search()
             inner = self._inner(method)
             self._check_issue(method, inner)
             for verb, pattern, handler in ROUTES:
@@ -380,6 +397,7 @@ class _Api(ReviewEndpoints):
             number
             for number, issue in sorted(self._state.issues.items(), reverse=self._query.get("direction") != "asc")
             if state in ("all", issue["state"]) and wanted <= set(issue["labels"])
+            if issue["created_at"] >= self._query.get("since", "")
         ]
         return 200, [self._issue_json(number) for number in self._page(numbers)]
 
@@ -397,6 +415,28 @@ class _Api(ReviewEndpoints):
         comments = [comment for comment in self._state.comments if comment["issue"] == int(number)]
         return 200, self._page([self._comment_json(comment) for comment in comments])
 
+    def repository_comments(self) -> tuple[int, Any]:
+        since = self._query.get("since", "")
+        comments = [comment for comment in self._state.comments if comment["updated_at"] >= since]
+        return 200, self._page([self._comment_json(comment) for comment in comments])
+
+    def events(self) -> tuple[int, Any]:
+        return 200, self._page([self._event_json(event) for event in reversed(self._state.events)])
+
+    def search(self) -> tuple[int, Any]:
+        """The issues with any of the words in their title, those with most of them first."""
+        if f"repo:{self._repo()['full_name']}" not in self._query["q"]:
+            raise Answer(422, "Validation Failed", [{"message": "no repository", "code": "invalid"}])
+        words = {word for word in self._query["q"].casefold().split() if ":" not in word}
+        common = {
+            number: len(words & set(re.findall(r"\w+", issue["title"].casefold())))
+            for number, issue in self._state.issues.items()
+        }
+        numbers = [number for number, count in sorted(common.items(), key=lambda each: -each[1]) if count]
+        found = [{**self._issue_json(number), "score": 1.0} for number in self._page(numbers)]
+        kind = self._query.get("search_type", "lexical")
+        return 200, {"total_count": len(numbers), "incomplete_results": False, "items": found, "search_type": kind}
+
     def post_comment(self, number: str) -> tuple[int, Any]:
         self._issue(int(number))
         if int(number) in self._state.locked:
@@ -408,7 +448,7 @@ class _Api(ReviewEndpoints):
             if comment["id"] == int(number):
                 if comment["login"] != self._state.viewer[0]:
                     raise Answer(403, "Resource not accessible by integration")
-                comment["body"] = self._text()
+                comment.update(body=self._text(), updated_at=self._state.now())
                 return 200, self._comment_json(comment)
         raise Answer(404, "Not Found")
 
@@ -425,7 +465,11 @@ class _Api(ReviewEndpoints):
         used = {name for issue in self._state.issues.values() for name in issue["labels"]}
         names = sorted(used | self._state.labels)
         return 200, self._page(
-            [github_json.label(self._repo()["url"], name, number) for number, name in enumerate(names, 1)]
+            [
+                {**github_json.label(self._repo()["url"], name, number), "description": described}
+                for number, name in enumerate(names, 1)
+                for described in (self._state.descriptions.get(name),)
+            ]
         )
 
     def add_labels(self, number: str) -> tuple[int, Any]:
@@ -666,18 +710,29 @@ class _Api(ReviewEndpoints):
         author = self._user(facts.get("login", "octocat"))
         given = {key: facts[key] for key in ("title", "body", "state", "labels")}
         whole = github_json.issue(self._repo(), number, user=author, **given)
-        whole["locked"] = number in self._state.locked
+        whole |= {"locked": number in self._state.locked, "created_at": facts["created_at"]}
+        whole["author_association"] = self._association(facts.get("login", "octocat"))
         if facts.get("pull_request"):
             links = {"url": f"{whole['url']}", "html_url": whole["html_url"], "diff_url": None, "patch_url": None}
             whole["pull_request"] = links
         return self._rendered(whole)
 
     def _comment_json(self, comment: Json) -> Json:
-        role = self._state.permissions.get(comment["login"], "none")
-        association = {"admin": "OWNER", "maintain": "MEMBER", "write": "COLLABORATOR"}.get(role, "NONE")
-        user = self._user(comment["login"])
+        user, association = self._user(comment["login"]), self._association(comment["login"])
         facts = (comment["id"], comment["issue"], comment["body"])
-        return self._rendered(github_json.comment(self._repo(), *facts, user, association))
+        times = {key: comment[key] for key in ("created_at", "updated_at")}
+        return {**self._rendered(github_json.comment(self._repo(), *facts, user, association)), **times}
+
+    def _event_json(self, event: Json) -> Json:
+        more = {"label": {"name": event["label"], "color": "ededed"}} if "label" in event else {}
+        more |= {"assignee": self._user(event["assignee"])} if "assignee" in event else {}
+        facts = {key: event[key] for key in ("id", "event", "created_at")}
+        whole = {**github_json.smallest("issue-event"), **facts, "actor": self._user(event["login"]), **more}
+        return {**whole, "issue": self._issue_json(event["issue"])}
+
+    def _association(self, login: str) -> str:
+        role = self._state.permissions.get(login, "none")
+        return {"admin": "OWNER", "maintain": "MEMBER", "write": "COLLABORATOR"}.get(role, "NONE")
 
     def _rendered(self, whole: Json) -> Json:
         """With the text as HTML, where that was asked for; of it only the images."""
@@ -740,6 +795,8 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("PATCH", r"/issues/(\d+)", _Api.edit_issue),
     ("GET", r"/issues/(\d+)/comments", _Api.comments),
     ("POST", r"/issues/(\d+)/comments", _Api.post_comment),
+    ("GET", "/issues/comments", _Api.repository_comments),
+    ("GET", "/issues/events", _Api.events),
     ("PATCH", r"/issues/comments/(\d+)", _Api.edit_comment),
     ("POST", r"/issues/(\d+)/reactions", _Api.react),
     ("GET", r"/issues/(\d+)/labels", _Api.labels),

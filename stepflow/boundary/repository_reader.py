@@ -1,0 +1,130 @@
+"""What a repository has around an issue: what a day brought, its labels, and issues that are like this one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import takewhile
+from typing import Annotated, TypeVar
+
+from pydantic import AliasPath, BeforeValidator, Field
+
+from stepflow.boundary.github_api import GitHubReader
+from stepflow.boundary.github_failures import ISSUE_LIST
+from stepflow.boundary.github_types import NOBODY, Answer, Label
+
+#: GitHub sometimes sends null for an empty string.
+_Text = Annotated[str, BeforeValidator(lambda text: text or "")]
+_NumberInUrl = Annotated[int, BeforeValidator(lambda url: int(str(url).rpartition("/")[2]))]
+#: Characters of the words to search for. GitHub takes 256 of a whole query without its qualifiers.
+_LONGEST_QUERY = 200
+
+
+class _Dated(Answer):
+    """Something that somebody did at a time; `author` is empty if the account is gone."""
+
+    id: int
+    author: _Text = Field("", validation_alias=AliasPath("user", "login"))
+    author_type: _Text = Field("", validation_alias=AliasPath("user", "type"))
+    association: str = Field("NONE", validation_alias="author_association")
+    created_at: datetime
+
+    @property
+    def is_by_bot(self) -> bool:
+        """Whether an App did it."""
+        return self.author_type == "Bot"
+
+
+D = TypeVar("D", bound=_Dated)
+
+
+class OpenedIssue(_Dated):
+    """An issue, by when it was opened."""
+
+    number: int
+    pull_request: dict[str, object] | None = None
+
+
+class IssueComment(_Dated):
+    """A comment on any issue or pull request of the repository."""
+
+    issue: _NumberInUrl = Field(validation_alias="issue_url")
+    author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
+    body: _Text = ""
+    url: str = Field(validation_alias="html_url")
+
+
+class IssueEvent(_Dated):
+    """An event of an issue, such as `labeled`; its author is who caused it."""
+
+    author: _Text = Field("", validation_alias=AliasPath("actor", "login"))
+    author_type: _Text = Field("", validation_alias=AliasPath("actor", "type"))
+    event: str
+    label: _Text = Field("", validation_alias=AliasPath("label", "name"))
+    assignee: _Text = Field("", validation_alias=AliasPath("assignee", "login"))
+    issue: int = Field(0, validation_alias=AliasPath("issue", "number"))
+    opened_by: _Text = Field("", validation_alias=AliasPath("issue", "user", "login"))
+    association: str = Field("NONE", validation_alias=AliasPath("issue", "author_association"))
+
+
+class SimilarIssue(Answer):
+    """An issue that a search found."""
+
+    number: int
+    title: str
+    state: str
+    body: _Text = ""
+    repository: str = Field(validation_alias="repository_url")
+
+
+class _Found(Answer):
+    items: tuple[SimilarIssue, ...]
+
+
+class RepositoryReader(GitHubReader):
+    """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
+
+    def issues_since(self, time: datetime) -> tuple[OpenedIssue, ...]:
+        """The issues that were opened since then."""
+        query = {"state": "all", "since": _written(time), "sort": "created", "direction": "desc"}
+        issues = self._newer("list the issues", OpenedIssue, "/issues", time, **query)
+        return tuple(issue for issue in issues if issue.pull_request is None)
+
+    def comments_since(self, time: datetime) -> tuple[IssueComment, ...]:
+        """The comments that were written or changed since then."""
+        return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_written(time))
+
+    def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
+        """What was done with issues since then, newest first."""
+        return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
+
+    def label_descriptions(self) -> dict[str, str]:
+        """The description of each label of the repository, empty where it has none."""
+        return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
+
+    def similar_issues(self, words: str, *, most: int) -> tuple[SimilarIssue, ...]:
+        """Issues of this repository that GitHub finds by these words, best first. Whatever could be a qualifier or an
+        operator is taken out of the words, so that nobody's text can widen the search."""
+        repository = self.full_name()
+        plain = " ".join(re.findall(r"\w+", words)).lower()[:_LONGEST_QUERY]
+        query = {"q": f"{plain} repo:{repository} is:issue", "per_page": str(most), "search_type": "hybrid"}
+
+        def search() -> tuple[SimilarIssue, ...]:
+            return _Found.model_validate(self._client.ask("GET", self._client.search_url, parameters=query)[1]).items
+
+        found = self._read("search for similar issues", search, ISSUE_LIST)
+        return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
+
+    def _newer(self, doing: str, kind: type[D], path: str, time: datetime, **query: str) -> tuple[D, ...]:
+        """Those of a list with the newest first that are not older than `time`."""
+
+        def read() -> Iterator[D]:
+            listed = (each for page in self._client.pages(path, query) for each in kind.many(page))
+            return takewhile(lambda each: each.created_at >= time, listed)
+
+        return self._read(doing, lambda: tuple(read()), ISSUE_LIST)
+
+
+def _written(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,140 @@
+"""The caps of a day hold in whatever order the jobs of its starts run, several at once, and whatever they say of their
+cost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from stepflow.boundary.own_texts import DayCost
+from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue
+from stepflow.definition.loading import load_agent
+from stepflow.domain.text import Spent
+from stepflow.run.daily_caps import Day, RunStart, describe_reached_cap, find_starts
+from stepflow.run.inputs import read_inputs
+from stepflow.run.trigger import Trigger
+
+MORNING = datetime(2026, 11, 27, 8, tzinfo=UTC)
+TRIAGE = load_agent("builtin/triage")
+BUDGET = 0.02
+
+
+def opened(number: int, person: str, seconds: float) -> RunStart:
+    at = (MORNING + timedelta(seconds=seconds)).replace(microsecond=0)
+    return RunStart(at=at, kind="issues.opened", id=number, issue=number, person=person)
+
+
+def trigger_of(start: RunStart) -> Trigger:
+    return Trigger(
+        agent="triage", actor=start.person, issue_number=start.issue, start_kind=start.kind, start_id=start.id
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int) -> None:
+    chance = random.Random(seed)
+    most, dollars = chance.randint(1, 20), chance.choice([0.02, 0.1, 0.3, 0.5, 10])
+    given = {"agent": "builtin/triage", "start-on": "issues.opened"}
+    inputs = read_inputs({**given, "runs-per-person-per-day": str(most), "budget-usd-per-day": str(dollars)})
+    people = [chance.choice(["eve", "mallory", "trudy"]) for _ in range(50)]
+    starts = sorted(opened(number, person, chance.uniform(0, 60)) for number, person in enumerate(people, 1))
+    waiting, running = chance.sample(starts, len(starts)), list[RunStart]()
+    costs: dict[tuple[str, int], DayCost] = {}
+    spent, ran = 0.0, Counter[str]()
+    while waiting or running:
+        if running and (not waiting or len(running) > 4 or chance.random() < 0.4):
+            ended, cost = running.pop(chance.randrange(len(running))), chance.uniform(0, BUDGET)
+            spent += cost
+            if chance.random() < 0.6:
+                costs["triage", ended.issue] = DayCost(day="2026-11-27", runs=1, cost=Spent(usd=cost))
+            continue
+        start = waiting.pop()
+        if not describe_reached_cap(inputs, TRIAGE, trigger_of(start), Day(starts=tuple(starts), costs=dict(costs))):
+            running.append(start)
+            ran[start.person] += 1
+    assert max(ran.values()) <= most
+    assert spent <= dollars
+    assert ran.total() >= 1
+
+
+def test_a_start_that_github_does_not_list_yet_comes_last() -> None:
+    inputs = read_inputs({"runs-per-person-per-day": "2"})
+    day = Day(starts=(opened(1, "eve", 0), opened(2, "eve", 1)), costs={})
+    assert describe_reached_cap(inputs, TRIAGE, trigger_of(opened(3, "eve", 2)), day)
+    assert describe_reached_cap(inputs, TRIAGE, trigger_of(opened(2, "eve", 1)), day) == ""
+
+
+def test_a_run_that_nothing_on_an_issue_started_counts_for_the_budget_alone() -> None:
+    inputs = read_inputs({"runs-per-person-per-day": "1", "budget-usd-per-day": "0.04"})
+    dispatched = Trigger(agent="triage", actor="eve")
+    one, two = opened(1, "eve", 0), opened(2, "bob", 1)
+    assert describe_reached_cap(inputs, TRIAGE, dispatched, Day(starts=(one,), costs={})) == ""
+    assert describe_reached_cap(inputs, TRIAGE, dispatched, Day(starts=(one, two), costs={}))
+
+
+def issue(number: int, **facts: object) -> OpenedIssue:
+    made = {"id": number, "number": number, "author": "eve", "author_type": "User", "created_at": MORNING, **facts}
+    return OpenedIssue.model_validate(made)
+
+
+def comment(body: str, **facts: object) -> IssueComment:
+    made = {"id": 5, "author": "eve", "author_type": "User", "created_at": MORNING, "issue": "x/7", "body": body}
+    return IssueComment.model_validate({**made, "url": "https://github.example/o/r/issues/7", **facts})
+
+
+def event(name: str, **facts: object) -> IssueEvent:
+    made = {"id": 9, "author": "eve", "author_type": "User", "created_at": MORNING, "event": name, "issue": 7}
+    return IssueEvent.model_validate({**made, "opened_by": "eve", **facts})
+
+
+ALL = {"agent": "builtin/triage", "start-on": "issues.opened,issues.reopened,issues.assigned", "mention": "helper"}
+
+
+@pytest.mark.parametrize(
+    ("what", "inputs", "kind"),
+    [
+        (issue(7), ALL, "issues.opened"),
+        (issue(7), {"agent": "builtin/triage"}, ""),
+        (issue(7, author_type="Bot"), ALL, ""),
+        (issue(7, author="helper[bot]", author_type="Bot"), {**ALL, "allow-bots": "helper"}, "issues.opened"),
+        (issue(7, author=None), ALL, ""),
+        (comment("@helper, please"), ALL, "issue_comment.created"),
+        (comment("/stepflow run triage\nplease"), ALL, "issue_comment.created"),
+        (comment("/stepflow run fix"), ALL, ""),
+        (comment("Thanks!"), ALL, ""),
+        (comment("@helper", url="https://github.example/o/r/pull/7"), ALL, ""),
+        (event("reopened"), ALL, "issues.reopened"),
+        (event("closed"), ALL, ""),
+        (event("assigned", assignee="helper"), ALL, "issues.assigned"),
+        (event("assigned", assignee="ann"), ALL, ""),
+        (event("labeled", label="Agent:Triage"), ALL, "issues.labeled"),
+        (event("labeled", label="bug"), ALL, ""),
+    ],
+)
+def test_what_starts_the_agent_is_counted_and_nothing_else(
+    what: OpenedIssue | IssueComment | IssueEvent, inputs: dict[str, str], kind: str
+) -> None:
+    found = find_starts(
+        read_inputs(inputs),
+        TRIAGE,
+        issues=[what] if isinstance(what, OpenedIssue) else [],
+        comments=[what] if isinstance(what, IssueComment) else [],
+        events=[what] if isinstance(what, IssueEvent) else [],
+    )
+    assert [(start.kind, start.issue) for start in found] == ([(kind, 7)] if kind else [])
+
+
+def test_strangers_cannot_use_up_the_day_of_an_agent_that_they_may_not_start() -> None:
+    review, inputs = load_agent("builtin/review"), read_inputs({**ALL, "agent": "builtin/review"})
+    trusted = [issue(1, association="MEMBER"), issue(2, association="COLLABORATOR")]
+    issues = [issue(3), issue(4, association="CONTRIBUTOR"), *trusted]
+    events = [event("reopened"), event("reopened", author="ann", id=10)]
+    found = find_starts(inputs, review, issues=issues, comments=[comment("@helper")], events=events)
+    assert [(start.kind, start.id) for start in found] == [
+        ("issues.opened", 1),
+        ("issues.opened", 2),
+        ("issues.reopened", 10),
+    ]
