@@ -222,7 +222,7 @@ class _Exposures:
             yield "the commits that are pushed"
         if _hands_on(step) and step.id in self._before_approval:
             yield "the plan that a person is asked to approve"
-        if step.kind is StepKind.CLOSURE or not self._gated:
+        if step.kind is StepKind.CLOSURE:
             free_labels = github.allowed_labels is None or any(_PATTERN & {*label} for label in github.allowed_labels)
             written = {
                 "the comment": github.comments,
@@ -232,10 +232,6 @@ class _Exposures:
                 "the release": AllowedEffect.RELEASE in github.allowed_effects,
             }
             yield from (name for name, is_written in written.items() if is_written)
-
-    @cached_property
-    def _gated(self) -> bool:
-        return self.agent.gated
 
     @cached_property
     def _before_approval(self) -> frozenset[str]:

@@ -18,7 +18,7 @@ from stepflow.domain.words import Network
 HERE = Path(__file__).parent
 KNOWN = {"private", "from_fork", "network"}
 KEYS = {"servers", "steps", "dialect", "network", "plan", "effects", "labels", "github", "startedBy", "validators"}
-KEYS_OF_STEP = {"tools", "hands", "command", "back", "jumps", "accepts", "approval"}
+KEYS_OF_STEP = {"tools", "hands", "command", "back", "jumps", "accepts", "approval", "approved"}
 SERVERS: dict[str, dict] = {
     "https": {"url": "https://mcp.example.com/"},
     "login": {"url": "https://mcp.example.com/", "headers": {"Authorization": "Bearer ${TOKEN}"}},
@@ -170,7 +170,7 @@ def _step(step_id: str, step: Mapping, following: str | None) -> dict:
             **({"targetField": "target"} if step.get("jumps") else {}),
         },
         "transitions": {
-            onward: {"target": following},
+            onward: {"target": following, **({"approval": {"by": "write"}} if step.get("approved") else {})},
             **({"repeat": {"target": step["back"]}} if "back" in step else {}),
         },
         **({"tools": step["tools"]} if "tools" in step else {}),
