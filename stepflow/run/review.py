@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.git import Git, TooMuch
 from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.boundary.github_types import PullRequest
-from stepflow.boundary.own_texts import find_own_comment
+from stepflow.boundary.own_texts import OwnComment, find_own_comment, without_marker
 from stepflow.boundary.settings import Refused
 from stepflow.domain.run import DiffLines, ReviewedFile, ReviewedPull
 from stepflow.domain.text import count
@@ -36,9 +37,11 @@ LONGEST_FILE_DIFF = 20_000
 LONGEST_THREADS = 40_000
 LONGEST_COMMITS = 10_000
 LONGEST_MESSAGE = 1_000
-#: Characters of what was said below the command that started the run.
+#: Characters of what was said below the command that started the run, and of our last review's summary.
 LONGEST_REMARK = 8_000
 MOST_COMMITS = 100
+#: Pieces of lines, of all files together, that a comment can be on; of a file beyond that, none.
+MOST_PIECES = 20_000
 _DIFF = ("diff", "--find-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
 _CUT = "[the rest is left out]"
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -50,7 +53,7 @@ def find_review(request: RunRequest, event: PullRequestEvent) -> RunRequest | Sk
     Raises `InputError` without `read-token`, and `Refused` if somebody asked for a review of conflicting branches."""
     with open_reader(request) as reader:
         number = event.number or 0
-        pull = request.retry_policy.repeat(lambda: _read_merged(reader, number))
+        pull, base_commit = request.retry_policy.repeat(lambda: _read_merged(reader, number))
         name = f"pull request #{number}"
         if pull.state != "open":
             return Skip(reason=f"{name} is {'merged' if pull.merged_at else 'closed'}")
@@ -63,41 +66,43 @@ def find_review(request: RunRequest, event: PullRequestEvent) -> RunRequest | Sk
             raise Refused(
                 f"No run was started: {reason}.", hint="Resolve the conflicts, push, and start the agent again."
             )
-        base_commit, head = reader.commit(pull.merge).parents
-        issue = reader.issue(number)
+        issue, last = reader.issue(number), _last_review(reader, number, request.trigger.agent)
         reviewed = ReviewedPull(
             number=number,
             url=pull.url,
             author=pull.author,
             base=pull.base,
             base_commit=base_commit,
-            head=head,
+            head=pull.head_commit,
             merge=pull.merge,
-            reviewed_head=_last_reviewed(reader, number, request.trigger.agent),
+            reviewed_head=last.marker.commit if last else "",
             is_from_fork=pull.head_repository != pull.base_repository,
         )
     trigger = replace(request.trigger, issue=issue.as_subject(), issue_number=number, locked=issue.locked)
     return replace(request, trigger=trigger, reviewed=reviewed)
 
 
-def _read_merged(reader: GitHubReader, number: int) -> PullRequest:
-    """Read a pull request that GitHub has tried to merge; it begins to when it is asked."""
+def _read_merged(reader: GitHubReader, number: int) -> tuple[PullRequest, str]:
+    """Read a pull request that GitHub has tried to merge, and the commit of its base in that merge; empty without one.
+    GitHub begins to try when it is asked."""
     pull = reader.pull_request(number)
-    if pull.state == "open" and pull.mergeable is None:
-        waiting = GitHubFailed(
-            f"GitHub does not say yet whether pull request #{number} can be merged.",
-            hint="Start the agent again later.",
-        )
-        waiting.passes = True
-        raise waiting
-    return pull
+    if pull.state != "open" or pull.mergeable is False:
+        return pull, ""
+    if pull.mergeable:
+        base_commit, *heads = reader.commit(pull.merge).parents
+        if heads == [pull.head_commit]:
+            return pull, base_commit
+    waiting = GitHubFailed(
+        f"GitHub does not say yet whether pull request #{number} can be merged.", hint="Start the agent again later."
+    )
+    waiting.passes = True
+    raise waiting
 
 
-def _last_reviewed(reader: GitHubReader, number: int, agent: str) -> str:
-    """Return the head that the agent's last review was about; empty if it has made none."""
+def _last_review(reader: GitHubReader, number: int, agent: str) -> OwnComment | None:
+    """Return the agent's last review, whose marker names the head that it was about; None if it has made none."""
     name = agent.rpartition("/")[2]
-    own = find_own_comment(reader.reviews(number), reader.viewer(), agent=name, issue=number)
-    return own.marker.commit if own else ""
+    return find_own_comment(reader.reviews(number), reader.viewer(), agent=name, issue=number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,30 +185,63 @@ def lines_to_comment(
     places = [place for each in changes for place in each.places]
     if not places:
         return ()
-    moved_new = _moves(git, reviewed.head, reviewed.merge, places)
-    moved_old = _moves(git, parting, reviewed.base_commit, places)
-    files = []
+    moved_new = _read_moves(git, reviewed.head, reviewed.merge, places)
+    moved_old = _read_moves(git, parting, reviewed.base_commit, places)
+    files, room = [], MOST_PIECES
     for each in read_changes(git, parting, reviewed.head, places):
         right, left = list[DiffLines](), list[DiffLines]()
         for hunk in each.hunks:
             lines = [*hunk.numbered]
-            right += _carried((new for line, _, new in lines if line[:1] in ("+", " ")), moved_new.get(each.path, ()))
-            left += _carried((old for line, old, _ in lines if line[:1] == "-"), moved_old.get(each.before, ()))
-        if each.hunks and each.path.isprintable():
+            right += _carried(
+                (new for line, _, new in lines if line[:1] in ("+", " ")), moved_new.get(each.path, _NO_MOVES)
+            )
+            left += _carried((old for line, old, _ in lines if line[:1] == "-"), moved_old.get(each.before, _NO_MOVES))
+        room -= len(right) + len(left)
+        if each.hunks and each.path.isprintable() and room >= 0:
             files.append(ReviewedFile(path=each.path, right=tuple(right), left=tuple(left)))
     return tuple(files)
 
 
-def _moves(git: Git, old: str, new: str, places: Sequence[str]) -> dict[str, tuple[DiffHunk, ...]]:
-    """Return by file where the lines of one commit have gone in another; nothing for files that are the same."""
-    return {each.before: each.hunks for each in read_changes(git, old, new, places, around=0)}
+@dataclass(frozen=True, kw_only=True)
+class LineMoves:
+    """Where the lines of one version of a file are in another one: those before a change are where they were, and those
+    after it have moved by the `shift` up to there."""
+
+    firsts: tuple[int, ...] = ()
+    lasts: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, hunks: Sequence[DiffHunk]) -> LineMoves:
+        """Return the moves by a diff that shows no unchanged lines."""
+        # Of an empty range git names the line before it.
+        firsts = tuple(hunk.old[0] + (hunk.old[1] == 0) for hunk in hunks)
+        return cls(
+            firsts=firsts,
+            lasts=tuple(first + hunk.old[1] - 1 for first, hunk in zip(firsts, hunks, strict=True)),
+            shifts=tuple(itertools.accumulate(hunk.new[1] - hunk.old[1] for hunk in hunks)),
+        )
+
+    def carry(self, line: int) -> int | None:
+        """Return the number of a line in the other version; None if it is not there."""
+        if not (before := bisect_right(self.firsts, line)):
+            return line
+        return None if line <= self.lasts[before - 1] else line + self.shifts[before - 1]
 
 
-def _carried(lines: Iterable[int], moves: Sequence[DiffHunk]) -> list[DiffLines]:
-    """Return lines as they are counted after the moves, in pieces that stayed together."""
+_NO_MOVES = LineMoves()
+
+
+def _read_moves(git: Git, old: str, new: str, places: Sequence[str]) -> dict[str, LineMoves]:
+    """Return by file where the lines of one commit are in another; nothing for files that are the same."""
+    return {each.before: LineMoves.of(each.hunks) for each in read_changes(git, old, new, places, around=0)}
+
+
+def _carried(lines: Iterable[int], moves: LineMoves) -> list[DiffLines]:
+    """Return lines as they are counted in the other version, in pieces that stayed together."""
     pieces = list[DiffLines]()
     for line in lines:
-        there = _carry(line, moves)
+        there = moves.carry(line)
         if there is None:
             continue
         if pieces and pieces[-1].last == there - 1 and pieces[-1].shift == line - there:
@@ -211,21 +249,6 @@ def _carried(lines: Iterable[int], moves: Sequence[DiffHunk]) -> list[DiffLines]
         else:
             pieces.append(DiffLines(first=there, last=there, shift=line - there))
     return pieces
-
-
-def _carry(line: int, moves: Sequence[DiffHunk]) -> int | None:
-    """Return the number that a line has after the moves; None if it is not there any more."""
-    shift = 0
-    for move in moves:
-        (first, removed), (_, added) = move.old, move.new
-        # Of an empty range git names the line before it.
-        first += removed == 0
-        if line < first:
-            break
-        if line < first + removed:
-            return None
-        shift += added - removed
-    return line + shift
 
 
 def read_pull_request(
@@ -238,6 +261,7 @@ def read_pull_request(
         is_draft = reader.pull_request(reviewed.number).draft
         parting = reader.merge_base(reviewed.base_commit, reviewed.head)
         threads = [*_thread_parts(reader, request, reviewed, mark)]
+        last = _last_review(reader, reviewed.number, request.trigger.agent)
     commits = (reviewed.merge, reviewed.head, parting)
     git = fetch_history(request, commits, reviewed.base, perhaps_gone=reviewed.reviewed_head)
     changes = read_changes(git, reviewed.base_commit, reviewed.merge)
@@ -254,6 +278,7 @@ def read_pull_request(
         _remark(request, event, mark),
         quote(SanitizedText(text="commits, oldest first"), _commits_text(git, parting, reviewed.head), mark),
         *_fitting(threads, LONGEST_THREADS, "threads"),
+        _last_text(last, mark),
         quote(SanitizedText(text=count(len(changes), "changed file")), _files_text(changes), mark),
         *_fitting(_diff_parts(looked_at, mark), LONGEST_DIFF, "diffs"),
         _pushed_since(git, reviewed, looked_at, mark),
@@ -267,6 +292,14 @@ def _remark(request: RunRequest, event: PullRequestEvent, mark: str) -> Sanitize
         return SanitizedText()
     heading = sanitize_line(f"{request.trigger.actor}, who asked for the review", "comment")
     return quote(heading, sanitize(event.remark, "comment", limit=LONGEST_REMARK), mark)
+
+
+def _last_text(last: OwnComment | None, mark: str) -> SanitizedText:
+    """Return the summary of our last review."""
+    if last is None:
+        return SanitizedText()
+    text = sanitize(without_marker(last.comment.body), "our last review", limit=LONGEST_REMARK)
+    return quote(SanitizedText(text=f"your last review, which was of {last.marker.commit[:12]}"), text, mark)
 
 
 def _thread_parts(
@@ -291,8 +324,7 @@ def _commits_text(git: Git, parting: str, head: str) -> SanitizedText:
         "log", "-z", "--format=%h by %an: %B", f"--max-count={MOST_COMMITS}", "--reverse", f"{parting}..{head}"
     )
     messages = (each.strip()[:LONGEST_MESSAGE] for each in listed.decode("utf-8", "replace").split("\0"))
-    text = sanitize_plain("\n".join(filter(None, messages)), "commit messages")
-    return text if len(text.text) <= LONGEST_COMMITS else replace(text, text=f"{text.text[:LONGEST_COMMITS]}\n{_CUT}")
+    return _shortened(filter(None, messages), "commit messages", LONGEST_COMMITS)
 
 
 def _files_text(changes: Sequence[FileChange]) -> SanitizedText:
@@ -309,11 +341,8 @@ def _diff_parts(changes: Iterable[FileChange], mark: str) -> Iterator[SanitizedT
             f"{old if line[:1] == '-' else new:>5} {line}" for hunk in each.hunks for line, old, new in hunk.numbered
         )
         if each.hunks:
-            text = sanitize_plain("\n".join(lines), f"diff of {each.path}")
-            if len(text.text) > LONGEST_FILE_DIFF:
-                end = text.text.rfind("\n", 0, LONGEST_FILE_DIFF)
-                text = replace(text, text=f"{text.text[:end]}\n{_CUT}")
-            yield quote(sanitize_line(f"diff of {each.path}", "name of a changed file"), text, mark)
+            heading = sanitize_line(f"diff of {each.path}", "name of a changed file")
+            yield quote(heading, _shortened(lines, heading.text, LONGEST_FILE_DIFF), mark)
 
 
 def _pushed_since(git: Git, reviewed: ReviewedPull, changes: Sequence[FileChange], mark: str) -> SanitizedText:
@@ -332,10 +361,15 @@ def _pushed_since(git: Git, reviewed: ReviewedPull, changes: Sequence[FileChange
     lines = (
         line for each in new for line in (f"{each}:", *(f"  {line}" for hunk in each.hunks for line in hunk.lines))
     )
-    text = sanitize_plain("\n".join(lines), "what was pushed since the last review")
-    if len(text.text) > LONGEST_DIFF:
-        text = replace(text, text=f"{text.text[:LONGEST_DIFF]}\n{_CUT}")
+    text = _shortened(lines, "what was pushed since the last review", LONGEST_DIFF // 2)
     return quote(SanitizedText(text=f"pushed {since}: this is what is new"), text, mark)
+
+
+def _shortened(lines: Iterable[str], where: str, most: int) -> SanitizedText:
+    """Return the lines as people see them, as many characters as fit."""
+    whole = "\n".join(lines)
+    text = sanitize_plain(whole[:most], where)
+    return text if len(whole) <= most else replace(text, text=f"{text.text}\n{_CUT}")
 
 
 def _fitting(parts: Iterable[SanitizedText], most: int, name: str) -> Iterator[SanitizedText]:
