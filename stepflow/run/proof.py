@@ -250,8 +250,10 @@ class ProvingCommands:
         except (InputError, BoundaryError) as error:
             return CommandResult(exit_code=1, error=str(error))
         is_tried = proof.verdict is not ProofVerdict.NOT_TRIED
+        # A review says how far a pull request is proven, and cannot change that.
+        is_accepted = proof.is_accepted or (is_tried and self.run.request.reviewed is not None)
         return CommandResult(
-            exit_code=0 if proof.is_accepted else 1,
+            exit_code=0 if is_accepted else 1,
             started=is_tried,
             stdout=correction(proof) if is_tried else "",
             error="" if is_tried else proof.reason,
@@ -285,7 +287,8 @@ class ProvingCommands:
     def _read_change(
         self, repository: ChangeRepository, toolbox: Toolbox, bundle: Path, settings: ProofSettings
     ) -> ChangeTrees:
-        """Take the commits up to HEAD out of the workspace. The change of a follow-up is all of its pull request."""
+        """Take the commits up to HEAD out of the workspace. The change of a follow-up or a review is all of its
+        pull request."""
         base = head = self.run.facts.base_commit
         with bundle.open("w+b", buffering=0) as file:
             if stream_commits(toolbox, file, base):
@@ -293,4 +296,6 @@ class ProvingCommands:
         if follow_up := self.run.request.follow_up:
             branch = f"refs/remotes/origin/{follow_up.base}"
             base = ask_git(self.run.request.base_repository, "merge-base", branch, base, may_fail=True) or base
+        if reviewed := self.run.request.reviewed:
+            base = reviewed.base_commit
         return read_change(repository, base, head, settings)

@@ -364,7 +364,7 @@ def _check_name(request: RunRequest) -> None:
                 f"The input {key} is for shipped agents, and {name[:100]} is defined in this repository.",
                 hint=f"Leave {key} out: the validators in .agent/{name[:100]}/steps_registry.json apply.",
             )
-    if request.inputs.prove and is_builtin and name.removeprefix(PREFIX) in READ_ONLY:
+    if request.inputs.prove and is_builtin and name.removeprefix(PREFIX) in READ_ONLY and not request.reviewed:
         raise InputError(f"{name} changes no file, so there is nothing to prove.", hint="Leave prove out.")
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"

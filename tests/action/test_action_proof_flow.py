@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.action.follow_up_world import check_out, follow_up, improve
+from tests.action.review_world import labeled, propose, review
 from tests.action.test_action_rehearse import NO_KEY, PULL
 from tests.checkout import git
 from tests.cli.test_cli_rehearse import EXPECT, TURNS, put
@@ -39,6 +40,7 @@ class Greeting(unittest.TestCase):
 FIXED = BUGGY.replace('"hello, " + name', '"hello, " + (name or "world")')
 WEAK = TEST.format(name="a_name", given="Ada", expected="hello, Ada")
 STRONG = TEST.format(name="nobody", given="", expected="hello, world")
+NO_COMMENTS = {"verdict": "comment", "comments": []}
 COMMAND = "python3 -m unittest {tests}"
 
 
@@ -190,3 +192,29 @@ def test_the_change_of_a_follow_up_is_all_of_its_pull_request(opened: World) -> 
     assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (0, "completed", "true"), done.log
     report = json.loads(Path(done.outputs["report"]).read_text())
     assert [each["file"] for each in report["proof"]["hunks"]] == ["greeting.txt"]
+
+
+@pytest.mark.parametrize(
+    ("test", "verdict", "says"),
+    [
+        (STRONG, "proven", "1 test fails without the change and passes with it."),
+        (WEAK, "unproven", "The tests pass without the change too."),
+    ],
+)
+def test_a_review_carries_the_proof_of_the_pull_request_and_demands_none(
+    greeting: World, test: str, verdict: str, says: str
+) -> None:
+    greeting.runner.inputs |= {"agent": "builtin/review", "base-checks": "skip"}
+    number = propose(greeting, {"greeting.py": FIXED, "test_greeting.py": test})
+    reads = [
+        answer("initial.default", "next", question="Is it right?", places="greeting.py"),
+        answer("continuation.default", "handoff", findings="None."),
+        answer("closure.default", "closing", missing="nothing", comment="", review={"summary": "Well.", **NO_COMMENTS}),
+    ]
+    done = review(greeting, labeled(greeting, number, label="agent:review"), reads)
+    assert done.outputs["outcome"] == "completed", done.log
+    report = json.loads(Path(done.outputs["report"]).read_text())
+    assert report["proof"]["verdict"] == verdict
+    (written_review,) = greeting.github.state.reviews
+    assert says in written_review["body"]
+    assert says in done.summary

@@ -68,8 +68,10 @@ def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) 
     rules, rules_entry, entry = context.ports.boundary_rules, _build_rules_entry(step), step.validation
     if rules and (rejection := _judge_violations(context, rules_entry, rules.judge_request(step, answer))):
         return rules_entry, rejection
-    if entry is None or context.facts.reviewed:
-        # Nothing of a review's workspace leaves it: its checks are for the suggestions.
+    if entry and context.facts.reviewed:
+        # Nothing of a review's workspace leaves it: its checks are for the suggestions, and a proof is for the report.
+        entry = replace(entry, conditions=tuple(each for each in entry.conditions if each.validator.proof))
+    if entry is None or not entry.conditions:
         return entry or rules_entry, Done(validated=False)
     verdict = judge_completion(
         entry,
