@@ -11,6 +11,7 @@ import pytest
 
 from tests.action.killed import KILLED, Nursery
 from tests.action.review_world import Change, labeled, let_review, move_base, propose, pull, push, review
+from tests.action.test_action_proof_flow import BUGGY, COMMAND, FIXED, STRONG, WEAK
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import SOURCE, World, answer, understood
@@ -177,6 +178,27 @@ def test_a_pull_request_that_is_over_meanwhile_gets_nothing(reviewing: World, me
     assert done.outputs["outcome"] == "refused", done.log
     assert f"was {word} while the run reviewed it" in done.outputs["reason"]
     assert reviewing.github.writes() == []
+
+
+@pytest.mark.parametrize(("test", "proven"), [(STRONG, "true"), (WEAK, "false")])
+def test_a_review_carries_the_proof_of_the_pull_request(world: World, test: str, proven: str) -> None:
+    let_review(world)
+    move_base(world, {"greeting.py": BUGGY})
+    number = propose(world, {"greeting.py": FIXED, "test_greeting.py": test})
+    world.runner.inputs |= {"agent": "builtin/review", "prove": COMMAND}
+    fix = on(2, "Shorter:", "greeting.py", suggestion='    return f"hello, {name}"')
+    review_of_it = {"summary": "I looked at it.", "verdict": "comment", "comments": [fix]}
+    replies = [
+        answer("initial.default", "next", question="Does it greet?", places="greeting.py"),
+        answer("continuation.default", "handoff", findings="It could be shorter."),
+        answer("closure.default", "closing", missing="nothing", comment="", review=review_of_it),
+    ]
+    done = review(world, labeled(world, number, label="agent:review"), replies, checks="python3 -m unittest")
+    assert (done.outputs["outcome"], done.outputs["proven"]) == ("completed", proven), done.log
+    (made,) = world.github.state.reviews
+    assert "**Proof of fix**" in made["body"]
+    assert ("✅ **Proven.**" in made["body"]) is (proven == "true")
+    assert ("it turns `unittest` red" in bodies(world)[0]) is (proven == "true")
 
 
 @pytest.fixture(scope="module")
