@@ -77,7 +77,7 @@ def check_daily_caps(request: RunRequest, agent: AgentDefinition, now: float, *,
         day = _read_day(reader, inputs, agent, datetime.fromtimestamp(now, UTC)) if any(caps) else None
         reason = describe_reached_cap(inputs, agent, request.trigger, day) if day else ""
     if reason:
-        hint = "RunStart the run again tomorrow (UTC), or raise the input."
+        hint = "Start the run again tomorrow (UTC), or raise the input."
         raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
 
 

@@ -266,7 +266,8 @@ class Inputs(BaseModel):
     policy: Annotated[Policy | None, BeforeValidator(parse_yaml_map)] = None
     """Policy of the organization or repository, for which there is the variable STEPFLOW_POLICY: a YAML map of what
     runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `budget-usd`,
-    `budget-usd-per-issue`, `min-permission` and `started-by`. It narrows the other inputs and never widens one."""
+    `budget-usd-per-issue`, `budget-usd-per-day`, `runs-per-person-per-day`, `min-permission` and `started-by`. It
+    narrows the other inputs and never widens one."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without

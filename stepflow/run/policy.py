@@ -15,7 +15,16 @@ from stepflow.domain.ladder import Rung
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
-from stepflow.run.input_values import Dollars, Flag, InputMap, LeastPermission, Words, check_allowed_hosts, in_dashes
+from stepflow.run.input_values import (
+    Count,
+    Dollars,
+    Flag,
+    InputMap,
+    LeastPermission,
+    Words,
+    check_allowed_hosts,
+    in_dashes,
+)
 
 #: Where people change the policy, for messages.
 VARIABLE = "STEPFLOW_POLICY"
@@ -26,7 +35,7 @@ _SHOWN_DIGITS = 12
 
 
 #: The inputs of which the lower number applies.
-_SUMS = ("budget_usd", "budget_usd_per_issue")
+_SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day")
 
 
 class Bounds(Protocol):
@@ -76,6 +85,8 @@ class Policy(InputMap):
     allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
     budget_usd: Dollars | None = None
     budget_usd_per_issue: Dollars | None = None
+    budget_usd_per_day: Dollars | None = None
+    runs_per_person_per_day: Count = None
     min_permission: LeastPermission | None = None
     #: Logins; those of bots end in `[bot]`.
     started_by: Annotated[Words, Field(min_length=1)] | None = None
@@ -92,7 +103,12 @@ class Policy(InputMap):
     @property
     def limits_dollars(self) -> bool:
         """Whether a run must not cost more than some dollars, which takes models with known prices."""
-        return self.budget_usd is not None or self.budget_usd_per_issue is not None
+        return self.budget_usd is not None or self.sums_runs
+
+    @property
+    def sums_runs(self) -> bool:
+        """Whether the cost of other runs counts, which is in their comments."""
+        return self.budget_usd_per_issue is not None or self.budget_usd_per_day is not None
 
     def __str__(self) -> str:
         """Return the policy in one line, for people."""

@@ -295,10 +295,10 @@ def check_policy(request: RunRequest) -> None:
         raise refusal(reason)
     writes, asks = inputs.boundary is BoundaryMode.GITHUB, inputs.provider is not Provider.SCRIPTED
     sums = request.reads_with_writing_token if writes else inputs.read_token is not None
-    if policy.budget_usd_per_issue is not None and asks and request.trigger.issue_number is not None and not sums:
+    if policy.sums_runs and asks and not sums:
         raise refusal(
-            "the policy has `budget-usd-per-issue`, and what other runs on the issue have cost cannot be summed; give "
-            "the token of `github-token` as `read-token` too"
+            "the policy has a budget for several runs, and what the others have cost cannot be summed; give the token "
+            "of `github-token` as `read-token` too"
         )
 
 

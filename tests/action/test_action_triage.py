@@ -276,6 +276,15 @@ def test_a_policy_with_a_least_permission_lets_no_stranger_start_one(triage: Wor
     assert outcomes(done) == ["skipped"], done.log
 
 
+def test_the_caps_may_be_those_of_a_policy(triage: World) -> None:
+    for name in CAPS:
+        del triage.runner.inputs[name]
+    policy = "{budget-usd-per-day: 2, runs-per-person-per-day: 1}"
+    assert outcomes(triage.run([closing()], open_issue(triage, 7), policy=policy)) == ["completed"]
+    done = triage.run([closing()], open_issue(triage, 8), policy=policy, runs_per_person_per_day="9")
+    assert (outcomes(done), len(triage.model.bodies)) == (["skipped"], 1), done.log
+
+
 MENTION = {"mention": "helper-bot", "start_on": ""}
 
 

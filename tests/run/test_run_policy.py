@@ -68,6 +68,8 @@ KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
     "network": NETWORKS,
     "budget-usd": DOLLARS.map(lambda usd: {"budget-usd": usd}),
     "budget-usd-per-issue": DOLLARS.map(lambda usd: {"budget-usd-per-issue": usd}),
+    "budget-usd-per-day": DOLLARS.map(lambda usd: {"budget-usd-per-day": usd}),
+    "runs-per-person-per-day": st.integers(1, 9).map(lambda runs: {"runs-per-person-per-day": runs}),
     "min-permission": PERMISSIONS.map(lambda least: {"min-permission": least}),
     "started-by": lists_of(LOGINS).map(lambda logins: {"started-by": [*logins]}),
 }
@@ -81,7 +83,11 @@ def policies(draw: st.DrawFn) -> dict[str, JsonValue]:
 
 @st.composite
 def given_inputs(draw: st.DrawFn) -> dict[str, object]:
-    per_issue = draw(st.none() | DOLLARS)
+    sums = {
+        "budget-usd-per-issue": draw(st.none() | DOLLARS),
+        "budget-usd-per-day": draw(st.none() | DOLLARS),
+        "runs-per-person-per-day": draw(st.none() | st.integers(1, 9)),
+    }
     network = draw(NETWORKS)
     return {
         "network": network["network"],
@@ -89,7 +95,7 @@ def given_inputs(draw: st.DrawFn) -> dict[str, object]:
         "budget-usd": draw(DOLLARS),
         "min-permission": draw(PERMISSIONS),
         "model": draw(st.sampled_from(["", *MODEL_ALIASES])),
-        **({} if per_issue is None else {"budget-usd-per-issue": per_issue}),
+        **{name: most for name, most in sums.items() if most is not None},
     }
 
 
@@ -131,8 +137,9 @@ def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, J
     assert left <= reached(before.network, before.allowed_hosts) & reached(limits.network, limits.allowed_hosts)
     # An entry keeps its form: a name that is written out may lead to a private address, and a suffix may not.
     assert before.network is Network.FULL or {*after.allowed_hosts} <= {*before.allowed_hosts}
-    assert after.budget_usd == min(before.budget_usd, most(limits.budget_usd))
-    assert most(after.budget_usd_per_issue) == min(most(before.budget_usd_per_issue), most(limits.budget_usd_per_issue))
+    for name in ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day"):
+        wanted = min(most(getattr(before, name)), most(getattr(limits, name)))
+        assert most(getattr(after, name)) == wanted
     assert after.min_permission.rank == max(before.min_permission.rank, (limits.min_permission or Permission.NONE).rank)
     narrowed = {"policy", *limits.narrow(before)}
     assert before.model_dump(exclude=narrowed) == after.model_dump(exclude=narrowed)
