@@ -284,7 +284,7 @@ class Planner:
             return ()
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:
-            own += [f"---\n\n{self._verified()}"] if self.verified else []
+            own += [f"---\n\n{self._verified()}"] if self.verified and self._github.comment.summary else []
             own += [self._filtered(removed)]
         own += [self._left_out(), self._guard_warnings()]
         text, below = self._text_above(self.requested.comment or summary, *own)

@@ -142,7 +142,7 @@ class Labels(FileModel):
 
 
 class CommentSettings(FileModel):
-    """`runner.integrations.github.comment`. Without a `summary`, a run that wrote no comment text posts none."""
+    """`runner.integrations.github.comment`. Without a `summary`, the comment is the answer's own text or none."""
 
     enabled: bool = True
     summary: bool = True

@@ -19,7 +19,7 @@ from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue
 from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
-from stepflow.errors import BoundaryError, InputError
+from stepflow.errors import BoundaryError, InputError, StepflowError
 from stepflow.model.scenario import Scenario
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.trigger import Skip
@@ -110,9 +110,17 @@ def skip_stranger(request: RunRequest, load: Callable[[RunRequest], AgentDefinit
         return Skip(reason=unproven)
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         refusal = check_actor(reader, boundary_settings(request))
-    if refusal is None or (trigger.start_kind and trigger.reply is None and load(request).anyone_may_start):
+    if refusal is None or (trigger.start_kind and trigger.reply is None and _lets_anyone_start(request, load)):
         return None
     return Skip(reason=f"{unproven.partition(';')[0]}. {refusal}")
+
+
+def _lets_anyone_start(request: RunRequest, load: Callable[[RunRequest], AgentDefinition]) -> bool:
+    """Whether the requested agent says so. One that cannot be loaded does not: no stranger makes a job fail."""
+    try:
+        return load(request).anyone_may_start
+    except StepflowError:
+        return False
 
 
 def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:

@@ -60,11 +60,8 @@ def add_issue_context(
 
 
 def _section(name: str, mark: str, lines: Iterable[SanitizedText]) -> SanitizedText:
-    """Put the lines below a marked heading that says whose words they are; empty without any line."""
-    lines = tuple(lines)
-    whole = SanitizedText(
-        text="\n".join(line.text for line in lines), removed=tuple(piece for line in lines for piece in line.removed)
-    )
+    """Put the lines below a marked heading; empty without any line. What was hidden in them is not this issue's."""
+    whole = SanitizedText(text="\n".join(line.text for line in lines))
     return quote(SanitizedText(text=f"{name} of the repository"), whole, mark) if whole.text else SanitizedText()
 
 
@@ -83,8 +80,9 @@ def _labels(labels: dict[str, str], agent: AgentDefinition) -> Iterator[Sanitize
 def _excerpt(issue: SimilarIssue) -> SanitizedText:
     title, where = sanitize_line(issue.title, "similar issue"), f"similar issue #{issue.number}"
     body = sanitize(issue.body, where, limit=LONGEST_EXCERPT)
-    text = f"#{issue.number} ({issue.state}): {title.text}\n  {' '.join(body.text.split())}".rstrip()
-    return SanitizedText(text=text, removed=(*title.removed, *body.removed))
+    return SanitizedText(
+        text=f"#{issue.number} ({issue.state}): {title.text}\n  {' '.join(body.text.split())}".rstrip()
+    )
 
 
 def _forms(request: RunRequest, issue: Issue) -> Iterator[SanitizedText]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.boundary.own_texts import DayCost, Marker, marked, today
+from stepflow.boundary.own_texts import DayCost, Marker, marked, today, without_marker
 from stepflow.domain.conversation import Usage
 from stepflow.domain.text import Spent
 from stepflow.model.models import price_of
@@ -124,7 +124,7 @@ def test_a_stranger_opens_an_issue_and_it_gets_a_label_and_a_comment(triage: Wor
     assert outcomes(done) == ["completed"], done.log
     assert triage.github.state.issues[7]["labels"] == ["bug"]
     (comment,) = triage.comments()
-    assert "Which version do you use? It may be the same as #3." in comment
+    assert without_marker(comment) == "Which version do you use? It may be the same as #3."
     assert triage.branches().keys() == {"main"}
     assert triage.github.state.issues[7]["state"] == "open"
 
@@ -152,7 +152,7 @@ def test_it_is_shown_the_labels_that_it_may_add_similar_issues_and_the_form(tria
     assert "For maintainers" not in seen
     assert seen.count("It crashes again") == 20
     assert "#40 (open)" not in seen
-    assert "secret plan" not in seen
+    assert "secret plan" not in seen + done.summary
     assert "Bug report asks for:" in seen
     assert "- Version (required)" in seen
     assert "- Operating system\\n" in seen or "- Operating system" in seen
@@ -184,7 +184,10 @@ def test_a_label_that_is_not_in_the_list_is_sent_back(triage: World) -> None:
 def test_the_person_beyond_the_cap_is_skipped_in_silence(triage: World) -> None:
     runs = [triage.run([closing("bug")], open_issue(triage, number)) for number in range(7, 12)]
     assert outcomes(*runs) == ["completed"] * 3 + ["skipped"] * 2
-    assert "eve has started 3 runs today, and runs-per-person-per-day allows no more" in runs[-1].outputs["reason"]
+    assert (
+        "eve has started 3 runs today, and runs-per-person-per-day allows no more. Start the run again tomorrow"
+        in runs[-1].outputs["reason"]
+    )
     assert runs[-1].exit_code == 0
     assert triage.comments() == []
     assert len(triage.model.bodies) == 3
@@ -269,6 +272,20 @@ def test_another_agent_is_not_started_by_a_stranger(triage: World) -> None:
     assert outcomes(done) == ["skipped"], done.log
     assert "eve (NONE) may not start an agent by their own issue" in done.outputs["reason"]
     assert triage.model.bodies == []
+
+
+@pytest.mark.parametrize("command", ["/stepflow run nobody", "/stepflow run ../x", "/stepflow approve 12ab"])
+def test_a_strangers_command_never_makes_a_job_fail(triage: World, command: str) -> None:
+    triage.github.state.add_issue(7, "It crashes", "Why?", login="ann")
+    done = triage.runner.run(comment_on(triage, 7, command), name="issue_comment")
+    assert (outcomes(done), done.exit_code) == (["skipped"], 0), done.log
+
+
+def test_a_strangers_command_starts_it_too(triage: World) -> None:
+    triage.github.state.add_issue(7, "It crashes", "Why?", login="ann")
+    triage.play([closing("bug")])
+    done = triage.runner.run(comment_on(triage, 7, "/stepflow run triage"), name="issue_comment")
+    assert outcomes(done) == ["completed"], done.log
 
 
 def test_a_policy_with_a_least_permission_lets_no_stranger_start_one(triage: World) -> None:
