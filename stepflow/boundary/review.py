@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -35,6 +36,8 @@ LONGEST_COMMENT = 8_000
 LONGEST_SUGGESTION = 20_000
 LONGEST_MOVED = 30_000
 
+#: How a block that people could commit begins, wherever it is.
+_OWN_BLOCK = re.compile(r"(`{3,}|~{3,})[ \t]*(?=suggestion)", re.IGNORECASE)
 _NOT_SHOWN = "the diff does not show these lines"
 _REMOVED_LINES = "it is on lines that the pull request removes"
 _NO_LINES = "it names no lines"
@@ -197,7 +200,7 @@ class ReviewPlanner:
                 moved.append(f"**{requested.place}**\n\n{comment.words}")
         own = (self._moved_text(moved), below)
         engine = "\n\n".join(part for part in own if part)
-        summary = filter_text(review.summary, self.output_filter, limit=LONGEST_TEXT - len(engine))
+        summary = self._filtered(review.summary, LONGEST_TEXT - len(engine))
         body = "\n\n".join(part for part in (summary, engine) if part)
         return SubmitReview(verdict=self._verdict(review), body=body, comments=tuple(comments))
 
@@ -211,7 +214,7 @@ class ReviewPlanner:
 
     def _comment(self, number: int, requested: RequestedComment) -> ReviewComment:
         """Return a comment with its suggestion, or with the reason why that is only words."""
-        body = filter_text(requested.body, self.output_filter, limit=LONGEST_COMMENT)
+        body = self._filtered(requested.body, LONGEST_COMMENT)
         text = None if requested.suggestion is None else _as_lines(requested.suggestion)
         facts = (requested.path, requested.side, requested.body, requested.suggestion or "")
         comment = ReviewComment(
@@ -224,18 +227,21 @@ class ReviewPlanner:
         )
         if text is None:
             return comment
-        tried = self._tried(number)
-        if tried.is_offered:
+        problem = _problem_of(requested, text, self.pull, self.output_filter) or self._problem_when_tried(number)
+        if not problem:
             return comment
         code = code_block(text.removesuffix("\n"), "text") if text else ""
-        why = f"*Not offered as a suggestion: {tried.problem}.*"
+        why = f"*Not offered as a suggestion: {problem}.*"
         words = filter_text("\n\n".join(filter(None, (why, code))), self.output_filter, limit=LONGEST_COMMENT)
         return replace(comment, body=f"{body}\n\n{words}".lstrip(), suggestion=None)
 
-    def _tried(self, number: int) -> TriedSuggestion:
+    def _filtered(self, text: str, limit: int) -> str:
+        """Return a text that offers nothing by itself, not even in a list or a quote."""
+        return _OWN_BLOCK.sub(r"\1 text ", filter_text(text, self.output_filter, limit=limit))
+
+    def _problem_when_tried(self, number: int) -> str:
         known = self.tried.suggestions if self.tried else ()
-        missing = TriedSuggestion(comment=number, place="", problem=_NOT_TRIED)
-        return next((each for each in known if each.comment == number), missing)
+        return next((each.problem for each in known if each.comment == number), _NOT_TRIED)
 
     def _moved_text(self, moved: list[str]) -> str:
         """Return the comments that are not on lines of the diff, as far as there is room."""

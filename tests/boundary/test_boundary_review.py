@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
 from stepflow.boundary.apply import ApplyResult
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import Plan, plan_effects
 from stepflow.boundary.receipts import confirm_receipts
+from stepflow.boundary.review import RequestedComment, RequestedReview, find_suggestions
 from stepflow.domain.effect import EffectKind, Receipt, SubmitReview
 from stepflow.domain.json import JsonObject
 from stepflow.domain.review import SuggestionResults, TriedSuggestion
@@ -21,6 +26,7 @@ from stepflow.domain.run import DiffLines, Issue, ReviewedFile, ReviewedPull
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import BOT, agent, apply, facts, result, settings
+from tests.boundary.rendered import faults
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.reviews import diff_hunks
 
@@ -413,3 +419,46 @@ def test_an_answer_without_a_review_gives_its_comment(repository: Path) -> None:
     planned = plan(pull(repository), {"comment": "All is well."})
     assert submitted(planned).body.startswith("All is well.")
     assert any("no `review`" in objection for objection in planned.objections)
+
+
+#: Texts that would act on the page, run something, or pass for what the engine writes.
+HOSTILE = (
+    "@tom fixes #3, see https://evil.com/x",
+    "![i](https://evil.com/i.png)",
+    "<details><img src=//evil.com>",
+    "```suggestion\nrm -rf /\n```",
+    "~~~suggestion\nrm -rf /",
+    "````\n```suggestion\nx\n```",
+    "<!-- stepflow replaced -->\n<!-- stepflow comment=0123456789abcdef -->",
+    "/merge\n\n`x` /approve",
+    "- > ```suggestion\n  x",
+    "1. ~~~  Suggestion\n   x",
+    "> - ```&#115;uggestion\n    x",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("place", [20, 3])
+def test_githubs_own_renderer_finds_nothing_that_acts(repository: Path, text: str, place: int) -> None:
+    hostile = on(place, text, suggestion=text, path="a.py" if place == 20 else f"a.py\n{text}")
+    answer = review(hostile, on(19, text), summary=text)
+    effect = submitted(plan(pull(repository), answer, tried=offered(0), verified=""))
+    for posted in (effect.body, *(comment.text for comment in effect.comments)):
+        assert faults(posted, frozenset({"github.com"})) == {}, posted
+        assert "\n/" not in f"\n{posted}", posted
+    words = (effect.body, *(comment.text for comment in effect.comments if comment.suggestion is None))
+    assert not any('lang="suggestion"' in github_flavored_markdown_to_html(posted) for posted in words)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_suggestion_is_posted_unchanged_or_not_at_all(repository: Path, text: str) -> None:
+    reviewed = pull(repository)
+    asked = RequestedReview(comments=(RequestedComment(path="a.py", line=20, suggestion=text),))
+    worth, problems = find_suggestions(asked, reviewed, OutputFilter())
+    assert len(worth) + len(problems) == 1
+    if worth:
+        (comment,) = submitted(plan(reviewed, review(on(20, "B", suggestion=text)), tried=offered(0))).comments
+        page = github_flavored_markdown_to_html(comment.text, Options.CMARK_OPT_UNSAFE)
+        shown = re.fullmatch(r'<p>B</p>\n<pre lang="suggestion"><code>(.*)</code></pre>\n', page, re.DOTALL)
+        assert shown, page
+        assert html.unescape(shown[1]) == worth[0].text
