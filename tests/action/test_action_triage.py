@@ -347,6 +347,7 @@ def test_an_assignment_starts_it_for_the_account_that_is_mentioned(triage: World
         assert outcomes(done) == [outcome], done.log
 
 
+@pytest.mark.timeout(600)
 def test_fifty_issues_in_a_minute_by_three_people_start_no_more_runs_than_the_caps(
     triage: World, tmp_path: Path
 ) -> None:
