@@ -116,6 +116,25 @@ def test_less_is_never_worse(written: Written, tmp_path: Path) -> None:
                 assert one.has_all <= other.has_all
 
 
+@pytest.mark.parametrize(
+    ("checks", "network", "refused"),
+    [((), Network.FULL, False), (("npm test",), Network.NONE, False), (("npm test",), Network.FULL, True)],
+)
+def test_the_shipped_reviewer_tries_no_suggestion_with_the_network_for_a_fork_of_a_private_repository(
+    checks: tuple[str, ...], network: Network, refused: bool
+) -> None:
+    circumstances = Circumstances(private=True, from_fork=True, network=network)
+    try:
+        load_agent("builtin/review", checks=checks, circumstances=circumstances)
+    except DefinitionError as error:
+        assert refused
+        (problem,) = (each for each in error.problems if each.severity is Severity.ERROR)
+        assert problem.path == "/steps/closure.default"
+        assert "the suggestions of its review, which are tried with `network: full`" in problem.message
+    else:
+        assert not refused
+
+
 TICKETS = next(each for each in ALL if each.name == "tickets-behind-a-login")
 
 
