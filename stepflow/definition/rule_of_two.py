@@ -200,8 +200,16 @@ class _Exposures:
                 yield f"a shell with `network: {self._network}`"
             elif self._writes(step) and self._runs_files:
                 yield f"the files that it writes, which may be run with `network: {self._network}`"
+            if self._has_suggestions_tried(step):
+                yield f"the suggestions of its review, which are tried with `network: {self._network}`"
         if not self.circumstances.private:
             yield from self._published(step)
+
+    def _has_suggestions_tried(self, step: Step) -> bool:
+        """Whether the suggestions of the step's closing answer become files that validators run on."""
+        conditions = step.validation.conditions if step.validation else ()
+        trying = any(not (each.validator.proof or each.validator.clean_tree) for each in conditions)
+        return trying and AllowedEffect.REVIEW in self.agent.github.allowed_effects
 
     @cached_property
     def _runs_files(self) -> bool:
