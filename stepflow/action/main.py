@@ -235,7 +235,7 @@ def run_mode(
             if trigger.reply:
                 request = waiting_request(request)
             if event := request.trigger.pull_request:
-                find = find_review if reviews_pull_requests(request) else find_follow_up
+                find = find_review if reviews_pull_requests(request, event) else find_follow_up
                 found = find(request, event)
                 if isinstance(found, Skip):
                     return without_run(Outcome.SKIPPED, found.reason)

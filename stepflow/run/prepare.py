@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from stepflow.definition.agent import check_arguments
-from stepflow.definition.builtin import NewCheck
+from stepflow.definition.builtin import PREFIX, NewCheck
 from stepflow.definition.file_models import PROOF
+from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.effect import AllowedEffect
@@ -35,6 +36,7 @@ from stepflow.run.issue import Subject, issue_number, issue_text, join_texts, re
 from stepflow.run.issue_context import add_issue_context
 from stepflow.run.readiness import (
     _check_inputs,
+    _check_name,
     check_policy,
     check_readiness,
     check_request,
@@ -45,6 +47,7 @@ from stepflow.run.request import RunRequest, circumstances_of, describe_network,
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.review import read_pull_request
 from stepflow.run.scenarios import load_scenario
+from stepflow.run.trigger import PullRequestEvent
 
 
 class LoadedSchemas:
@@ -183,12 +186,16 @@ def load_requested(request: RunRequest) -> AgentDefinition:
     return inputs.policy.narrow_agent(agent, name, inputs.model, inputs.provider) if inputs.policy else agent
 
 
-def reviews_pull_requests(request: RunRequest) -> bool:
+def reviews_pull_requests(request: RunRequest, event: PullRequestEvent) -> bool:
     """Whether the event names an agent that reviews pull requests of others.
 
     Raises `InputError` if the checkout, which the agent is read from, is not of the default branch."""
-    if not request.trigger.agent:
+    name = requested_agent(request)
+    is_known = name.startswith(PREFIX) or name in find_agents(request.definition_root)
+    # Of a name that no agent has, a follow-up says whose work the pull request is.
+    if not name or (event.kind and not is_known):
         return False
+    _check_name(request)
     with open_reader(request) as reader:
         demand_default_branch(request, reader)
     return AllowedEffect.REVIEW in load_requested(request).github.allowed_effects

@@ -181,6 +181,14 @@ def test_an_agent_that_does_not_list_review_reviews_nothing(world: World) -> Non
     assert said == "skipped: pull request #8 comes from a fork, and a follow-up pushes to this repository alone"
 
 
+@pytest.mark.parametrize("label", ["agent:nobody", "agent:../fixer"])
+def test_a_label_that_names_no_agent_is_an_error(reviewing: World, label: str) -> None:
+    number = propose(reviewing, GREETED)
+    done = review(reviewing, labeled(reviewing, number, label=label), [])
+    assert done.exit_code == 2
+    assert "fixer" in done.outputs["reason"] + done.log
+
+
 def test_without_a_token_to_read_with_the_run_says_what_it_needs(reviewing: World) -> None:
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     done = review(reviewing, labeled(reviewing, number, by={"login": "octocat", "type": "User"}), [], read_token="")
