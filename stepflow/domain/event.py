@@ -19,7 +19,7 @@ from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.proof import Proof
-from stepflow.domain.review import PullRequestProved, SuggestionsTried
+from stepflow.domain.review import SuggestionsTried
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage
 from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
@@ -475,7 +475,6 @@ Event = (
     | ApprovalAnswered
     | FlowEnded
     | WorkCollected
-    | PullRequestProved
     | SuggestionsTried
     | EffectPlanned
     | EffectApplied

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from stepflow.domain.proof import Proof
 from stepflow.domain.text import code_span, fence_of, name_some
 
 
@@ -108,14 +107,6 @@ class SuggestionResults:
     suggestions: tuple[TriedSuggestion, ...]
     checks: tuple[str, ...] = ()
     red_before: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullRequestProved:
-    """The change of the pull request that a run reviews went through the trials of a proof."""
-
-    proof: Proof
-    event: Literal["pull_request_proved"] = "pull_request_proved"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.proof import Proof
 from stepflow.domain.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
-from stepflow.domain.review import PullRequestProved, SuggestionResults, SuggestionsTried
+from stepflow.domain.review import SuggestionResults, SuggestionsTried
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText, TextRemoved
@@ -135,12 +135,6 @@ class Reading:
         elif isinstance(event, events.FlowEnded | events.RunResumed):
             self._running = False
 
-    def _note_review(self, event: PullRequestProved | SuggestionsTried) -> None:
-        if isinstance(event, PullRequestProved):
-            self.proof = event.proof
-        else:
-            self.suggestions = event.results
-
     def _note(self, event: events.Event) -> None:
         match event:
             case events.LayerReported(layer=layer, state=state):
@@ -153,8 +147,8 @@ class Reading:
             case events.ValidatorRan():
                 self.validators.append(_copied(event, ValidatorRun))
                 self.proof = event.proof or self.proof
-            case PullRequestProved() | SuggestionsTried():
-                self._note_review(event)
+            case SuggestionsTried(results=results):
+                self.suggestions = results
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():

@@ -9,7 +9,7 @@ from stepflow.domain import event as events
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.review import PullRequestProved, SuggestionsTried, describe_results
+from stepflow.domain.review import SuggestionsTried, describe_results
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
 from stepflow.report import step_message as step
@@ -97,8 +97,8 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _flow_ended(event)
         case events.WorkCollected():
             return _work_collected(event)
-        case PullRequestProved() | SuggestionsTried():
-            return _review_tried(event)
+        case SuggestionsTried():
+            return _suggestions_tried(event)
         case events.EffectPlanned():
             title = f"planned: {event.kind} {one_line(event.detail)}".rstrip()
             below = tuple(whole_lines(event.text)) if event.text else ()
@@ -238,9 +238,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
     )
 
 
-def _review_tried(event: PullRequestProved | SuggestionsTried) -> EventMessage:
-    if isinstance(event, PullRequestProved):
-        return _fact(f"[Review] proof of the change: {one_line(event.proof.reason)}", is_warning=False)
+def _suggestions_tried(event: SuggestionsTried) -> EventMessage:
     first, *rest = describe_results(event.results)
     return EventMessage(
         title=f"[Review] suggestions: {first}", below=tuple(whole_lines("\n".join(rest))) if rest else ()

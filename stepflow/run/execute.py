@@ -60,7 +60,7 @@ from stepflow.run.snapshots import (
     SnapshottingJournal,
     SnapshottingTools,
 )
-from stepflow.run.suggestions import try_review
+from stepflow.run.suggestions import try_suggestions
 from stepflow.run.workspace import (
     MaskingCommands,
     demand_nothing_in_reach,
@@ -99,7 +99,7 @@ def run_stages(run: Run) -> Ending:
     if run.finish:
         return run.finish(run.facts, result)
     done = resumed_run.receipts(result.iterations) if resumed_run else ()
-    return finish_run(replace(run, done=done, tried=try_review(run, result)), result)
+    return finish_run(replace(run, done=done, tried=try_suggestions(run, result)), result)
 
 
 def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:

@@ -15,11 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.definition import Validator
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
-from stepflow.domain.review import PullRequestProved
-from stepflow.domain.run import ReviewedPull
 from stepflow.engine.proof import TEST_FILES, is_test, prove_change, runnable_tests
 from stepflow.engine.same_code import is_same_code
 from stepflow.errors import BoundaryError, InputError, IsolationError
@@ -36,7 +33,6 @@ from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.workspace import GIT, make_workspace, start_branch, temporary_folder, write_repository
 
 _BRANCH = "trial"
-_NO_WORKSPACE = "A proof needs a workspace and a sandbox made by stepflow."
 #: Trials that run at the same time share the machine's ports: one that met another one there is tried again, alone.
 _ADDRESS_IN_USE = re.compile(r"EADDRINUSE|address (?:is )?already in use|port \d+ is already in use", re.IGNORECASE)
 #: While trials run, a signal is noticed within so many seconds.
@@ -268,11 +264,25 @@ class ProvingCommands:
     def _prove(self, asked: CommandRequest, settings: ProofSettings) -> Proof:
         original = self.run.request.original
         if self.toolbox is None or original is None:
-            return Proof(verdict=ProofVerdict.NOT_TRIED, reason=_NO_WORKSPACE)
+            return Proof(
+                verdict=ProofVerdict.NOT_TRIED, reason="A proof needs a workspace and a sandbox made by stepflow."
+            )
         with temporary_folder(original.root) as folder:
             repository = ChangeRepository(folder / "change", self.run.request.base_repository)
             change = self._read_change(repository, self.toolbox, folder / "bundle", settings)
-            return _prove_change(self.run, original, repository, change, asked)
+            *_, script = asked.argv
+            trials = Trials(
+                repository=repository,
+                request=original,
+                commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
+                cancellation=self.run.cancellation,
+                ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
+                note=lambda tree: self._note(describe_trial(tree, change)),
+            )
+            return prove_change(change, trials.run, settings)
+
+    def _note(self, version: str) -> None:
+        self.run.journal.append(Noted(level="info", message=f"[Proof] {version}"))
 
     def _read_change(
         self, repository: ChangeRepository, toolbox: Toolbox, bundle: Path, settings: ProofSettings
@@ -289,42 +299,3 @@ class ProvingCommands:
         if reviewed := self.run.request.reviewed:
             base = reviewed.base_commit
         return read_change(repository, base, head, settings)
-
-
-def _prove_change(
-    run: Run, original: RunRequest, repository: ChangeRepository, change: ChangeTrees, asked: CommandRequest
-) -> Proof:
-    """Run the trials of a proof that a command asks for."""
-
-    def note(tree: str) -> None:
-        run.journal.append(Noted(level="info", message=f"[Proof] {describe_trial(tree, change)}"))
-
-    *_, script = asked.argv
-    trials = Trials(
-        repository=repository,
-        request=original,
-        commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
-        cancellation=run.cancellation,
-        ends=SystemClock().now() + run.deadline.seconds_left(COMPLETION_GRACE),
-        note=note,
-    )
-    return prove_change(change, trials.run, asked.proof or ProofSettings())
-
-
-def prove_pull_request(run: Run, pull: ReviewedPull, script: str, validator: Validator) -> None:
-    """Prove the change of the pull request that a run reviews by the command of a validator, and record the proof.
-    Signals are held at the end."""
-    original, settings = run.request.original, validator.proof or ProofSettings()
-    proof = Proof(verdict=ProofVerdict.NOT_TRIED, reason=_NO_WORKSPACE)
-    if original:
-        run.cancellation.hold()
-        try:
-            with temporary_folder(original.root) as folder:
-                with run.cancellation.obeyed():
-                    repository = ChangeRepository(folder / "change", run.request.base_repository)
-                    change = read_change(repository, pull.base_commit, pull.merge, settings)
-                asked = replace(in_shell(script, validator.timeout), proof=settings)
-                proof = _prove_change(run, original, repository, change, asked)
-        except (InputError, BoundaryError) as error:
-            proof = replace(proof, reason=str(error))
-    run.journal.append(PullRequestProved(proof=proof))

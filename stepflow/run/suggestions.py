@@ -1,5 +1,5 @@
-"""The trials before a review is submitted: a proof of the pull request, and each suggestion on a copy of the commit
-that is reviewed, with the checks of the step that closed."""
+"""Tries the suggestions of a review before they are offered: each on a copy of the workspace's commit, with the checks
+of the step that closed."""
 
 from __future__ import annotations
 
@@ -10,39 +10,27 @@ from pathlib import Path
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.review import find_suggestions, requested_review
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, Condition, Step
+from stepflow.domain.definition import Condition, Step
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.review import Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
-from stepflow.domain.run import ReviewedPull
 from stepflow.domain.text import code_span, name_some
 from stepflow.domain.words import Outcome
 from stepflow.engine.completion.judge import build_request, has_passed, validator_command
 from stepflow.run.clock import COMPLETION_GRACE, SystemClock
 from stepflow.run.finish import Run
-from stepflow.run.proof import Results, Trials, prove_pull_request
+from stepflow.run.proof import Results, Trials
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.workspace import temporary_folder
 
 
-def try_review(run: Run, result: FlowResult) -> SuggestionResults | None:
-    """Before a review is submitted, prove the pull request's change if a check of the step that closed is a proof, and
-    try the review's suggestions. Both are recorded. None without a suggestion; signals are held at the end."""
-    pull, agent = run.facts.reviewed, run.prepared.agent
+def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
+    """Try the suggestions of a review that is about to be submitted, and record how it went; None without any. Signals
+    are held at the end."""
+    pull, agent, original = run.facts.reviewed, run.prepared.agent, run.request.original
     if pull is None or result.outcome is not Outcome.COMPLETED:
         return None
-    entry = agent.steps[result.step_id].validation
-    for condition in entry.conditions if entry else ():
-        if condition.validator.proof:
-            prove_pull_request(run, pull, validator_command(condition), condition.validator)
-    return _try_suggestions(run, pull, agent, result)
-
-
-def _try_suggestions(
-    run: Run, pull: ReviewedPull, agent: AgentDefinition, result: FlowResult
-) -> SuggestionResults | None:
-    original = run.request.original
     hosts = boundary_settings(run.request).link_hosts(agent.github.allowed_link_hosts)
     output_filter = OutputFilter(allowed_hosts=hosts, redactor=run.request.redactor)
     review = requested_review(result.answer, output_filter)

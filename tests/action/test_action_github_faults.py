@@ -365,7 +365,7 @@ def left(world: World) -> Left:
     state = world.github.state
     log = git("log", "--format=%an %ce%n%B%n%T", f"main..{BRANCH}", cwd=world.served)
     return Left(
-        issue={**state.issues[7], "labels": sorted(state.issues[7]["labels"])},
+        issue={**state.issues[7], "labels": sorted(state.issues[7]["labels"]), "created_at": ""},
         comments=[plain(body) for body in world.comments()],
         pulls=[{key: plain(str(value)) for key, value in pull.items()} for pull in state.pulls],
         releases=[{key: plain(str(value)) for key, value in release.items()} for release in state.releases],

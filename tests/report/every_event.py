@@ -12,8 +12,7 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.ladder import ClimbCause, ModelChanged
-from stepflow.domain.proof import Proof, ProofVerdict
-from stepflow.domain.review import PullRequestProved, SuggestionResults, SuggestionsTried, TriedSuggestion
+from stepflow.domain.review import SuggestionResults, SuggestionsTried, TriedSuggestion
 from stepflow.domain.run import DiffLines, ImageProblem, ImagesRead, ImageType, IssueImage, ReviewedFile, ReviewedPull
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind
@@ -194,7 +193,6 @@ EVENTS: dict[str, events.Event] = {
     ),
     "commits": events.WorkCollected(head_commit="c", commits=2),
     "uncommitted work": events.WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
-    "proof of a pull request": PullRequestProved(proof=Proof(verdict=ProofVerdict.NO_TESTS, reason="No test changed.")),
     "suggestions": SuggestionsTried(
         results=SuggestionResults(
             suggestions=(
