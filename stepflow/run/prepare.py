@@ -195,7 +195,8 @@ def reviews_pull_requests(request: RunRequest, event: PullRequestEvent) -> bool:
     # Of a name that no agent has, a follow-up says whose work the pull request is.
     if not name or (event.kind and not is_known):
         return False
-    _check_name(request)
+    if not is_known:
+        _check_name(request)
     with open_reader(request) as reader:
         demand_default_branch(request, reader)
     return AllowedEffect.REVIEW in load_requested(request).github.allowed_effects
