@@ -266,6 +266,10 @@ AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 def check_request(request: RunRequest) -> None:
     """Check everything that can be checked before the agent is loaded."""
     _check_name(request)
+    name = requested_agent(request)
+    # A pull request that is reviewed has a change.
+    if request.inputs.prove and name in {f"{PREFIX}{each}" for each in READ_ONLY} and not request.reviewed:
+        raise InputError(f"{name} changes no file, so there is nothing to prove.", hint="Leave prove out.")
     folder, record = request.folder.resolve(), request.inputs.record
     # The tools must not be able to write to it, and no validator should find it.
     if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.source or request.root)):
@@ -364,8 +368,6 @@ def _check_name(request: RunRequest) -> None:
                 f"The input {key} is for shipped agents, and {name[:100]} is defined in this repository.",
                 hint=f"Leave {key} out: the validators in .agent/{name[:100]}/steps_registry.json apply.",
             )
-    if request.inputs.prove and is_builtin and name.removeprefix(PREFIX) in READ_ONLY and not request.reviewed:
-        raise InputError(f"{name} changes no file, so there is nothing to prove.", hint="Leave prove out.")
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"
         raise InputError(
