@@ -357,7 +357,7 @@ def starts_by_comment(body: str, inputs: Inputs) -> str | None:
 
 
 #: Parts of a text in which GitHub notifies nobody: code, and what is quoted from somebody else.
-_UNHEARD = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)|^ {0,3}>.*?$|(`+)[^`].*?\2", re.MULTILINE | re.DOTALL)
+_UNHEARD = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)|^ {0,3}>.*?$|(?<!`)(`++).*?(?<!`)\2(?!`)", re.M | re.S)
 
 
 def is_mentioned(name: str | None, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 import yaml
@@ -11,7 +12,15 @@ from stepflow.domain.run import Issue
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger import ApprovalReply, PullRequestEvent, Skip, Trigger, find_trigger, read_event
+from stepflow.run.trigger import (
+    ApprovalReply,
+    PullRequestEvent,
+    Skip,
+    Trigger,
+    find_trigger,
+    is_mentioned,
+    read_event,
+)
 from tests.docs.page import USE_PAGE
 
 ISSUE = {
@@ -412,6 +421,21 @@ def test_an_event_without_an_association_is_that_of_a_stranger(missing: str) -> 
 def test_a_payload_that_github_does_not_send_is_one_clear_error(name: str, payload: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(name, payload)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_heard"),
+    [("`", "`", False), ("`` ` ", " ``", False), ("``", "`", True), ("`", "", True), ("`a` ", " `b`", True)],
+)
+def test_a_mention_within_code_is_not_heard(before: str, after: str, is_heard: bool) -> None:
+    assert is_mentioned("helper-bot", f"Hello {before}you, @helper-bot{after}") is is_heard
+
+
+@pytest.mark.parametrize("text", ["a" + "`" * 65_000, " ".join("`" * length for length in range(350))])
+def test_no_comment_makes_the_search_for_a_mention_slow(text: str) -> None:
+    started = time.process_time()
+    assert is_mentioned("helper-bot", f"{text} @helper-bot")
+    assert time.process_time() - started < 5
 
 
 def label_rows() -> list[tuple[str, ...]]:
