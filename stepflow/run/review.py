@@ -42,7 +42,8 @@ LONGEST_REMARK = 8_000
 MOST_COMMITS = 100
 #: Pieces of lines, of all files together, that a comment can be on; of a file beyond that, none.
 MOST_PIECES = 20_000
-_DIFF = ("diff", "--find-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+#: The same changes as names and as texts: a `.gitmodules` can leave its submodules out of both.
+_DIFF = ("diff", "--find-renames", "--ignore-submodules=none", "--no-color", "--no-ext-diff", "--no-textconv")
 _CUT = "[the rest is left out]"
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -148,7 +149,7 @@ class FileChange:
 def read_changes(git: Git, old: str, new: str, places: Sequence[str] = (), *, around: int = 3) -> list[FileChange]:
     """Return what changed between two commits, with so many unchanged lines `around` each change. A diff that is too
     long to be read has no hunks."""
-    listed = git.run("diff", "--find-renames", "--name-status", "-z", old, new, "--", *places)
+    listed = git.run(*_DIFF, "--name-status", "-z", old, new, "--", *places)
     names = iter(listed.decode("utf-8", "surrogateescape").split("\0")[:-1])
     changes = []
     for status in names:

@@ -57,6 +57,17 @@ def push(world: World, number: int, changes: Change, *, message: str = "Say even
     merge(world, number)
 
 
+def link_submodule(world: World, number: int, path: str) -> None:
+    """eve pushes a submodule, at a commit that is nowhere."""
+    facts, clone = pull(world, number), world.served.parent / "linking"
+    git("clone", "--quiet", "--no-local", "--branch", facts["head"], str(world.served), str(clone), cwd=world.served)
+    git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},{path}", cwd=clone)
+    git("commit", "--quiet", "--message", "Link it", cwd=clone)
+    git("push", "--quiet", cwd=clone)
+    shutil.rmtree(clone)
+    merge(world, number)
+
+
 def move_base(world: World, changes: Change, *numbers: int) -> None:
     """Somebody pushes to the default branch, and GitHub merges these pull requests anew."""
     _commit(world, "main", changes, message="Go on", start="main")

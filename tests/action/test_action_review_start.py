@@ -15,6 +15,7 @@ from tests.action.review_world import (
     happened,
     labeled,
     let_review,
+    link_submodule,
     looks,
     move_base,
     propose,
@@ -238,6 +239,18 @@ def test_renamed_deleted_binary_and_linked_files(reviewing: World) -> None:
     assert lines_of(reviewed, "new.py") == ([(18, 24, 0)], [])
     assert lines_of(reviewed, "größe 1.py") == ([(1, 1, 0)], [])
     assert [each["path"] for each in reviewed["files"] if each["path"] == "picture.bin"] == []
+
+
+def test_a_submodule_that_wants_to_be_ignored_is_shown_and_moves_no_diff(reviewing: World) -> None:
+    modules = '[submodule "mod"]\n\tpath = mod\n\turl = https://x.test/mod\n\tignore = all\n'
+    number = propose(reviewing, {".gitmodules": modules, "a.py": "a = 1\n", "z.py": "z = 1\n"})
+    link_submodule(reviewing, number, "mod")
+    reviewed = started(reviewing, review(reviewing, labeled(reviewing, number)))["reviewed"]
+    text = shown(reviewing)
+    assert "\nmod, added, +1 -0\nz.py, added, +1 -0\n" in text
+    assert ": diff of mod\n    1 +Subproject commit " in text
+    assert ": diff of z.py\n    1 +z = 1\n" in text
+    assert [each["path"] for each in reviewed["files"]] == [".gitmodules", "a.py", "mod", "z.py"]
 
 
 def test_lines_are_those_of_the_workspace_also_where_the_base_has_moved(reviewing: World) -> None:
