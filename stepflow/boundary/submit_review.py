@@ -30,6 +30,7 @@ _EVENTS = {
 _REPLACED = "<!-- stepflow replaced -->"
 _DIGEST = re.compile(r"<!-- stepflow comment=(?P<digest>[0-9a-f]{16}) -->\s*")
 _OWN_PULL = "GitHub lets nobody approve their own pull request or request changes to it, so this review only comments."
+_MOVED_ON = "More was pushed while the run looked at this commit, so this review does not approve."
 _NO_PLACES = "GitHub took no comment on a line, so all of them are here."
 
 
@@ -57,6 +58,9 @@ class ReviewSubmission:
             verdict = self.effect.verdict
             if now.author_id == self.writer.viewer().id and verdict is not ReviewVerdict.COMMENT:
                 verdict, lines = ReviewVerdict.COMMENT, [*lines, f"> {_OWN_PULL}"]
+            # An approval counts for what was pushed since, too.
+            if now.head_commit != self.pull.head and verdict is ReviewVerdict.APPROVE:
+                verdict, lines = ReviewVerdict.COMMENT, [*lines, f"> {_MOVED_ON}"]
             body = "\n\n".join((self.effect.body, *lines)).strip()
             last = earlier[-1] if earlier else None
             if last and not (comments or last.is_binding) and verdict is ReviewVerdict.COMMENT:

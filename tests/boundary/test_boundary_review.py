@@ -320,6 +320,18 @@ def test_a_push_meanwhile_leaves_the_review_at_its_commit(
     assert github.state.reviews[0]["commit"] == reviewed.head
 
 
+def test_what_was_pushed_meanwhile_is_not_approved(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    """On GitHub, an approval counts for all commits of a pull request, unless the repository dismisses it."""
+    reviewed = pull(repository)
+    commit(repository, {"b.py": "x\n"})
+    submit(reviewed, review(verdict="approve"), writer, review={"mayApprove": True})
+    (made,) = github.state.reviews
+    assert (made["state"], made["commit"]) == ("COMMENTED", reviewed.head)
+    assert "so this review does not approve" in made["body"]
+
+
 def test_a_commit_that_was_forced_away_gets_no_review(
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
