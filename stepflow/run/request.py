@@ -400,7 +400,9 @@ def narrow_network(request: RunRequest, agent: AgentDefinition) -> RunRequest:
             hint="Set `network: allow` and list the hosts in `allowed-hosts`, or set `network: none`.",
         )
     hosts = inputs.allowed_hosts if network is Network.ALLOW else ()
-    return replace(request, inputs=inputs.model_copy(update={"network": network, "allowed_hosts": hosts}))
+    narrowed = inputs.model_copy(update={"network": network, "allowed_hosts": hosts})
+    # Trials on copies of the checkout begin with the request for it.
+    return replace(request, inputs=narrowed, original=request.original and narrow_network(request.original, agent))
 
 
 def describe_network(request: RunRequest, agent: AgentDefinition) -> str:

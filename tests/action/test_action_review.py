@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -147,6 +148,16 @@ def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing:
     assert [body.count("```suggestion") for body in bodies(reviewing)] == [1, 1]
     said = "- `greeting` failed without a suggestion too, which speaks against none."
     assert said in reviewing.github.state.reviews[0]["body"]
+
+
+def test_suggestions_are_tried_with_the_network_of_the_agent(world: World) -> None:
+    host, port = urlsplit(world.github.web_url).netloc.split(":")
+    let_try(world, f"! bash -c ': > /dev/tcp/{host}/{port}'")
+    world.edit("agent.json", lambda agent: agent["runner"].update(boundaries={"network": "none"}))
+    move_base(world, {"long.txt": TEXT})
+    number = propose(world, {"long.txt": TWENTY})
+    run(world, number, on(20, "Closed:", suggestion="line 20"))
+    assert "where `greeting` passed." in world.github.state.reviews[0]["body"]
 
 
 def test_a_second_push_gets_what_is_new(reviewing: World) -> None:
