@@ -121,7 +121,7 @@ def describe_results(results: SuggestionResults) -> Iterator[str]:
     """Yield what became of the suggestions as lines of Markdown, the first one about all of them."""
     offered = sum(each.is_offered for each in results.suggestions)
     checks = name_some(code_span(name) for name in results.checks if name not in results.red_before)
-    passed = f"{checks} passed" if checks else "no check could speak against them"
+    passed = f"{checks} passed" if checks else "no check could count against them"
     tried = f", applied to a copy of what is reviewed, where {passed}" if offered else ""
     yield f"{offered} of {len(results.suggestions)} offered{tried}."
     for each in results.suggestions:
@@ -129,4 +129,4 @@ def describe_results(results: SuggestionResults) -> Iterator[str]:
             yield f"- {each.place} is not: {each.problem}."
     if results.red_before:
         names = name_some(code_span(name) for name in results.red_before)
-        yield f"- {names} failed without a suggestion too, which speaks against none."
+        yield f"- {names} failed without a suggestion too, which counts against none of them."

@@ -146,7 +146,7 @@ def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing:
     number = propose(reviewing, {"long.txt": TEXT.replace("line 20\n", "BROKEN\n")})
     run(reviewing, number, on(20, "Mend it:", suggestion="line 20"), on(21, "Or:", suggestion="line XXI"))
     assert [body.count("```suggestion") for body in bodies(reviewing)] == [1, 1]
-    said = "- `greeting` failed without a suggestion too, which speaks against none."
+    said = "- `greeting` failed without a suggestion too, which counts against none of them."
     assert said in reviewing.github.state.reviews[0]["body"]
 
 
