@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.action.killed import KILLED, Nursery
 from tests.action.review_world import Change, labeled, let_review, move_base, propose, pull, push, review
+from tests.action.test_action_killed import FULL
 from tests.action.test_action_proof_flow import BUGGY, COMMAND, FIXED, STRONG, WEAK
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
@@ -237,18 +237,29 @@ def assert_whole(world: World, number: int) -> None:
     assert world.comments() == []
 
 
+#: The lines of a review's journal, before its last one.
+LINES_OF_JOURNAL = 35
+
+
 @pytest.mark.whole
-@pytest.mark.parametrize("line", ["step_output", "flow_ended", "suggestions_tried", "effect_planned", "effect_applied"])
-def test_a_review_that_was_killed_at_a_line_is_written_once(reviewing: World, nursery: Nursery, line: str) -> None:
-    number, folder = prepare_second_review(reviewing), str(reviewing.runner.folder / "mine")
+@pytest.mark.parametrize("point", range(1, LINES_OF_JOURNAL + 1, 1 if FULL else 3))
+def test_a_review_that_was_killed_after_any_line_is_written_once(
+    reviewing: World, nursery: Nursery, point: int
+) -> None:
+    number, folder = prepare_second_review(reviewing), reviewing.runner.folder / "mine"
     replies = says(on(20), on(40, "And this.", suggestion="line XL"))
     reviewing.model.requests.clear()
     reviewing.play(replies)
     event = labeled(reviewing, number)
-    environ = reviewing.runner.prepare(event, name="pull_request_target", run_folder=folder)
-    assert nursery.run(environ, Path(folder).parent / "log", die_after_first=line).code == KILLED
-    done = review(reviewing, event, replies[len(reviewing.model.bodies) :], run_folder=folder)
-    assert done.outputs["outcome"] == "completed", done.log
+    environ = reviewing.runner.prepare(event, name="pull_request_target", run_folder=str(folder))
+    assert nursery.run(environ, folder.parent / "log", die_after=point).code == KILLED
+    *_, last = (json.loads(line)["event"] for line in (folder / "journal.jsonl").read_text().splitlines())
+    # The clock decides whether there is one snapshot more.
+    if last == "run_finished":
+        assert point == LINES_OF_JOURNAL
+    else:
+        done = review(reviewing, event, replies[len(reviewing.model.bodies) :], run_folder=str(folder))
+        assert done.outputs["outcome"] == "completed", done.log
     assert len(reviewing.model.bodies) == len(replies)
     assert_whole(reviewing, number)
 
