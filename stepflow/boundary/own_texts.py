@@ -7,6 +7,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from urllib.parse import quote
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
@@ -24,24 +25,39 @@ _OWN_COMMENT = re.compile(
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
     r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
     r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?)"
-    r"(?: day=(?P<day>\d{4}-\d\d-\d\d) runs=(?P<runs>\d{1,9}) today=(?P<today>\d{1,9}\.\d{1,9}\+?))? -->\s*",
+    r"(?P<periods>(?: day=\d{4}-\d\d-\d\d runs=\d{1,9} today=\d{1,9}\.\d{1,9}\+?)?"
+    r"(?: month=\d{4}-\d\d runs=\d{1,9} spent=\d{1,9}\.\d{1,9}\+?)?) -->\s*",
     re.DOTALL,
 )
+_PERIOD = re.compile(r"(?:day|month)=(\S+) runs=(\d+) (?:today|spent)=(\S+)")
 _NOTHING = Spent()
 #: Decimal places of a cost in a marker.
 _DIGITS = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class DayCost:
-    """What an agent's runs on an issue cost on one day (UTC, as `2026-01-31`), and how many there were."""
+class Period(StrEnum):
+    """A time whose costs are summed. It begins at midnight or on the first of the month (UTC)."""
 
-    day: str
+    DAY = "day"
+    MONTH = "month"
+
+    def of(self, day: str) -> str:
+        """Return the name of the period in which a day is: `2026-01-31` or `2026-01`."""
+        return day if self is Period.DAY else day[: len("2026-01")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodCost:
+    """What an agent's runs on an issue cost in one day or month, and how many there were."""
+
+    period: str
     runs: int = 0
     cost: Spent = _NOTHING
 
     def __str__(self) -> str:
-        return f"day={self.day} runs={self.runs} today={_figure(self.cost)}"
+        is_day = self.period != Period.MONTH.of(self.period)
+        name, spent = (Period.DAY, "today") if is_day else (Period.MONTH, "spent")
+        return f"{name}={self.period} runs={self.runs} {spent}={_figure(self.cost)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +73,13 @@ class Marker:
     cost: Spent = _NOTHING
     #: The cost of the agent's earlier runs on the issue.
     before: Spent = _NOTHING
-    #: The part of `cost` that belongs to the day of this run; None in old comments.
-    day_cost: DayCost | None = None
+    #: The parts of `cost` that belong to the day and the month of this run; old comments lack both or the month.
+    periods: tuple[PeriodCost, ...] = ()
 
     def __str__(self) -> str:
         words = f"run={self.run} agent={self.agent} issue={self.issue} commit={self.commit}"
         costs = f"cost={_figure(self.cost)} before={_figure(self.before)}"
-        return f"<!-- stepflow {words} {costs}{f' {self.day_cost}' if self.day_cost else ''} -->"
+        return f"<!-- stepflow {' '.join([words, costs, *map(str, self.periods)])} -->"
 
     def minus(self, run: str) -> Spent:
         """Return the cost of all runs except this one, so that a resumed run does not count its first part twice."""
@@ -148,20 +164,18 @@ def make_marker(
         commit=commit or (own.marker.commit if own else NO_COMMIT),
         cost=before + whole,
         before=before,
-        day_cost=_add_to_day(own.marker if own else None, run, whole, day),
+        periods=tuple(_add_to_period(own.marker if own else None, run, whole, each.of(day)) for each in Period),
     )
 
 
-def _add_to_day(marker: Marker | None, run: str, whole: Spent, day: str) -> DayCost:
-    """Return the cost of the day with that of a run, which is not counted twice if the marker has it already."""
-    earlier = marker.day_cost if marker else None
-    if marker is None or earlier is None or earlier.day != day:
-        return DayCost(day=day, runs=1, cost=whole)
+def _add_to_period(marker: Marker | None, run: str, whole: Spent, period: str) -> PeriodCost:
+    """Return the cost of the period with that of a run, which is not counted twice if the marker has it already."""
+    earlier = next((each for each in marker.periods if each.period == period), None) if marker else None
+    if marker is None or earlier is None:
+        return PeriodCost(period=period, runs=1, cost=whole)
     is_same = marker.run == marker_word(run)
-    others = max(0.0, earlier.cost.usd - marker.cost_of(run).usd)
-    return DayCost(
-        day=day, runs=earlier.runs + (not is_same), cost=Spent(usd=others, at_least=earlier.cost.at_least) + whole
-    )
+    others = Spent(usd=max(0.0, earlier.cost.usd - marker.cost_of(run).usd), at_least=earlier.cost.at_least)
+    return PeriodCost(period=period, runs=earlier.runs + (not is_same), cost=others + whole)
 
 
 def read_marker(body: str) -> Marker | None:
@@ -175,9 +189,10 @@ def read_marker(body: str) -> Marker | None:
         commit=match["commit"],
         cost=_spent(match["cost"]),
         before=_spent(match["before"]),
-        day_cost=DayCost(day=match["day"], runs=int(match["runs"]), cost=_spent(match["today"]))
-        if match["day"]
-        else None,
+        periods=tuple(
+            PeriodCost(period=period, runs=int(runs), cost=_spent(cost))
+            for period, runs, cost in _PERIOD.findall(match["periods"])
+        ),
     )
 
 

@@ -51,6 +51,7 @@ METAVARS = {
     "budget-usd": "USD",
     "budget-usd-per-issue": "USD",
     "budget-usd-per-day": "USD",
+    "budget-usd-per-month": "USD",
     "mention": "LOGIN",
     "timeout-minutes": "MINUTES",
     "allow-bots": "LOGINS",

@@ -123,7 +123,8 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         "boundary": BoundaryMode.DRY_RUN,
         "apt_packages": request.inputs.apt_packages if first else (),
         **dict.fromkeys(("issue", "issue_text", "record", "read_token", "policy")),
-        **dict.fromkeys(("budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day")),
+        **dict.fromkeys(("budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month")),
+        "runs_per_person_per_day": None,
         "resume": "never",
     }
     return replace(

@@ -226,6 +226,8 @@ class Inputs(BaseModel):
     budget_usd_per_day: OptionalDollars = None
     """Maximum US dollars per day (UTC) for all runs of the repository, summed from their comments; a run begins only if
     this leaves its whole budget. It needs a `read-token` of the account that writes."""
+    budget_usd_per_month: OptionalDollars = None
+    """Maximum US dollars per month (UTC) for all runs of the repository, as `budget-usd-per-day` for a day."""
     runs_per_person_per_day: Count = None
     """Maximum runs of the agent per day (UTC) that one person may start by an issue or a comment; it needs a
     `read-token`."""
@@ -266,8 +268,8 @@ class Inputs(BaseModel):
     policy: Annotated[Policy | None, BeforeValidator(parse_yaml_map)] = None
     """Policy of the organization or repository, for which there is the variable STEPFLOW_POLICY: a YAML map of what
     runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `budget-usd`,
-    `budget-usd-per-issue`, `budget-usd-per-day`, `runs-per-person-per-day`, `min-permission` and `started-by`. It
-    narrows the other inputs and never widens one."""
+    `budget-usd-per-issue`, `budget-usd-per-day`, `budget-usd-per-month`, `runs-per-person-per-day`, `min-permission`
+    and `started-by`. It narrows the other inputs and never widens one."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without

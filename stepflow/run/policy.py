@@ -35,7 +35,7 @@ _SHOWN_DIGITS = 12
 
 
 #: The inputs of which the lower number applies.
-_SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day")
+_SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month", "runs_per_person_per_day")
 
 
 class Bounds(Protocol):
@@ -86,6 +86,7 @@ class Policy(InputMap):
     budget_usd: Dollars | None = None
     budget_usd_per_issue: Dollars | None = None
     budget_usd_per_day: Dollars | None = None
+    budget_usd_per_month: Dollars | None = None
     runs_per_person_per_day: Count = None
     min_permission: LeastPermission | None = None
     #: Logins; those of bots end in `[bot]`.
@@ -108,7 +109,7 @@ class Policy(InputMap):
     @property
     def sums_runs(self) -> bool:
         """Whether the cost of other runs counts, which is in their comments."""
-        return self.budget_usd_per_issue is not None or self.budget_usd_per_day is not None
+        return any((self.budget_usd_per_issue, self.budget_usd_per_day, self.budget_usd_per_month))
 
     def __str__(self) -> str:
         """Return the policy in one line, for people."""

@@ -28,8 +28,8 @@ from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
+from stepflow.run.caps import check_caps, run_budget
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.daily_caps import check_daily_caps, run_budget
 from stepflow.run.follow_up import demand_default_branch, open_reader, read_feedback
 from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import Subject, issue_number, issue_text, join_texts, read_again, read_images, read_subject
@@ -109,7 +109,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     _check_inputs(request, agent)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
-    check_daily_caps(request, agent, now, is_resumed=resumed_run is not None)
+    check_caps(request, agent, now, is_resumed=resumed_run is not None)
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
         model: Model

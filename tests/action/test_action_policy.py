@@ -96,8 +96,9 @@ def test_a_budget_of_the_policy_cannot_be_replaced_by_tokens_or_go_unseen(world:
     done = run(world, {"budget-usd": 2}, model="other", budget_tokens="9000")
     assert (done.outputs["outcome"], world.model.requests) == ("misconfigured", []), done.log
     assert "The price of the model other is not known" in done.outputs["reason"]
-    reason = refused(world, run(world, {"budget-usd-per-day": 2}, read_token="ghp_ofsomebodyelse0123456789"))
-    assert "give the token of `github-token` as `read-token` too" in reason
+    for key in ("budget-usd-per-day", "budget-usd-per-month"):
+        reason = refused(world, run(world, {key: 2}, read_token="ghp_ofsomebodyelse0123456789"))
+        assert "give the token of `github-token` as `read-token` too" in reason
     reason = refused(world, run(world, {"budget-usd-per-issue": 2}, read_token=""))
     assert "give the token of `github-token` as `read-token` too" in reason
     assert run(world, {"budget-usd-per-issue": 2}).outputs["outcome"] == "aborted"

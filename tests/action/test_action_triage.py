@@ -1,4 +1,4 @@
-"""`builtin/triage` on issues that strangers open: what it is shown and writes, who may start it, and the day's caps."""
+"""`builtin/triage` on issues that strangers open: what it is shown and writes, who may start it, and the caps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.boundary.own_texts import DayCost, Marker, marked, today, without_marker
+from stepflow.boundary.own_texts import Marker, Period, PeriodCost, marked, today, without_marker
 from stepflow.domain.conversation import Usage
 from stepflow.domain.text import Spent
 from stepflow.model.models import price_of
@@ -211,19 +211,19 @@ def test_what_was_started_yesterday_does_not_count(triage: World) -> None:
     assert outcomes(done) == ["completed"], done.log
 
 
-def spent_today(world: World, usd: float, *, runs: int = 1, issue: int = 99) -> None:
-    """Another run of the day has said what it cost."""
+def spent_before(world: World, usd: float, *, runs: int = 1, issue: int = 99, period: Period = Period.DAY) -> None:
+    """Another run of the day or the month has said what it cost."""
     cost = Spent(usd=usd)
-    marker = Marker(
-        run="r-0", agent="fixer", issue=issue, cost=cost, day_cost=DayCost(day=today(None), runs=runs, cost=cost)
-    )
+    said = PeriodCost(period=period.of(today(None)), runs=runs, cost=cost)
+    marker = Marker(run="r-0", agent="fixer", issue=issue, cost=cost, periods=(said,))
     world.github.state.add_issue(issue, "Another", "")
+    world.github.state.issues[issue]["created_at"] = "2026-01-02T03:04:05Z"
     world.github.state.add_comment(issue, marked("Done.", marker), "github-actions[bot]")
 
 
 @pytest.mark.parametrize(("usd", "outcome"), [(1.97, "completed"), (1.99, "skipped")])
 def test_what_the_day_has_cost_keeps_a_run_from_beginning(triage: World, usd: float, outcome: str) -> None:
-    spent_today(triage, usd)
+    spent_before(triage, usd)
     done = triage.run([closing()], open_issue(triage, 7))
     assert outcomes(done) == [outcome], done.log
     assert len(triage.model.bodies) == (outcome == "completed")
@@ -232,8 +232,22 @@ def test_what_the_day_has_cost_keeps_a_run_from_beginning(triage: World, usd: fl
         assert triage.comments()[1:] == []
 
 
+def test_what_the_month_has_cost_keeps_a_run_from_beginning(triage: World) -> None:
+    spent_before(triage, 29.99, period=Period.MONTH)
+    done = triage.run([closing()], open_issue(triage, 7))
+    assert outcomes(done) == ["completed"], done.log
+    done = triage.run([], open_issue(triage, 8), budget_usd_per_month="30")
+    assert (outcomes(done), done.exit_code) == (["skipped"], 0), done.log
+    assert "$29.99 are spent this month and $0.0200 are kept for 1 run" in done.outputs["reason"]
+    assert "Start the run again next month (UTC), or raise the input." in done.outputs["reason"]
+    first = f"since={today(None)[:7]}-01T00%3A00%3A00Z"
+    assert [first in each.path for each in triage.github.requests if "/issues/comments" in each.path][-1]
+    done = triage.run([closing()], open_issue(triage, 9), budget_usd_per_month="31")
+    assert outcomes(done) == ["completed"], done.log
+
+
 def test_somebody_with_write_access_is_told(triage: World) -> None:
-    spent_today(triage, 1.99)
+    spent_before(triage, 1.99)
     done = triage.run([closing()], open_issue(triage, 7, by="bob"))
     assert (outcomes(done), done.exit_code) == (["refused"], 1)
     assert "Of $2.00 (budget-usd-per-day) that leaves less than this run's budget of $0.02" in done.outputs["reason"]

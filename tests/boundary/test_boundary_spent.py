@@ -8,7 +8,16 @@ from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
-from stepflow.boundary.own_texts import Marker, OwnComment, make_marker, marked, read_marker, spent_on_issue, today
+from stepflow.boundary.own_texts import (
+    Marker,
+    OwnComment,
+    PeriodCost,
+    make_marker,
+    marked,
+    read_marker,
+    spent_on_issue,
+    today,
+)
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
@@ -146,15 +155,15 @@ def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, write
 DAY, NEXT_DAY = "2026-11-27", "2026-11-28"
 
 
-def costs_of(*runs: tuple[str, float, str]) -> list[tuple[str, int, float]]:
-    """What the marker says of the day after each of these runs: its id, its cost so far, and its day."""
+def costs_of(*runs: tuple[str, float, str], place: int = 0) -> list[tuple[str, int, float]]:
+    """What the marker says of the day (or, in the place 1, of the month) after each of these runs: its id, its cost so
+    far, and its day."""
     own, said = None, []
     for run, usd, day in runs:
         marker = make_marker(own, run=run, agent="fixer", issue=7, commit="", cost=dollars(usd), day=day)
         own = OwnComment(comment=comment(marker), marker=marker)
         assert read_marker(own.comment.body) == marker
-        assert marker.day_cost is not None
-        said.append((marker.day_cost.day, marker.day_cost.runs, marker.day_cost.cost.usd))
+        said.append((marker.periods[place].period, marker.periods[place].runs, marker.periods[place].cost.usd))
     return said
 
 
@@ -165,6 +174,36 @@ def test_a_marker_keeps_what_the_runs_of_its_day_cost() -> None:
         (NEXT_DAY, 1, 2),
         (NEXT_DAY, 2, 3),
     ]
+
+
+def test_a_marker_keeps_what_the_runs_of_its_month_cost() -> None:
+    runs = [("a", 1, DAY), ("b", 0, NEXT_DAY), ("b", 0.5, NEXT_DAY), ("c", 2, "2026-12-01"), ("d", 1, "2026-12-31")]
+    assert costs_of(*runs, place=1) == [
+        ("2026-11", 1, 1),
+        ("2026-11", 2, 1),
+        ("2026-11", 2, 1.5),
+        ("2026-12", 1, 2),
+        ("2026-12", 2, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "periods"),
+    [
+        ("", ()),
+        (" day=2026-11-27 runs=2 today=1.5+", (PeriodCost(period=DAY, runs=2, cost=Spent(usd=1.5, at_least=True)),)),
+        (
+            " day=2026-11-27 runs=2 today=1.5 month=2026-11 runs=3 spent=2.0",
+            (PeriodCost(period=DAY, runs=2, cost=dollars(1.5)), PeriodCost(period="2026-11", runs=3, cost=dollars(2))),
+        ),
+    ],
+)
+def test_a_marker_is_read_with_and_without_the_costs_of_periods(words: str, periods: tuple[PeriodCost, ...]) -> None:
+    facts = "run=r agent=fixer issue=7 commit=none cost=1.0 before=0.0"
+    marker = read_marker(f"<!-- stepflow -->\nDone.\n\n<!-- stepflow {facts}{words} -->")
+    assert marker is not None
+    assert marker.periods == periods
+    assert read_marker(marked("Done.", marker)) == marker
 
 
 def test_a_run_that_writes_its_comment_again_counts_once_in_its_day() -> None:

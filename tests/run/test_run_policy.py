@@ -69,6 +69,7 @@ KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
     "budget-usd": DOLLARS.map(lambda usd: {"budget-usd": usd}),
     "budget-usd-per-issue": DOLLARS.map(lambda usd: {"budget-usd-per-issue": usd}),
     "budget-usd-per-day": DOLLARS.map(lambda usd: {"budget-usd-per-day": usd}),
+    "budget-usd-per-month": DOLLARS.map(lambda usd: {"budget-usd-per-month": usd}),
     "runs-per-person-per-day": st.integers(1, 9).map(lambda runs: {"runs-per-person-per-day": runs}),
     "min-permission": PERMISSIONS.map(lambda least: {"min-permission": least}),
     "started-by": lists_of(LOGINS).map(lambda logins: {"started-by": [*logins]}),
@@ -86,6 +87,7 @@ def given_inputs(draw: st.DrawFn) -> dict[str, object]:
     sums = {
         "budget-usd-per-issue": draw(st.none() | DOLLARS),
         "budget-usd-per-day": draw(st.none() | DOLLARS),
+        "budget-usd-per-month": draw(st.none() | DOLLARS),
         "runs-per-person-per-day": draw(st.none() | st.integers(1, 9)),
     }
     network = draw(NETWORKS)
@@ -137,7 +139,8 @@ def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, J
     assert left <= reached(before.network, before.allowed_hosts) & reached(limits.network, limits.allowed_hosts)
     # An entry keeps its form: a name that is written out may lead to a private address, and a suffix may not.
     assert before.network is Network.FULL or {*after.allowed_hosts} <= {*before.allowed_hosts}
-    for name in ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "runs_per_person_per_day"):
+    sums = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month")
+    for name in (*sums, "runs_per_person_per_day"):
         wanted = min(most(getattr(before, name)), most(getattr(limits, name)))
         assert most(getattr(after, name)) == wanted
     assert after.min_permission.rank == max(before.min_permission.rank, (limits.min_permission or Permission.NONE).rank)
@@ -273,12 +276,14 @@ def test_a_policy_is_described_in_one_line() -> None:
             "network": "allow",
             "allowed-hosts": ["pypi"],
             "budget-usd": 2,
+            "budget-usd-per-month": 400,
             "min-permission": "maintain",
             "started-by": ["ann"],
         }
     )
     assert str(policy) == (
         "agents: fixer (4f4f4f4f4f4f, 0c0c0c0c0c0c), builtin/triage; models: opus:high, haiku; started-by: ann; "
-        "network: allow (pypi); budget-usd: $2.00; min-permission: maintain"
+        "network: allow (pypi); budget-usd: $2.00; budget-usd-per-month: $400.00; "
+        "min-permission: maintain"
     )
     assert str(policy_of({"enabled": True})) == "narrows nothing"

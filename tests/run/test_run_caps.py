@@ -1,5 +1,5 @@
-"""The caps of a day hold in whatever order the jobs of its starts run, several at once, and whatever they say of their
-cost."""
+"""The caps of a day and of a month hold in whatever order the jobs of their starts run, several at once, and whatever
+they say of their cost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stepflow.boundary.own_texts import DayCost
+from stepflow.boundary.own_texts import Period, PeriodCost
 from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue
 from stepflow.definition.loading import load_agent
 from stepflow.domain.text import Spent
-from stepflow.run.daily_caps import Day, RunStart, describe_reached_cap, find_starts
-from stepflow.run.inputs import read_inputs
+from stepflow.run.caps import Past, RunStart, describe_reached_cap, find_starts
+from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.run.trigger import Trigger
 
 MORNING = datetime(2026, 11, 27, 8, tzinfo=UTC)
+TODAY = "2026-11-27"
 TRIAGE = load_agent("builtin/triage")
 BUDGET = 0.02
 
@@ -33,26 +34,33 @@ def trigger_of(start: RunStart) -> Trigger:
     )
 
 
+def reached_cap(inputs: Inputs, trigger: Trigger, *starts: RunStart, period: Period = Period.DAY) -> str:
+    return describe_reached_cap(inputs, TRIAGE, trigger, Past(day=TODAY, starts=starts, costs={}), period)
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int) -> None:
+@pytest.mark.parametrize("period", Period)
+def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int, period: Period) -> None:
     chance = random.Random(seed)
     most, dollars = chance.randint(1, 20), chance.choice([0.02, 0.1, 0.3, 0.5, 10])
     given = {"agent": "builtin/triage", "start-on": "issues.opened"}
-    inputs = read_inputs({**given, "runs-per-person-per-day": str(most), "budget-usd-per-day": str(dollars)})
+    inputs = read_inputs({**given, "runs-per-person-per-day": str(most), f"budget-usd-per-{period}": str(dollars)})
     people = [chance.choice(["eve", "mallory", "trudy"]) for _ in range(50)]
     starts = sorted(opened(number, person, chance.uniform(0, 60)) for number, person in enumerate(people, 1))
     waiting, running = chance.sample(starts, len(starts)), list[RunStart]()
-    costs: dict[tuple[str, int], DayCost] = {}
+    costs: dict[tuple[str, int, str], PeriodCost] = {}
     spent, ran = 0.0, Counter[str]()
     while waiting or running:
         if running and (not waiting or len(running) > 4 or chance.random() < 0.4):
             ended, cost = running.pop(chance.randrange(len(running))), chance.uniform(0, BUDGET)
             spent += cost
             if chance.random() < 0.6:
-                costs["triage", ended.issue] = DayCost(day="2026-11-27", runs=1, cost=Spent(usd=cost))
+                name = period.of(TODAY)
+                costs["triage", ended.issue, name] = PeriodCost(period=name, runs=1, cost=Spent(usd=cost))
             continue
         start = waiting.pop()
-        if not describe_reached_cap(inputs, TRIAGE, trigger_of(start), Day(starts=tuple(starts), costs=dict(costs))):
+        past = Past(day=TODAY, starts=tuple(starts), costs=dict(costs))
+        if not any(describe_reached_cap(inputs, TRIAGE, trigger_of(start), past, each) for each in Period):
             running.append(start)
             ran[start.person] += 1
     assert max(ran.values()) <= most
@@ -62,17 +70,43 @@ def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int) -> None:
 
 def test_a_start_that_github_does_not_list_yet_comes_last() -> None:
     inputs = read_inputs({"runs-per-person-per-day": "2"})
-    day = Day(starts=(opened(1, "eve", 0), opened(2, "eve", 1)), costs={})
-    assert describe_reached_cap(inputs, TRIAGE, trigger_of(opened(3, "eve", 2)), day)
-    assert describe_reached_cap(inputs, TRIAGE, trigger_of(opened(2, "eve", 1)), day) == ""
+    listed = (opened(1, "eve", 0), opened(2, "eve", 1))
+    assert reached_cap(inputs, trigger_of(opened(3, "eve", 2)), *listed)
+    assert reached_cap(inputs, trigger_of(opened(2, "eve", 1)), *listed) == ""
 
 
 def test_a_run_that_nothing_on_an_issue_started_counts_for_the_budget_alone() -> None:
     inputs = read_inputs({"runs-per-person-per-day": "1", "budget-usd-per-day": "0.04"})
     dispatched = Trigger(agent="triage", actor="eve")
     one, two = opened(1, "eve", 0), opened(2, "bob", 1)
-    assert describe_reached_cap(inputs, TRIAGE, dispatched, Day(starts=(one,), costs={})) == ""
-    assert describe_reached_cap(inputs, TRIAGE, dispatched, Day(starts=(one, two), costs={}))
+    assert reached_cap(inputs, dispatched, one) == ""
+    assert reached_cap(inputs, dispatched, one, two)
+
+
+def test_what_was_started_earlier_in_the_month_counts_for_the_month_alone() -> None:
+    inputs = read_inputs({"runs-per-person-per-day": "1", "budget-usd-per-day": "0.02", "budget-usd-per-month": "0.04"})
+    days = 24 * 60 * 60
+    # The second of a day was beyond the cap of its person, so it never ran.
+    first, second, third = opened(1, "eve", -2 * days), opened(2, "eve", -2 * days + 60), opened(3, "eve", -days)
+    now = trigger_of(opened(4, "eve", 0))
+    assert [reached_cap(inputs, now, first, second, period=each) for each in Period] == ["", ""]
+    for_day, for_month = [reached_cap(inputs, now, first, second, third, period=each) for each in Period]
+    assert for_day == ""
+    assert for_month == (
+        "$0.00 are spent this month and $0.0400 are kept for 2 runs whose cost is not known. Of $0.0400 "
+        "(budget-usd-per-month) that leaves less than this run's budget of $0.0200."
+    )
+
+
+def test_a_month_begins_on_its_first_day() -> None:
+    inputs = read_inputs({"budget-usd-per-month": "0.02"})
+    past = Past(
+        day="2026-11-01",
+        starts=(opened(1, "eve", -27 * 24 * 60 * 60),),
+        costs={("fixer", 7, "2026-10"): PeriodCost(period="2026-10", runs=1, cost=Spent(usd=1))},
+    )
+    assert past.starts[0].day == "2026-10-31"
+    assert describe_reached_cap(inputs, TRIAGE, Trigger(agent="triage"), past, Period.MONTH) == ""
 
 
 def issue(number: int, **facts: object) -> OpenedIssue:

@@ -1,4 +1,4 @@
-"""The caps of a day (UTC): how many runs one person may start, and what all runs may cost.
+"""The caps of a day and of a month (UTC): how many runs one person may start, and what all runs may cost.
 
 Two runs that begin at once must not both take what is left for one. So nothing is reserved: what starts runs (issues,
 comments, labels) is on GitHub before any of them begins, in an order that all runs see alike. Each of them counts what
@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from stepflow.boundary.own_texts import DayCost, marker_word, read_marker
+from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_marker
 from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue, RepositoryReader
 from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
 from stepflow.definition.builtin import PREFIX
@@ -27,7 +27,8 @@ from stepflow.run.issue import github_reader, refused_if_silent
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
 
-_SETTINGS = "`budget-usd-per-day` and `runs-per-person-per-day`"
+_NOW = {Period.DAY: "today", Period.MONTH: "this month"}
+_NEXT = {Period.DAY: "tomorrow", Period.MONTH: "next month"}
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -41,44 +42,55 @@ class RunStart:
     issue: int
     person: str
 
+    @property
+    def day(self) -> str:
+        """The day (UTC) of the start."""
+        return self.at.date().isoformat()
+
 
 @dataclass(frozen=True, kw_only=True)
-class Day:
-    """What a day has brought so far: everything that started a run of the agent, in its order, and what the comment of
-    each agent on each issue says of the day."""
+class Past:
+    """What the periods of a day have brought so far: everything that started a run of the agent, in its order, and what
+    the comment of each agent on each issue says of each period."""
 
+    day: str
     starts: tuple[RunStart, ...]
-    costs: Mapping[tuple[str, int], DayCost]
+    costs: Mapping[tuple[str, int, str], PeriodCost]
 
 
-def check_daily_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_resumed: bool) -> None:
-    """Check the caps of the day before anything is paid for. A run that is resumed has been counted before.
+def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_resumed: bool) -> None:
+    """Check the caps before anything is paid for. A run that is resumed has been counted before.
 
     Raises `InputError` if caps are missing that must be there, `Refused` if a cap is reached, and `BeyondCap` instead
     of that for somebody without write access.
     """
     inputs, token = request.inputs, request.inputs.read_token
     caps = (inputs.budget_usd_per_day, inputs.runs_per_person_per_day)
-    if token is None and any(caps):
+    is_capped = any((*caps, inputs.budget_usd_per_month))
+    if token is None and is_capped:
         raise InputError(
-            f"The inputs {_SETTINGS} need a read-token, with which the day's comments are read.",
+            "The inputs `budget-usd-per-day`, `budget-usd-per-month` and `runs-per-person-per-day` need a read-token, "
+            "with which comments are read.",
             hint="Pass `read-token: ${{ github.token }}`.",
         )
-    if token is None or is_resumed or not (any(caps) or agent.anyone_may_start):
+    if token is None or is_resumed or not (is_capped or agent.anyone_may_start):
         return
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         as_writer = boundary_settings(replace(request, anyone_may_start=False))
         is_stranger = agent.anyone_may_start and check_actor(reader, as_writer) is not None
         if is_stranger and not all(caps) and inputs.provider is not Provider.SCRIPTED:
             raise InputError(
-                f"Anyone may start {agent.name}, so its workflow must set {_SETTINGS}.",
+                f"Anyone may start {agent.name}, so its workflow must set `budget-usd-per-day` and "
+                "`runs-per-person-per-day`.",
                 hint="Set both, for example to 2 and 5.",
             )
-        day = _read_day(reader, inputs, agent, datetime.fromtimestamp(now, UTC)) if any(caps) else None
-        reason = describe_reached_cap(inputs, agent, request.trigger, day) if day else ""
-    if reason:
-        hint = "Start the run again tomorrow (UTC), or raise the input."
-        raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
+        if not is_capped:
+            return
+        past = _read_past(reader, inputs, agent, datetime.fromtimestamp(now, UTC))
+    for period in Period:
+        if reason := describe_reached_cap(inputs, agent, request.trigger, past, period):
+            hint = f"Start the run again {_NEXT[period]} (UTC), or raise the input."
+            raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
 
 
 def run_budget(agent: AgentDefinition, inputs: Inputs) -> float:
@@ -86,49 +98,49 @@ def run_budget(agent: AgentDefinition, inputs: Inputs) -> float:
     return min(inputs.budget_usd, agent.budget_usd or inputs.budget_usd)
 
 
-def _read_day(reader: RepositoryReader, inputs: Inputs, agent: AgentDefinition, now: datetime) -> Day:
-    """Read the day of the repository until now."""
+def _read_past(reader: RepositoryReader, inputs: Inputs, agent: AgentDefinition, now: datetime) -> Past:
+    """Read the day of the repository until now, or its month if that has a cap."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    viewer, comments = reader.viewer(), reader.comments_since(midnight)
+    since = midnight if inputs.budget_usd_per_month is None else midnight.replace(day=1)
+    viewer, comments = reader.viewer(), reader.comments_since(since)
     starts = sorted(
         find_starts(
             inputs,
             agent,
-            issues=reader.issues_since(midnight),
-            comments=[each for each in comments if each.author_id != viewer.id and each.created_at >= midnight],
-            events=reader.events_since(midnight),
+            issues=reader.issues_since(since),
+            comments=[each for each in comments if each.author_id != viewer.id and each.created_at >= since],
+            events=reader.events_since(since),
         )
     )
     markers = (read_marker(each.body) for each in comments if each.author_id == viewer.id)
-    costs = {
-        (marker.agent, marker.issue): marker.day_cost
-        for marker in markers
-        if marker and marker.day_cost and marker.day_cost.day == midnight.date().isoformat()
-    }
-    return Day(starts=tuple(starts), costs=costs)
+    costs = {(each.agent, each.issue, cost.period): cost for each in markers if each for cost in each.periods}
+    return Past(day=now.date().isoformat(), starts=tuple(starts), costs=costs)
 
 
-def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigger, day: Day) -> str:
-    """Say which cap leaves nothing for the run of this trigger; empty if none does."""
-    earlier, most = day.starts[: _find_own(day.starts, trigger)], inputs.runs_per_person_per_day
-    admitted, by_person = list[RunStart](), Counter[str]()
-    for start in earlier:
-        if most is None or by_person[start.person] < most:
+def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigger, past: Past, period: Period) -> str:
+    """Say which cap of the period leaves nothing for the run of this trigger; empty if none does."""
+    name, most = period.of(past.day), inputs.runs_per_person_per_day
+    starts = [start for start in past.starts if period.of(start.day) == name]
+    admitted, of_person = list[RunStart](), Counter[tuple[str, str]]()
+    for start in starts[: _find_own(starts, trigger)]:
+        if most is None or of_person[start.day, start.person] < most:
             admitted.append(start)
-            by_person[start.person] += 1
-    if trigger.start_kind and most is not None and by_person[trigger.actor] >= most:
+            of_person[start.day, start.person] += 1
+    if trigger.start_kind and most is not None and of_person[past.day, trigger.actor] >= most:
         return f"{trigger.actor} has started {count(most, 'run')} today, and runs-per-person-per-day allows no more."
-    if inputs.budget_usd_per_day is None:
+    cap = inputs.budget_usd_per_day if period is Period.DAY else inputs.budget_usd_per_month
+    if cap is None:
         return ""
-    said = {issue: cost.runs for (name, issue), cost in day.costs.items() if name == marker_word(agent.name)}
+    costs = {(by, issue): cost for (by, issue, its), cost in past.costs.items() if its == name}
+    said = {issue: cost.runs for (by, issue), cost in costs.items() if by == marker_word(agent.name)}
     silent = Counter(start.issue for start in admitted) - Counter(said)
     budget = 0.0 if inputs.provider is Provider.SCRIPTED else run_budget(agent, inputs)
-    spent, kept = sum(cost.cost.usd for cost in day.costs.values()), silent.total() * budget
-    if spent + kept + budget <= inputs.budget_usd_per_day:
+    spent, kept = sum(cost.cost.usd for cost in costs.values()), silent.total() * budget
+    if spent + kept + budget <= cap:
         return ""
     return (
-        f"{usd(spent)} are spent today and {usd(kept)} are kept for {count(silent.total(), 'run')} whose cost is not "
-        f"known. Of {usd(inputs.budget_usd_per_day)} (budget-usd-per-day) that leaves less than this run's budget of "
+        f"{usd(spent)} are spent {_NOW[period]} and {usd(kept)} are kept for {count(silent.total(), 'run')} whose cost "
+        f"is not known. Of {usd(cap)} (budget-usd-per-{period}) that leaves less than this run's budget of "
         f"{usd(budget)}."
     )
 
