@@ -53,7 +53,7 @@ def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
 
 def _open_trials(run: Run, original: RunRequest, folder: Path, step: Step) -> SuggestionTrials:
     def note(what: str) -> None:
-        run.journal.append(Noted(level="info", message=f"[Review] {what}"))
+        run.journal.append(Noted(level="info", message=f"[Review] running the checks {what}"))
 
     with run.cancellation.obeyed():
         repository = ChangeRepository(folder, run.request.base_repository)

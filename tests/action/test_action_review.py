@@ -137,7 +137,7 @@ def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> Non
     summary = reviewing.github.state.reviews[0]["body"]
     assert "**Suggestions:** 2 of 7 offered, applied to a copy of what is reviewed, where `greeting` passed." in summary
     assert "Far:\n\n*Not offered as a suggestion: the diff does not show these lines.*" in summary
-    assert "[Review] without a suggestion" in done.log
+    assert "[Review] running the checks without a suggestion" in done.log
     (tried,) = [event for event in reviewing.events(done) if event["event"] == "suggestions_tried"]
     assert [each["red"] for each in tried["results"]["suggestions"] if each["red"]] == [["greeting"]]
 
