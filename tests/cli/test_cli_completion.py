@@ -40,7 +40,7 @@ def test_commands_are_completed(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_the_flags_of_a_command_are_completed(tmp_path: Path) -> None:
-    flags = ["--budget-usd", "--budget-tokens", "--budget-usd-per-issue"]
+    flags = ["--budget-usd", "--budget-tokens", *(f"--budget-usd-per-{each}" for each in ("issue", "day", "month"))]
     assert completed("stepflow run fixer --budget", tmp_path, tmp_path) == flags
 
 
