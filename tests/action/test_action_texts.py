@@ -26,7 +26,8 @@ MASKS = (
     (r"1001-1-[0-9a-f]{6}", "RUN"),
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"[\d,]+ tokens · \$[\d.]+ · [\d.]+ s", "N tokens · $N · N s"),
-    (r"cost=[\d.]+", "cost=N"),
+    (r"(cost|today|spent)=[\d.]+", r"\1=N"),
+    (r"(day|month)=[\d-]+", r"\1=DATE"),
     (r"(stepflow title=)[0-9a-f]{16} text=[0-9a-f]{16}", r"\1DIGEST text=DIGEST"),
     (r"(run folder\s+)\S+", r"\1FOLDER"),
 )
