@@ -28,6 +28,7 @@ from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import PROOF, GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
+    Entries,
     add_edges,
     check_approvals,
     check_entries,
@@ -63,7 +64,6 @@ from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
     Dialect,
-    FollowUpKind,
     Permission,
     PermissionMode,
     StepKind,
@@ -326,37 +326,34 @@ class _AgentLoader:
             programs=self.options.programs,
         )
         validation = builder.entries()
-        if problems.diagnostics.failed or entries.step is None:
+        if problems.diagnostics.failed:
             return None
         steps = {
             name: _step(node, prompts.get(name), agent, validation, guidance=guided[name], tools=tools[name])
             for name, node in nodes.items()
         }
-        follow_ups = entries.follow_ups
-        definition = self.define(dialect, steps, entry_step=entries.step, entry_steps=follow_ups, sections=texts)
-        if definition:
-            report_exposures(definition, self.options.circumstances, problems)
-        return definition
+        return self.define(dialect, steps, entries, problems, sections=texts)
 
     def define(
         self,
         dialect: Dialect,
         steps: Mapping[str, Step],
+        entries: Entries,
+        problems: FileProblems,
         *,
-        entry_step: str,
-        entry_steps: Mapping[FollowUpKind, str],
         sections: Mapping[str, SourceText],
     ) -> AgentDefinition | None:
-        """The definition, without the repository's guidance and skills; None if its verdict is unknown."""
+        """The definition, without the repository's guidance and skills, once the rule of two was applied to it; None if
+        its verdict or its first step is unknown."""
         file, runner, verdict = self.agent.file, self.agent.runner, self.agent.verdict
-        if verdict is None or self.system_prompt is None:
+        if verdict is None or self.system_prompt is None or entries.step is None:
             return None
         tools = runner.boundaries.allowed_tools
         everything = tools is None or "*" in tools
         if dialect is Dialect.CHECK:  # whose own limit a written one can only lower
             most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
             verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
-        return AgentDefinition(
+        definition = AgentDefinition(
             name=file.name or self.folder.name,
             version=file.version,
             display_name=file.display_name or file.name or self.folder.name,
@@ -365,8 +362,8 @@ class _AgentLoader:
             dialect=dialect,
             digest="",
             steps=steps,
-            entry_step=entry_step,
-            entry_steps=entry_steps,
+            entry_step=entries.step,
+            entry_steps=entries.follow_ups,
             verdict=verdict,
             system_prompt=self.system_prompt,
             sections=sections,
@@ -381,6 +378,8 @@ class _AgentLoader:
             github=runner.integrations.github,
             mcp_servers=self.locked.servers,
         )
+        report_exposures(definition, self.options.circumstances, problems)
+        return definition
 
 
 def _other_texts(agent: AgentDefinition) -> dict[str, str]:

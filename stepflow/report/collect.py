@@ -287,7 +287,7 @@ def collect_report(
     answer = read.flow.answer if read.flow else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
-    return RunReport(
+    report = RunReport(
         run_id=started.run_id if started else known.run_id,
         outcome=ended.outcome,
         code=_code_of(ended.outcome, known, problems),
@@ -330,11 +330,19 @@ def collect_report(
         issue_cost=describe_issue_cost(read.issue_cost) if read.issue_cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
-        provider=str(started.options.get("provider", "")) if started else "",
         approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
-        follow_up=started.follow_up if started else None,
-        reviewed=started.reviewed if started else None,
-        guidance=tuple(started.guidance) if started else (),
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),
+    )
+    return _with_start(report, started) if started else report
+
+
+def _with_start(report: RunReport, started: events.RunStarted) -> RunReport:
+    """Add what the run started from."""
+    return replace(
+        report,
+        provider=str(started.options.get("provider", "")),
+        follow_up=started.follow_up,
+        reviewed=started.reviewed,
+        guidance=tuple(started.guidance),
     )

@@ -35,8 +35,8 @@ from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import Subject, issue_number, issue_text, join_texts, read_again, read_images, read_subject
 from stepflow.run.issue_context import add_issue_context
 from stepflow.run.readiness import (
-    _check_inputs,
-    _check_name,
+    check_agent_name,
+    check_inputs,
     check_policy,
     check_readiness,
     check_request,
@@ -106,7 +106,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
-    _check_inputs(request, agent)
+    check_inputs(request, agent)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if previous and not previous.problem else None
     check_caps(request, agent, now, is_resumed=resumed_run is not None)
@@ -196,7 +196,7 @@ def reviews_pull_requests(request: RunRequest, event: PullRequestEvent) -> bool:
     if not name or (event.kind and not is_known):
         return False
     if not is_known:
-        _check_name(request)
+        check_agent_name(request)
     with open_reader(request) as reader:
         demand_default_branch(request, reader)
     return AllowedEffect.REVIEW in load_requested(request).github.allowed_effects

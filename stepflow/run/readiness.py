@@ -242,7 +242,7 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-def _check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
+def check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
     """The inputs must fit the agent."""
     check_boundary(request)
     check_budget(agent, request.inputs)
@@ -265,7 +265,7 @@ AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 def check_request(request: RunRequest) -> None:
     """Check everything that can be checked before the agent is loaded."""
-    _check_name(request)
+    check_agent_name(request)
     name = requested_agent(request)
     # A pull request that is reviewed has a change.
     if request.inputs.prove and name in {f"{PREFIX}{each}" for each in READ_ONLY} and not request.reviewed:
@@ -356,7 +356,7 @@ def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
         )
 
 
-def _check_name(request: RunRequest) -> None:
+def check_agent_name(request: RunRequest) -> None:
     """A label or a comment must name an agent, never a path."""
     name = requested_agent(request)
     name_in_input = request.inputs.agent or ""
