@@ -22,8 +22,10 @@ from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, logi
 from stepflow.domain.text import cut
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
-from stepflow.run.input_values import in_dashes
-from stepflow.run.inputs import (
+from stepflow.run.request import RunRequest, agents_folder, locate_repository
+from stepflow.run.resume import chosen_folder
+from stepflow.run.start.input_values import in_dashes
+from stepflow.run.start.inputs import (
     NO_INPUTS,
     RECORDED,
     SECRET_INPUTS,
@@ -32,9 +34,7 @@ from stepflow.run.inputs import (
     read_inputs,
     secret_values,
 )
-from stepflow.run.request import RunRequest, agents_folder, locate_repository
-from stepflow.run.resume import chosen_folder
-from stepflow.run.trigger import (
+from stepflow.run.start.trigger import (
     WRITERS_EVENTS,
     PullRequestPayload,
     Skip,

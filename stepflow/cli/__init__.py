@@ -164,7 +164,7 @@ def _safe_text(text: str) -> str:
 def _redactor() -> Redactor:
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - slow imports that only an error needs
     from stepflow.domain.secrets import Redactor  # noqa: PLC0415
-    from stepflow.run.inputs import secret_values  # noqa: PLC0415
+    from stepflow.run.start.inputs import secret_values  # noqa: PLC0415
 
     given = ((name, os.environ.get(variable, "")) for name, variable in SECRETS.items())
     return Redactor(value for name, text_of in given for value in secret_values(name, text_of))

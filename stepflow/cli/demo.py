@@ -19,9 +19,9 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.run.inputs import read_inputs
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import given_back

@@ -16,7 +16,7 @@ from stepflow.journal.file import iter_journal
 from stepflow.report.collect import collect_report
 from stepflow.report.document import problems_json
 from stepflow.report.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
-from stepflow.run.inputs import read_inputs
+from stepflow.run.start.inputs import read_inputs
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:

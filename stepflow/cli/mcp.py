@@ -17,7 +17,7 @@ from stepflow.domain.text import count
 from stepflow.modes.lock import lock_agents
 from stepflow.report.safe_text import harmless
 from stepflow.run.clock import Cancellation
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
 if TYPE_CHECKING:

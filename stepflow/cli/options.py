@@ -16,8 +16,8 @@ from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
-from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.run.policy import VARIABLE
+from stepflow.run.start.inputs import Inputs, read_inputs
+from stepflow.run.start.policy import VARIABLE
 from stepflow.sandbox.environment import close_process
 
 #: Inputs that are not flags: the command line has its own form for them, or does not have them.

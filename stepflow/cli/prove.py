@@ -16,7 +16,7 @@ from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
 from stepflow.modes.prove import ProofRequest, prove
 from stepflow.report.proof import proof_json, proof_lines
 from stepflow.run.clock import Cancellation
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
 #: Inputs that the user sets: how the command is run.

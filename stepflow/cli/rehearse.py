@@ -18,7 +18,7 @@ from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.environment import user_programs
 
 #: Inputs that the user sets for a rehearsal. The scenario sets everything else.

@@ -30,13 +30,13 @@ from stepflow.report.summary import branch_ready, commits_saved, copy_began, fin
 from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.ending import outcome_of, write_files, write_missing
 from stepflow.run.execute import drive_run
-from stepflow.run.input_values import in_dashes
-from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.run.policy import VARIABLE
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, locate_repository, with_retries
 from stepflow.run.resume import chosen_folder, completed_report, look_into, waiting_request
-from stepflow.run.trigger import ApprovalReply, Trigger, issue_of, read_event, read_event_file
+from stepflow.run.start.input_values import in_dashes
+from stepflow.run.start.inputs import Inputs, read_inputs
+from stepflow.run.start.policy import VARIABLE
+from stepflow.run.start.trigger import ApprovalReply, Trigger, issue_of, read_event, read_event_file
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
 from stepflow.sandbox.environment import user_programs
 from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits

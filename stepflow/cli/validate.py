@@ -17,7 +17,7 @@ from stepflow.errors import InputError
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.diagnostic import diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
-from stepflow.run.inputs import read_inputs
+from stepflow.run.start.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
 

@@ -28,7 +28,6 @@ from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, 
 from stepflow.report.wording import describe_hosts
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.issue import demand_scopes, github_reader, issue_number
 from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
 from stepflow.run.readiness import (
@@ -50,6 +49,7 @@ from stepflow.run.request import (
     narrow_network,
     toolbox_options,
 )
+from stepflow.run.start.inputs import BoundaryMode
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries

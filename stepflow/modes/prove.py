@@ -22,10 +22,10 @@ from stepflow.ports import Clock
 from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.proof import Trials, describe_trial, fill_command, in_shell, read_change
 from stepflow.run.readiness import check_addresses
 from stepflow.run.request import RunRequest, boundary_settings
+from stepflow.run.start.inputs import BoundaryMode
 from stepflow.run.workspace import demand_repository, install
 from stepflow.sandbox.change import ChangeRepository, read_range
 from stepflow.sandbox.workspace import temporary_folder

@@ -22,12 +22,12 @@ from stepflow.report.safe_text import telling_lines
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import prepare_run
 from stepflow.run.readiness import check_request
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import NOT_PLAYED, parse_scenario, place_of, read_scenario
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import BoundaryMode
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import committed_copy, request_in_copy
 from stepflow.sandbox.workspace import make_workspace, temporary_folder
 

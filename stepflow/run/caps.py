@@ -22,10 +22,10 @@ from stepflow.domain.run import label_of
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Provider, StartEvent
 from stepflow.errors import InputError
-from stepflow.run.inputs import Inputs
 from stepflow.run.issue import github_reader, refused_if_silent
 from stepflow.run.request import RunRequest, boundary_settings
-from stepflow.run.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
+from stepflow.run.start.inputs import Inputs
+from stepflow.run.start.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
 
 _NOW = {Period.DAY: "today", Period.MONTH: "this month"}
 _NEXT = {Period.DAY: "tomorrow", Period.MONTH: "next month"}

@@ -40,10 +40,10 @@ from stepflow.report.document import report_json
 from stepflow.report.summary import comment_summary, failure_summary
 from stepflow.report.wording import BUG
 from stepflow.run.prepare import Prepared
-from stepflow.run.recorded import JOURNAL
+from stepflow.run.recording.recorded import JOURNAL
+from stepflow.run.recording.snapshots import Stretches, diffs_of
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import expect_of_recording
-from stepflow.run.snapshots import Stretches, diffs_of
 
 
 @dataclass(frozen=True, kw_only=True)

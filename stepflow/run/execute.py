@@ -50,16 +50,16 @@ from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
 from stepflow.run.proof import ProvingCommands
-from stepflow.run.recorded import JOURNAL, RunSnapshots
-from stepflow.run.request import RunRequest, toolbox_options
-from stepflow.run.resume import move_aside
-from stepflow.run.snapshots import (
+from stepflow.run.recording.recorded import JOURNAL, RunSnapshots
+from stepflow.run.recording.snapshots import (
     Snapshots,
     Snapshotter,
     SnapshottingCommands,
     SnapshottingJournal,
     SnapshottingTools,
 )
+from stepflow.run.request import RunRequest, toolbox_options
+from stepflow.run.resume import move_aside
 from stepflow.run.suggestions import try_suggestions
 from stepflow.run.workspace import (
     MaskingCommands,

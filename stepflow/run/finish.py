@@ -48,12 +48,12 @@ from stepflow.run.ending import (
     pushed_commit,
     without_names,
 )
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.issue import github_reader
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
-from stepflow.run.recorded import JOURNAL, PreviousRun
+from stepflow.run.recording.recorded import JOURNAL, PreviousRun
 from stepflow.run.request import RunRequest, boundary_settings, commit_rules
+from stepflow.run.start.inputs import BoundaryMode
 from stepflow.sandbox.box import Toolbox
 
 if TYPE_CHECKING:

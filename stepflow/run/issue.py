@@ -22,7 +22,7 @@ from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sani
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from stepflow.model.scenario import Scenario
 from stepflow.run.request import RunRequest, boundary_settings
-from stepflow.run.trigger import Skip
+from stepflow.run.start.trigger import Skip
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader

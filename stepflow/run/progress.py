@@ -29,9 +29,9 @@ from stepflow.errors import StepflowError
 from stepflow.report.summary import progress_summary
 from stepflow.run.ending import collect_run
 from stepflow.run.finish import cost_so_far, open_writer
-from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import Prepared
 from stepflow.run.request import boundary_settings
+from stepflow.run.start.inputs import BoundaryMode
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter

@@ -24,11 +24,11 @@ from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError
 from stepflow.model.models import is_priced
-from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.issue import present_url
-from stepflow.run.policy import refusal
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OWN_FILES
+from stepflow.run.start.inputs import BoundaryMode, Inputs
+from stepflow.run.start.policy import refusal
 from stepflow.sandbox.environment import check_packages, check_pass_env
 from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
 from stepflow.sandbox.workspace import GIT

@@ -24,8 +24,8 @@ from stepflow.domain.secrets import Redactor, login_files
 from stepflow.domain.words import Commits, Network
 from stepflow.errors import InputError
 from stepflow.ports import Clock
-from stepflow.run.inputs import BoundaryMode, Inputs
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import BoundaryMode, Inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
 from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch

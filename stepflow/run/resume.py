@@ -38,11 +38,11 @@ from stepflow.errors import InputError
 from stepflow.journal.file import hold_alone, iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.run.inputs import Inputs
-from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
+from stepflow.run.recording.recorded import JOURNAL, PreviousRun, RunSnapshots
+from stepflow.run.recording.snapshots import FOLDER
 from stepflow.run.request import RunRequest
-from stepflow.run.snapshots import FOLDER
-from stepflow.run.trigger import PullRequestEvent
+from stepflow.run.start.inputs import Inputs
+from stepflow.run.start.trigger import PullRequestEvent
 from stepflow.sandbox.host_git import head_commit
 
 AUTO, NEVER = "auto", "never"

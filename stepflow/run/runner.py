@@ -31,11 +31,11 @@ from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
 from stepflow.run.execute import StageTracker, facts_of, guarded, run_stages
 from stepflow.run.finish import Run
-from stepflow.run.inputs import BoundaryMode, Inputs
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest, narrow_network
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import BoundaryMode, Inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import Workspace, bring_back, open_workspace
 from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary_folder
 

@@ -21,7 +21,7 @@ from stepflow.domain.report import RunReport
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ValidatorWord
-from stepflow.run.inputs import Inputs
+from stepflow.run.start.inputs import Inputs
 
 MAX_BYTES = 4 * 1024 * 1024
 _HINT = (

@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.cli import COMMANDS, main
 from stepflow.cli.options import GROUPS, METAVARS, OWN_FORM
-from stepflow.run.inputs import Inputs
+from stepflow.run.start.inputs import Inputs
 
 STEPFLOW = (sys.executable, "-m", "stepflow")
 NAMES = {name.replace("_", "-") for name in Inputs.model_fields}

@@ -12,7 +12,7 @@ import pytest
 from stepflow.cli import main
 from stepflow.cli.options import add_input_flags, read_flags
 from stepflow.errors import InputError
-from stepflow.run.inputs import Inputs
+from stepflow.run.start.inputs import Inputs
 
 
 def read(*words: str) -> Inputs:

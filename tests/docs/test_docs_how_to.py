@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from stepflow.cli import COMMANDS
-from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.run.policy import Policy
+from stepflow.run.start.inputs import Inputs, read_inputs
+from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
 from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, around_action, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, with_lines

@@ -19,8 +19,8 @@ import yaml
 from stepflow.action.runner import OUTPUTS
 from stepflow.cli import COMMANDS
 from stepflow.definition.loading import load_agent
-from stepflow.run.input_values import in_dashes
-from stepflow.run.inputs import NO_INPUTS, Inputs, read_inputs
+from stepflow.run.start.input_values import in_dashes
+from stepflow.run.start.inputs import NO_INPUTS, Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
 from tests.docs.page import (
     AGENT,

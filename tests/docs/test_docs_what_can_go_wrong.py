@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from stepflow.domain.words import Outcome
-from stepflow.run.inputs import Inputs
+from stepflow.run.start.inputs import Inputs
 from tests.docs.page import DOCS, ROOT
 
 TEXT = (DOCS / "what-can-go-wrong.md").read_text(encoding="utf-8")

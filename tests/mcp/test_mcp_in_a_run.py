@@ -12,10 +12,10 @@ from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.definition import mcp_name
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.run.clock import Cancellation, Deadline
-from stepflow.run.inputs import read_inputs
+from stepflow.run.recording.snapshots import Snapshotter, SnapshottingTools
 from stepflow.run.request import RunRequest
-from stepflow.run.snapshots import Snapshotter, SnapshottingTools
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import open_tools
 from tests.mcp.steps import speaks
 

@@ -17,9 +17,9 @@ from stepflow.domain.definition import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.mcp.transports import RemoteAccess
-from stepflow.run.inputs import Inputs
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import Inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import remote_access
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.mcp_remote import RemoteMcp

@@ -22,10 +22,10 @@ from stepflow.report.log import ActionLog
 from stepflow.report.summary import job_summary
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
-from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from tests.checkout import git
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from stepflow.errors import RunCancelled
 from stepflow.journal.file import read_journal
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.ending import write_unbegun
-from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 
 
 def strike(number: int = signal.SIGTERM) -> None:

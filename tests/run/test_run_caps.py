@@ -14,8 +14,8 @@ from stepflow.boundary.repository_reader import IssueComment, IssueEvent, Opened
 from stepflow.definition.loading import load_agent
 from stepflow.domain.text import Spent
 from stepflow.run.caps import Past, RunStart, describe_reached_cap, find_starts
-from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import Inputs, read_inputs
+from stepflow.run.start.trigger import Trigger
 
 MORNING = datetime(2026, 11, 27, 8, tzinfo=UTC)
 TODAY = "2026-11-27"

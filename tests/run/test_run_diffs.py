@@ -19,7 +19,7 @@ from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
 from stepflow.run import ending
 from stepflow.run.ending import write_page
-from stepflow.run.snapshots import Stretches, diffs_of
+from stepflow.run.recording.snapshots import Stretches, diffs_of
 from tests.report.page_of import PageReader
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case

@@ -10,10 +10,10 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
-from stepflow.run.follow_up import read_feedback
-from stepflow.run.inputs import read_inputs
+from stepflow.run.pull_request.follow_up import read_feedback
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import PullRequestEvent, Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import PullRequestEvent, Trigger
 
 
 @pytest.mark.parametrize(("number", "refused"), [(2, False), (3, True), (4, True)])

@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.domain.proof import HunkPolicy
 from stepflow.errors import InputError
-from stepflow.run.inputs import ProveInput, read_inputs
+from stepflow.run.start.inputs import ProveInput, read_inputs
 
 #: Two hundred bytes that stand for a billion texts.
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))

@@ -17,9 +17,9 @@ from stepflow.domain.ladder import Rung
 from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
 from stepflow.errors import InputError
 from stepflow.model.models import MODEL_IDS
-from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.run.policy import Policy
-from stepflow.run.trigger import EventPayload, Skip, Trigger, find_trigger
+from stepflow.run.start.inputs import Inputs, read_inputs
+from stepflow.run.start.policy import Policy
+from stepflow.run.start.trigger import EventPayload, Skip, Trigger, find_trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from tests.tried import tried
 from tests.world import SOURCE

@@ -20,10 +20,10 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import TrialLimits
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import Cancellation
-from stepflow.run.inputs import read_inputs
 from stepflow.run.proof import Trials, count_processors, in_shell
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.isolation import ToolboxOptions, choose_identity, release_identity
 from tests.checkout import git

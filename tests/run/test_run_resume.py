@@ -16,7 +16,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal.file import JournalFile
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.recorded import PreviousRun
+from stepflow.run.recording.recorded import PreviousRun
 from stepflow.run.resume import completed_report
 from tests.checkout import git
 from tests.run.stopped_run import Run, same_run, tree_of

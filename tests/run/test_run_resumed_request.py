@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stepflow.domain.run import Issue, StartedBy
-from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import resumed_request
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from tests.report.plausible_run import STARTED
 
 SHOWN = Issue(number=7, title="As the input says", body="Its text came from the input issue-text.")

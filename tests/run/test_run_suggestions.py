@@ -10,11 +10,11 @@ import pytest
 from stepflow.domain.definition import Condition, ExitCode, FailurePattern, Validator
 from stepflow.domain.review import Suggestion, SuggestionResults
 from stepflow.run.clock import Cancellation
-from stepflow.run.inputs import read_inputs
 from stepflow.run.proof import Trials
 from stepflow.run.request import RunRequest
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.suggestions import SuggestionTrials
-from stepflow.run.trigger import Trigger
 from stepflow.sandbox.change import ChangeRepository, edit_lines
 from tests.checkout import git
 

@@ -11,8 +11,8 @@ import yaml
 from stepflow.domain.run import Issue
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
-from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger import (
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import (
     ApprovalReply,
     PullRequestEvent,
     Skip,

@@ -17,11 +17,11 @@ from stepflow.domain.run import Issue
 from stepflow.model.scenario import Expect, Scenario
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
-from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.trigger import Trigger
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import open_workspace
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases

@@ -12,7 +12,7 @@ from toolbox_world import git
 from stepflow.domain.secrets import Redactor
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import FILE_LIMIT, STEP_LIMIT
-from stepflow.run.snapshots import Snapshots
+from stepflow.run.recording.snapshots import Snapshots
 from stepflow.sandbox.box import Toolbox
 
 EVERYTHING = """

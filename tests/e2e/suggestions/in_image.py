@@ -14,11 +14,11 @@ from stepflow.domain.agent_settings import GitHubSettings
 from stepflow.domain.definition import Condition, ExitCode, FailurePattern, Validator
 from stepflow.domain.run import DiffLines, ReviewedFile, ReviewedPull
 from stepflow.run.clock import Cancellation
-from stepflow.run.inputs import read_inputs
 from stepflow.run.proof import Trials
 from stepflow.run.request import RunRequest
+from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.trigger import Trigger
 from stepflow.run.suggestions import SuggestionTrials
-from stepflow.run.trigger import Trigger
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import head_commit
 

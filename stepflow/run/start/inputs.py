@@ -35,7 +35,7 @@ from stepflow.domain.words import (
     StructuredOutput,
 )
 from stepflow.errors import InputError
-from stepflow.run.input_values import (
+from stepflow.run.start.input_values import (
     Allowances,
     Count,
     Dollars,
@@ -56,7 +56,7 @@ from stepflow.run.input_values import (
     in_dashes,
     parse_yaml_map,
 )
-from stepflow.run.policy import VARIABLE, Policy
+from stepflow.run.start.policy import VARIABLE, Policy
 
 
 class Mode(StrEnum):

@@ -15,7 +15,7 @@ from stepflow.domain.ladder import Rung
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
-from stepflow.run.input_values import (
+from stepflow.run.start.input_values import (
     Count,
     Dollars,
     Flag,

@@ -29,7 +29,7 @@ from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.ports import Commands, Journal, Tools
 from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
-from stepflow.run.recorded import RunSnapshots
+from stepflow.run.recording.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository, TakenSnapshot
 

@@ -16,7 +16,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.words import FollowUpKind, StartEvent
 from stepflow.errors import InputError
-from stepflow.run.inputs import Inputs
+from stepflow.run.start.inputs import Inputs
 
 #: The associations that may start a run with a comment, or by labeling their own issue. The event may understate one:
 #: a member whose membership is private appears as CONTRIBUTOR or NONE.

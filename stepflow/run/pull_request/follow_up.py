@@ -24,7 +24,7 @@ from stepflow.errors import InputError
 from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, present_url, quote, refused_if_silent
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import NEVER, look_into
-from stepflow.run.trigger import PullRequestEvent, Skip
+from stepflow.run.start.trigger import PullRequestEvent, Skip
 from stepflow.sandbox.host_git import head_commit
 
 if TYPE_CHECKING:
