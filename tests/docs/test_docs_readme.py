@@ -309,7 +309,7 @@ def test_the_documents_are_few_and_short() -> None:
     """Words are those that somebody wrote for people: no program, no table that `make docs` makes, no registry page."""
     specification = sorted((DOCS / "spec").glob("*.md"))
     pages = sorted({*DOCS.rglob("*.md")} - {*specification})
-    assert _count_words(README, *(page for page in pages if page.name != "registry.md")) <= 17_000
+    assert _count_words(README, *(page for page in pages if page.name != "registry.md")) <= 19_000
     assert _count_words(*specification) <= 12_500
 
 
