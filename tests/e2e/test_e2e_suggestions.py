@@ -1,27 +1,29 @@
-"""Every suggestion that is posted applies and keeps the checks green, in the image, for Python, TypeScript and Go."""
+"""Every suggestion that a review posts applies and keeps the checks green: whole runs in the image, under act, on
+repositories in Python, TypeScript and Go."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.repository import git
+from tests.e2e.repository import git, lead_to
+from tests.e2e.reviewing import OPTIONS, WORKFLOW, hire, label_event, open_pull_request, says
 from tests.e2e.suggestions import REPOSITORIES
+from tests.e2e.test_e2e_languages import AUTHORITY
 from tests.e2e.test_e2e_prove import container, succeed
-from tests.servers.reviews import diff_hunks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tests.e2e.suggestions import Offer, Repository
+    from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 __all__ = ["container"]
-DRIVER = Path(__file__).parent / "suggestions" / "in_image.py"
-PYTHON = "/opt/stepflow/bin/python"
 BLOCK = re.compile(r"(?s)\n(?P<fence>`{3,})suggestion\n(?P<text>.*?)(?P=fence)$")
 
 
@@ -32,16 +34,18 @@ def machine(container: tuple[str, Path]) -> tuple[str, Path]:
     return container
 
 
-def make_pull_request(folder: Path, repository: Repository) -> None:
-    """A checkout at a pull request that changes the file."""
-    folder.mkdir()
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode())
+
+
+def check_out(folder: Path, repository: Repository) -> None:
+    """The pull request, as somebody has it who commits suggestions."""
+    for name, text in {**repository.files, repository.path: repository.head}.items():
+        write(folder / name, text)
     git(folder, "init", "--quiet")
-    for name, text in repository.files.items():
-        (folder / name).write_text(text)
-    for text in (repository.base, repository.head):
-        (folder / repository.path).write_bytes(text.encode())
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "--message", "Change it")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Change it")
 
 
 def lines_of(repository: Repository, offer: Offer) -> tuple[int, int]:
@@ -61,40 +65,41 @@ def as_comment(repository: Repository, offer: Offer, number: int) -> dict[str, A
     return {"path": path, "start_line": first, "line": last, "body": f"Nr. {number}.", "suggestion": offer.text}
 
 
-def review(machine: tuple[str, Path], folder: Path, repository: Repository) -> dict[str, Any]:
-    """What would be posted of a review with all suggestions."""
-    name, _ = machine
-    hunks = diff_hunks(git(folder, "diff", "HEAD^", "HEAD", "--", repository.path))
-    given = {
-        "root": f"/repositories/{folder.name}",
-        "scratch": f"/tmp/{folder.name}",
-        "path": repository.path,
-        "lines": [(hunk["RIGHT"].start, hunk["RIGHT"].stop - 1) for hunk in hunks],
-        "checks": dict(repository.checks),
-        "review": {
-            "summary": "Read.",
-            "verdict": "comment",
-            "comments": [as_comment(repository, offer, number) for number, offer in enumerate(repository.offers)],
-        },
-    }
-    succeed(name, f"rm -rf {given['scratch']} && mkdir -p {given['scratch']}")
-    command = ["docker", "exec", "--interactive", name, PYTHON, "-I", "-c", DRIVER.read_text()]
-    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    posted: dict[str, Any] = json.loads(done.stdout)
-    return posted
+def review(world: World, folder: Path, repository: Repository) -> World:
+    """A whole run reviews a pull request that changes the file, and posts all suggestions."""
+    project = folder.with_name(f"{folder.name}-base")
+    for name, text in {**repository.files, repository.path: repository.base}.items():
+        write(project / name, text)
+    hire(project / ".agent" / "review", repository.checks)
+    inputs = {"setup": repository.setup, "pass-env": ",".join(AUTHORITY)}
+    inputs["apt-packages"] = "golang-go" if repository.path.endswith(".go") else ""
+    given = {name: json.dumps(value) for name, value in inputs.items() if value}
+    write(project / ".github" / "workflows" / "stepflow.yml", lead_to(WORKFLOW, given))
+    world.use_project(project)
+    number = open_pull_request(world, {repository.path: repository.head}, body="Please read it.")
+    comments = [as_comment(repository, offer, number) for number, offer in enumerate(repository.offers)]
+    job = world.run(
+        says({"summary": "Read.", "verdict": "comment", "comments": comments}),
+        label_event(world, number),
+        event_name="pull_request_target",
+        environment=AUTHORITY,
+        options=OPTIONS,
+    )
+    assert (job.exit_code, job.outputs["outcome"]) == (0, "completed"), job.everything
+    assert world.github.violations == []
+    return world
 
 
-def commit_suggestion(file: Path, comment: dict[str, Any], text: str) -> None:
+def commit_suggestion(file: Path, thread: dict[str, Any], text: str) -> None:
     """Do what a person does by GitHub's button, with the line endings of the file."""
     ending = "\r\n" if b"\r\n" in file.read_bytes() else "\n"
     lines = file.read_bytes().decode().split(ending)
     new = text.removesuffix("\n").split("\n") if text else []
-    lines[(comment["start_line"] or comment["line"]) - 1 : comment["line"]] = new
+    lines[(thread["start_line"] or thread["line"]) - 1 : thread["line"]] = new
     file.write_bytes(ending.join(lines).encode())
 
 
-def check(machine: tuple[str, Path], folder: Path, repository: Repository) -> None:
+def check_all(machine: tuple[str, Path], folder: Path, repository: Repository) -> None:
     for name, command in repository.checks.items():
         if name not in repository.red_before:
             succeed(machine[0], f"cd /repositories/{folder.name} && {command}")
@@ -107,32 +112,32 @@ def test_forty_suggestions_on_ten_repositories_are_half_wrong() -> None:
 
 @pytest.mark.parametrize("name", [*REPOSITORIES])
 def test_what_is_posted_as_a_suggestion_applies_and_keeps_the_checks_green(
-    machine: tuple[str, Path], name: str
+    new_world: Callable[[], World], machine: tuple[str, Path], name: str
 ) -> None:
     repository, folder = REPOSITORIES[name], machine[1] / name.replace(" ", "-")
-    make_pull_request(folder, repository)
+    check_out(folder, repository)
     if repository.setup:
         succeed(machine[0], f"cd /repositories/{folder.name} && {repository.setup}")
-    posted = review(machine, folder, repository)
-    assert posted["tried"]["red_before"] == [*repository.red_before]
-    shown = {comment["body"].partition("\n")[0]: comment for comment in posted["comments"]}
+    state = review(new_world(), folder, repository).github.state
+    (summary,) = [each["body"] for each in state.reviews]
+    for check in repository.red_before:
+        assert f"- `{check}` failed without a suggestion too" in summary
+    threads = {thread["comments"][0]["body"].partition("\n")[0]: thread for thread in state.threads}
     file, good = folder / repository.path, []
-    for number, (offer, tried) in enumerate(zip(repository.offers, posted["tried"]["suggestions"], strict=True)):
-        assert tried["problem"].startswith(offer.problem), (offer, tried)
-        assert bool(tried["problem"]) == bool(offer.problem), (offer, tried)
-        comment = shown.get(f"Nr. {number}.")
-        block = comment and BLOCK.search(comment["text"])
-        assert bool(block) == (not offer.problem), comment
-        if comment and block:
-            good.append((comment, block["text"]))
-            commit_suggestion(file, comment, block["text"])
+    for number, offer in enumerate(repository.offers):
+        thread = threads.get(f"Nr. {number}.")
+        text = thread["comments"][0]["body"].rpartition("\n\n<!--")[0] if thread else summary
+        block = thread and BLOCK.search(text)
+        assert bool(block) == (not offer.problem), text
+        if thread and block:
+            good.append((thread, block["text"]))
+            commit_suggestion(file, thread, block["text"])
             assert git(folder, "diff", "--name-only").split() == [repository.path]
-            check(machine, folder, repository)
+            check_all(machine, folder, repository)
             git(folder, "checkout", "--quiet", "--", repository.path)
         else:
-            words = comment["text"] if comment else posted["body"]
-            assert tried["problem"] in words
+            assert f"Nr. {number}.\n\n*Not offered as a suggestion: {offer.problem}" in text
     # All of them, from the last line on.
-    for comment, text in sorted(good, key=lambda each: -each[0]["line"]):
-        commit_suggestion(file, comment, text)
-    check(machine, folder, repository)
+    for thread, text in sorted(good, key=lambda each: -each[0]["line"]):
+        commit_suggestion(file, thread, text)
+    check_all(machine, folder, repository)
