@@ -89,9 +89,12 @@ def runnable_tests(tests: Iterable[str]) -> tuple[str, ...]:
 def read_trial(result: CommandResult) -> Trial:
     """Return what a command's result says about the tests."""
     output = readable_output(result.output)
-    if not result.started or result.timed_out:
-        outcome = TrialOutcome.TIMED_OUT if result.timed_out else TrialOutcome.NOT_STARTED
-        return Trial(outcome=outcome, output=excerpt(result.error or output, _OUTPUT_SHOWN), seconds=result.seconds)
+    if result.timed_out:
+        shown = excerpt(result.error or output, _OUTPUT_SHOWN)
+        return Trial(outcome=TrialOutcome.TIMED_OUT, output=shown, seconds=result.seconds)
+    if not result.started:
+        shown = excerpt(": ".join(filter(None, (result.error, output.strip()))), _OUTPUT_SHOWN)
+        return Trial(outcome=TrialOutcome.NOT_STARTED, output=shown, seconds=result.seconds)
     if _NOTHING_RAN.search(output) and not _passed_some(output):
         outcome = TrialOutcome.NOTHING_RAN
     elif result.exit_code == 0:
@@ -281,7 +284,8 @@ def _tried(hunk: Hunk, trial: Trial | None) -> TriedHunk:
 
 
 def _held_by(trial: Trial) -> tuple[str, ...] | None:
-    """Return the tests that noticed; None if all passed. An endless test has noticed as well."""
-    if trial.outcome in RED or trial.outcome is TrialOutcome.TIMED_OUT:
+    """Return the tests that noticed; None if all passed. An endless test has noticed as well, and so have tests that
+    cannot be started."""
+    if trial.outcome in {*RED, TrialOutcome.TIMED_OUT, TrialOutcome.NOT_STARTED}:
         return trial.tests
     return None

@@ -20,13 +20,12 @@ from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSe
 from stepflow.engine.proof import TEST_FILES, is_test, prove_change, runnable_tests
 from stepflow.engine.same_code import is_same_code
 from stepflow.errors import BoundaryError, InputError, IsolationError
-from stepflow.journal.file import MemoryJournal
 from stepflow.ports import Commands
 from stepflow.report.proof import correction
 from stepflow.run.clock import COMPLETION_GRACE, Cancellation, SystemClock
 from stepflow.run.finish import Run, stream_commits
 from stepflow.run.request import RunRequest, toolbox_options
-from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, set_up
+from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, run_setup
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import ask_git
@@ -181,8 +180,9 @@ class _Trial:
                 open_toolbox(copy, toolbox_options(request), Cancellation()) as toolbox,
                 running.stoppable(toolbox),
             ):
-                set_up(toolbox, request, MemoryJournal(time.clock))
                 masking = MaskingCommands(commands=toolbox, redact=request.redactor)
+                if (result := run_setup(masking, request)) and result.exit_code != 0:
+                    return (_without_setup(result),) * len(self.commands)
                 results = []
                 for command in self.commands:
                     if (left := time.end - time.clock.now()) <= 0:
@@ -193,6 +193,11 @@ class _Trial:
                         return None
                     results.append(replace(result, seconds=time.clock.now() - time.begun))
         return tuple(results)
+
+
+def _without_setup(setup: CommandResult) -> CommandResult:
+    """Return the result of a command that was not started because the setup commands failed on this tree."""
+    return replace(setup, started=False, error=f"the setup commands failed with exit code {setup.exit_code}")
 
 
 class _Running:

@@ -162,6 +162,8 @@ class SuggestionTrials:
         red = tuple(name for name in self._find_red(results) if name not in self._red_before)
         if not red:
             return None
+        if (error := results[0].error) and not results[0].started:
+            return _words(suggestion, f"with it, {error}", red)
         names = name_some(map(code_span, red))
         return _words(suggestion, f"it turns {names} red", red)
 

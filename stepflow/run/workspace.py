@@ -359,12 +359,9 @@ class MaskingCommands:
 
 
 def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
-    """Run the workflow author's setup commands once, where the tools will run."""
-    commands = request.inputs.setup
-    if not commands:
+    """Run the workflow author's setup commands once, where the tools will run. Raises `InputError` if they fail."""
+    if (result := run_setup(toolbox, request)) is None:
         return
-    script = "\n".join(("set -e", *commands))
-    result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
     journal.append(
         Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_output_data(result))
     )
@@ -375,6 +372,14 @@ def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
             f"The setup commands failed with exit code {result.exit_code}: {problem}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",
         )
+
+
+def run_setup(toolbox: Commands, request: RunRequest) -> CommandResult | None:
+    """Return the result of the setup commands; None without any."""
+    if not request.inputs.setup:
+        return None
+    script = "\n".join(("set -e", *request.inputs.setup))
+    return toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
 
 
 def _output_data(result: CommandResult) -> JsonObject:

@@ -142,6 +142,15 @@ def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> Non
     assert [each["red"] for each in tried["results"]["suggestions"] if each["red"]] == [["greeting"]]
 
 
+def test_a_suggestion_that_breaks_the_setup_becomes_words(reviewing: World) -> None:
+    number = propose(reviewing, {"long.txt": TWENTY})
+    reviewing.runner.inputs["setup"] = "! grep BROKEN *.txt"
+    run(reviewing, number, on(20, "Good:", suggestion="line 20"), on(21, "Breaks it:", suggestion="BROKEN"))
+    good, broken = bodies(reviewing)
+    assert good == "Good:\n\n```suggestion\nline 20\n```"
+    assert "*Not offered as a suggestion: with it, the setup commands failed with exit code 1.*" in broken
+
+
 def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TEXT.replace("line 20\n", "BROKEN\n")})
     run(reviewing, number, on(20, "Mend it:", suggestion="line 20"), on(21, "Or:", suggestion="line XXI"))

@@ -147,11 +147,28 @@ def test_a_trial_that_passes_is_not_tried_again(checkout: Path, trials_of: Calla
     assert len(noted) == 1
 
 
+def test_setup_that_fails_on_a_tree_is_the_result_of_its_trial(
+    checkout: Path, trials_of: Callable[..., Trials]
+) -> None:
+    setup = "echo preparing; test -e test_code.py"
+    good, failed = run(trials_of("echo tested", setup=setup), checkout, WITH, WITHOUT)
+    assert good
+    assert good.stdout == "tested\n"
+    assert failed
+    assert (failed.started, failed.stdout) == (False, "preparing\n")
+    assert failed.error == "the setup commands failed with exit code 1"
+
+
 @pytest.mark.skipif(AT_ONCE < 2, reason="one processor runs one trial at once")
 def test_a_trial_that_cannot_be_prepared_ends_the_others(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     begun = time.monotonic()
-    with pytest.raises(InputError, match="setup commands failed"):
-        run(trials_of("sleep 60", setup="test -e test_code.py"), checkout, WITH, WITHOUT)
+    blob = git("rev-parse", "HEAD:code.txt", cwd=checkout).strip()
+    # No git checks such a file out.
+    broken = subprocess.run(
+        ["git", "mktree"], cwd=checkout, input=f"100644 blob {blob}\t.git\n", capture_output=True, text=True, check=True
+    ).stdout.strip()
+    with pytest.raises(InputError, match="invalid path"):
+        run(trials_of("sleep 60"), checkout, WITH, broken)
     assert time.monotonic() - begun < 50
 
 
