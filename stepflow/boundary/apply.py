@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote
 
@@ -160,7 +161,7 @@ class EffectWriter:
         return effect.kind not in self.receipts and not (self._forbidden and effect.kind in _NEEDS_PULL_REQUEST)
 
     def is_closed(self) -> bool:
-        """Whether the issue is closed now."""
+        """Whether the issue is closed."""
         return self._writer.issue(self.issue).state == "closed"
 
     def read_back(self, expected: str | None) -> ApplyResult:
@@ -243,8 +244,12 @@ class EffectWriter:
     def _marker(self, own: OwnComment | None, commit: str) -> Marker:
         """The marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
         plan, known = self._plan, self._costliest or own
-        facts = {"run": plan.run_id, "agent": plan.agent, "commit": commit, "day": today(self._retry_policy.clock)}
-        return make_marker(known, issue=self.issue, cost=plan.cost, **facts)
+        facts = {"run": plan.run_id, "agent": plan.agent, "commit": commit, "day": self._today}
+        return make_marker(known, issue=self.issue, cost=plan.cost, record=plan.record(self._today), **facts)
+
+    @property
+    def _today(self) -> str:
+        return today(self._retry_policy.clock)
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
         if self._pusher is None:
@@ -313,11 +318,9 @@ class EffectWriter:
 
     def _lines_below(self) -> tuple[str, ...]:
         """Return the engine's own lines below the text of the comment."""
-        lines: tuple[str, ...] = ()
         planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
         pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
-        if planned and pushed:
-            lines += branch_lines(planned.branch, pushed.branch)
+        lines = branch_lines(planned.branch, pushed.branch) if planned and pushed else ()
         if opened := self.receipts.get(EffectKind.OPEN_PULL_REQUEST):
             lines += pull_request_lines(opened, self._writer.viewer())
         if self._plan.follow_up:
@@ -365,15 +368,10 @@ class EffectWriter:
 
     def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
         """Create the pull request, without draft if the account's plan has no drafts."""
-        body = mark_body(effect.title, effect.body)
-
-        def create(draft: bool) -> PullRequest:
-            return self._writer.create_pull_request(
-                branch=branch, base=base, title=effect.title, body=body, draft=draft
-            )
-
+        body = mark_body(effect.title, effect.body, self._plan.author(self._today))
+        create = partial(self._writer.create_pull_request, branch=branch, base=base, title=effect.title, body=body)
         try:
-            return create(effect.draft)
+            return create(draft=effect.draft)
         except WriteFailed as exc:
             # What was pushed a moment ago may not be known there yet.
             exc.passes |= "head" in exc.invalid_fields
@@ -384,7 +382,7 @@ class EffectWriter:
     def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
         if pull.author_id != self._writer.viewer().id:
             return _skipped(effect, f"#{pull.number} is open already, by others", url=pull.url, number=pull.number)
-        title, body = update_text(effect.title, effect.body, pull)
+        title, body = update_text(effect.title, effect.body, pull, self._plan.author(self._today))
         self._retry_policy.repeat(lambda: self._writer.update_pull_request(pull.number, title=title, body=body))
         return _applied(effect, f"updated #{pull.number}", url=pull.url, number=pull.number)
 

@@ -53,6 +53,10 @@ class FailedRun:
     pushed_commit: str = ""
     #: The cost of this run.
     cost: Spent = field(default_factory=Spent)
+    #: The digest of the agent's definition; empty for a run that could not be prepared.
+    digest: str = ""
+    #: Wall time of this run.
+    seconds: float = 0.0
     #: Whether the text goes below what the run has written before.
     adds: bool = False
     #: A shorter text for that place, without what is above it already.
@@ -107,6 +111,9 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
         output_filter=output_filter,
         issue=run.issue,
         cost=run.cost,
+        digest=run.digest,
+        outcome=run.outcome,
+        seconds=run.seconds,
     )
     effects = EffectWriter(plan, writer, pusher)
     pushed: Pushed | None = None

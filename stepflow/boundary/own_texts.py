@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import quote
@@ -13,8 +14,10 @@ from urllib.parse import quote
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
 from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
+from stepflow.domain.ledger import RunRecord
 from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent
+from stepflow.domain.words import Outcome
 from stepflow.ports import Clock
 
 NO_COMMIT = "none"
@@ -26,13 +29,22 @@ _OWN_COMMENT = re.compile(
     r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
     r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?)"
     r"(?P<periods>(?: day=\d{4}-\d\d-\d\d runs=\d{1,9} today=\d{1,9}\.\d{1,9}\+?)?"
-    r"(?: month=\d{4}-\d\d runs=\d{1,9} spent=\d{1,9}\.\d{1,9}\+?)?) -->\s*",
+    r"(?: month=\d{4}-\d\d runs=\d{1,9} spent=\d{1,9}\.\d{1,9}\+?)?)"
+    r"(?: history=(?P<history>\S+))? -->\s*",
     re.DOTALL,
 )
 _PERIOD = re.compile(r"(?:day|month)=(\S+) runs=(\d+) (?:today|spent)=(\S+)")
 _NOTHING = Spent()
 #: Decimal places of a cost in a marker.
 _DIGITS = 6
+#: The runs that a comment's history lists: the newest.
+MOST_RECORDS = 20
+_IN_PROGRESS = "running"
+_RECORD = re.compile(
+    r"(?P<run>[\w.-]+):(?P<digest>[0-9a-f]{12}):(?P<outcome>[a-z_]+):(?P<cost>\d{1,9}\.\d{1,9}\+?)"
+    r":(?P<minutes>\d{1,9}\.\d):(?P<day>\d{4}-\d\d-\d\d)",
+    re.ASCII,
+)
 
 
 class Period(StrEnum):
@@ -75,11 +87,14 @@ class Marker:
     before: Spent = _NOTHING
     #: The parts of `cost` that belong to the day and the month of this run; old comments lack both or the month.
     periods: tuple[PeriodCost, ...] = ()
+    #: The agent's newest runs on the issue, oldest first; old comments have none.
+    history: tuple[RunRecord, ...] = ()
 
     def __str__(self) -> str:
         words = f"run={self.run} agent={self.agent} issue={self.issue} commit={self.commit}"
         costs = f"cost={_figure(self.cost)} before={_figure(self.before)}"
-        return f"<!-- stepflow {' '.join([words, costs, *map(str, self.periods)])} -->"
+        history = [f"history={','.join(map(_write_record, self.history))}"] if self.history else []
+        return f"<!-- stepflow {' '.join([words, costs, *map(str, self.periods), *history])} -->"
 
     def minus(self, run: str) -> Spent:
         """Return the cost of all runs except this one, so that a resumed run does not count its first part twice."""
@@ -151,12 +166,24 @@ def today(clock: Clock | None) -> str:
 
 
 def make_marker(
-    own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent, day: str
+    own: OwnComment | None,
+    *,
+    run: str,
+    agent: str,
+    issue: int,
+    commit: str,
+    cost: Spent,
+    day: str,
+    record: RunRecord | None = None,
 ) -> Marker:
     """Make the marker of a run's comment of that `day`, which replaces `own`. Without a `commit`, that of `own` is
-    kept."""
+    kept, and without a `record` its history."""
     before = own.marker.minus(run) if own else _NOTHING
     whole = whole_cost(own, run=run, cost=cost)
+    history = own.marker.history if own else ()
+    if record:
+        others = [each for each in history if each.run != record.run]
+        history = (*others, replace(record, cost=whole))[-MOST_RECORDS:]
     return Marker(
         run=marker_word(run),
         agent=marker_word(agent),
@@ -165,6 +192,7 @@ def make_marker(
         cost=before + whole,
         before=before,
         periods=tuple(_add_to_period(own.marker if own else None, run, whole, each.of(day)) for each in Period),
+        history=history,
     )
 
 
@@ -193,7 +221,28 @@ def read_marker(body: str) -> Marker | None:
             PeriodCost(period=period, runs=int(runs), cost=_spent(cost))
             for period, runs, cost in _PERIOD.findall(match["periods"])
         ),
+        history=tuple(_read_records(match["history"] or "")),
     )
+
+
+def _write_record(record: RunRecord) -> str:
+    outcome = record.outcome or _IN_PROGRESS
+    return f"{record.run}:{record.digest}:{outcome}:{_figure(record.cost)}:{record.minutes:.1f}:{record.day}"
+
+
+def _read_records(history: str) -> Iterator[RunRecord]:
+    """Read the records, without those that another version of the engine wrote in words unknown here."""
+    for match in filter(None, map(_RECORD.fullmatch, history.split(","))):
+        outcome = match["outcome"]
+        if outcome in {_IN_PROGRESS, *Outcome}:
+            yield RunRecord(
+                run=match["run"],
+                digest=match["digest"],
+                outcome=None if outcome == _IN_PROGRESS else Outcome(outcome),
+                cost=_spent(match["cost"]),
+                minutes=float(match["minutes"]),
+                day=match["day"],
+            )
 
 
 def without_marker(body: str) -> str:
@@ -297,21 +346,48 @@ def _plain(text: str) -> str:
 #: GitHub accepts 65,536 characters.
 LONGEST_BODY = 65_000
 _OWN_PART = re.compile(
-    r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16}) -->\n(?P<text>.*?)\n<!-- /stepflow -->",
+    r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16})"
+    r"(?: agent=(?P<agent>\S+) issue=(?P<issue>\d+|none) history=(?P<history>\S+))? -->\n"
+    r"(?P<text>.*?)\n<!-- /stepflow -->",
     re.DOTALL,
 )
 
 
-def mark_body(title: str, text: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class PullRequestAuthor:
+    """The run that wrote our part of a pull request."""
+
+    agent: str
+    #: None for a run without an issue.
+    issue: int | None
+    record: RunRecord
+
+    def __str__(self) -> str:
+        issue = "none" if self.issue is None else self.issue
+        return f"agent={self.agent} issue={issue} history={_write_record(self.record)}"
+
+
+def read_author(body: str) -> PullRequestAuthor | None:
+    """Read which run wrote our part of a pull request; None for any other, and for a part of an old version."""
+    part = _OWN_PART.search(body.replace("\r\n", "\n"))
+    records = tuple(_read_records(part["history"])) if part and part["history"] else ()
+    if part is None or not records:
+        return None
+    issue = None if part["issue"] == "none" else int(part["issue"])
+    return PullRequestAuthor(agent=part["agent"], issue=issue, record=records[0])
+
+
+def mark_body(title: str, text: str, author: PullRequestAuthor | None) -> str:
     """Put markers around the body, with digests of the text and of its title."""
-    return f"<!-- stepflow title={_digest(title)} text={_digest(text)} -->\n{text}\n<!-- /stepflow -->"
+    facts = f" {author}" if author else ""
+    return f"<!-- stepflow title={_digest(title)} text={_digest(text)}{facts} -->\n{text}\n<!-- /stepflow -->"
 
 
-def update_text(title: str, text: str, pull: PullRequest) -> tuple[str, str]:
+def update_text(title: str, text: str, pull: PullRequest, author: PullRequestAuthor | None) -> tuple[str, str]:
     """Return title and body of the pull request with our new part. A title or part that a person has changed is kept,
     and so is the rest of the body. Nothing changes if the result would be too long."""
     body = pull.body.replace("\r\n", "\n")
-    own, updated = _OWN_PART.search(body), mark_body(title, text)
+    own, updated = _OWN_PART.search(body), mark_body(title, text, author)
     if own is None:
         body = f"{body.rstrip()}\n\n{updated}".lstrip()
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer, read_closing_request
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
+from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
 from stepflow.boundary.review import RequestedReview, ReviewPlanner
 from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
 from stepflow.boundary.target_branch import branch_name, branch_problem
@@ -29,6 +30,7 @@ from stepflow.domain.effect import (
     SubmitReview,
     ThreadReply,
 )
+from stepflow.domain.ledger import DIGEST_DIGITS, RunRecord
 from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
@@ -65,6 +67,30 @@ class Plan:
     reviewed: ReviewedPull | None = None
     #: The cost of this run with all its resumed parts.
     cost: Spent = field(default_factory=Spent)
+    #: The digest of the agent's definition; empty for a run that could not be prepared.
+    digest: str = ""
+    #: None for a run in progress.
+    outcome: Outcome | None = Outcome.COMPLETED
+    #: Wall time of this run.
+    seconds: float = 0.0
+
+    def record(self, day: str) -> RunRecord | None:
+        """What GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
+        if not self.digest:
+            return None
+        return RunRecord(
+            run=marker_word(self.run_id),
+            digest=self.digest[:DIGEST_DIGITS],
+            outcome=Outcome.NO_CHANGES if self.no_changes else self.outcome,
+            cost=self.cost,
+            minutes=round(self.seconds / 60, 1),
+            day=day,
+        )
+
+    def author(self, day: str) -> PullRequestAuthor | None:
+        """What a pull request says of the run that wrote it."""
+        issue, record = self.issue.number if self.issue else None, self.record(day)
+        return PullRequestAuthor(agent=marker_word(self.agent), issue=issue, record=record) if record else None
 
 
 def plan_effects(
@@ -95,6 +121,7 @@ def plan_effects(
         output_filter=OutputFilter(allowed_hosts=allowed_hosts, redactor=redactor or Redactor()),
         issue=facts.issue,
         cost=cost or Spent(),
+        digest=agent.digest,
     )
     step = agent.steps.get(result.step_id)
     is_closed = result.outcome is Outcome.COMPLETED and step is not None and step.kind is StepKind.CLOSURE

@@ -276,6 +276,8 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         branch=unfinished_branch(agent, run.facts),
         pushed_commit=pushed_commit(so_far),
         cost=run.cost,
+        digest=agent.digest,
+        seconds=so_far.seconds,
     )
     with closing(open_writer(run.request, run.retry_policy)) as writer:
         report = report_failure(failed, writer, pusher=None if is_pushed else _pusher(run, writer))
@@ -360,7 +362,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
     _note(run, "debug", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
         _note(run, "warning", warning)
-    return plan
+    return replace(plan, seconds=so_far.seconds)
 
 
 def _refusal(run: Run, plan: Plan) -> Ending | None:

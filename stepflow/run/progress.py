@@ -99,7 +99,7 @@ class ProgressComment:
         self._record(Noted(level="warning", message=f"[Progress] {message}"))
 
     def _edit(self, writer: GitHubWriter, now: float, *, is_over: bool) -> None:
-        request, agent = self._prepared.request, self._prepared.agent
+        request, agent, report = self._prepared.request, self._prepared.agent, collect_run(self._prepared)
         settings = boundary_settings(request)
         if self._own is None and (refusal := check_actor(writer, settings)):
             self._is_open = False
@@ -113,6 +113,9 @@ class ProgressComment:
             output_filter=output_filter,
             issue=self._prepared.issue,
             cost=cost_so_far(request),
+            digest=agent.digest,
+            outcome=report.outcome if is_over else None,
+            seconds=report.seconds,
         )
         effects = EffectWriter(plan, writer, None)
         own = self._own or effects.own_comment()
@@ -122,9 +125,7 @@ class ProgressComment:
         if own and is_unfinished and self._own is None:
             is_ours = own.marker.run == marker_word(request.run_id)
             self._died = EARLIER_RUN_DIED if not is_ours else THIS_RUN_DIED if self._is_resumed else self._died
-        text = progress_summary(
-            collect_run(self._prepared), now=now, died=self._died, is_over=is_over, run_url=request.job_url
-        )
+        text = progress_summary(report, now=now, died=self._died, is_over=is_over, run_url=request.job_url)
         text = filter_text(text, output_filter)
         comment = effects.write_comment(text if is_over else mark_progress(text), own, commit="")
         marker = read_marker(comment.body)

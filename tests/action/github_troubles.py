@@ -79,8 +79,9 @@ def plain(text: str) -> str:
     text = re.sub(r"1001-1-[0-9a-f]{6}", "RUN", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text)
     text = re.sub(r"cost=\S+ before=\S+ day=\S+ runs=\d+ today=\S+ month=\S+ runs=\d+ spent=\S+", "cost=USD", text)
+    text = re.sub(r"history=\S+", "history=RUNS", text)
     text = re.sub(r"[\d,]+ tokens · \$[\d.]+ · [\d.,]+ (?:s|min)\b", "FIGURES", text)
-    text = re.sub(r"text=[0-9a-f]{16} -->", "text=DIGEST -->", text)
+    text = re.sub(r"text=[0-9a-f]{16}", "text=DIGEST", text)
     return re.sub(r"commit=[0-9a-f]{40}", "commit=SHA", text)
 
 

@@ -28,6 +28,7 @@ MASKS = (
     (r"[\d,]+ tokens · \$[\d.]+ · [\d.]+ s", "N tokens · $N · N s"),
     (r"(cost|today|spent)=[\d.]+", r"\1=N"),
     (r"(day|month)=[\d-]+", r"\1=DATE"),
+    (r"history=\S+", "history=RUNS"),
     (r"(stepflow title=)[0-9a-f]{16} text=[0-9a-f]{16}", r"\1DIGEST text=DIGEST"),
     (r"(run folder\s+)\S+", r"\1FOLDER"),
 )

@@ -149,7 +149,10 @@ def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, write
     apply_effects(plan, writer=writer, pusher=None, record=lambda _: None)
     marker = read_marker(github.state.comments[0]["body"])
     day = today(None)
-    assert marker == make_marker(None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2), day=day)
+    own = make_marker(
+        None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2), day=day, record=plan.record(day)
+    )
+    assert marker == own
 
 
 DAY, NEXT_DAY = "2026-11-27", "2026-11-28"
