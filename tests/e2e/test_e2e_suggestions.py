@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.e2e.repository import git, lead_to
 from tests.e2e.reviewing import OPTIONS, WORKFLOW, hire, label_event, open_pull_request, says
-from tests.e2e.suggestions import REPOSITORIES
+from tests.e2e.suggestions import CACHE, REPOSITORIES
 from tests.e2e.test_e2e_languages import AUTHORITY
 from tests.e2e.test_e2e_prove import container, succeed
 
@@ -77,6 +78,9 @@ def review(world: World, folder: Path, repository: Repository) -> World:
     write(project / ".github" / "workflows" / "stepflow.yml", lead_to(WORKFLOW, given))
     world.use_project(project)
     number = open_pull_request(world, {repository.path: repository.head}, body="Please read it.")
+    # As a workflow restores a cache before the step.
+    if (folder / CACHE).exists():
+        shutil.copytree(folder / CACHE, world.checkout / CACHE)
     comments = [as_comment(repository, offer, number) for number, offer in enumerate(repository.offers)]
     job = world.run(
         says({"summary": "Read.", "verdict": "comment", "comments": comments}),
@@ -118,6 +122,7 @@ def test_what_is_posted_as_a_suggestion_applies_and_keeps_the_checks_green(
     check_out(folder, repository)
     if repository.setup:
         succeed(machine[0], f"cd /repositories/{folder.name} && {repository.setup}")
+    check_all(machine, folder, repository)
     state = review(new_world(), folder, repository).github.state
     (summary,) = [each["body"] for each in state.reviews]
     for check in repository.red_before:

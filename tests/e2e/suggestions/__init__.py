@@ -123,7 +123,8 @@ def typescript(*offers: Offer, base: str = TS_BASE, head: str = TS_BASE + TS_ADD
     return Repository(path="clock.ts", base=base, head=head, offers=offers, **whole)  # type: ignore[arg-type]
 
 
-GO = "GOCACHE=$PWD/.cache go"
+CACHE = ".cache"
+GO = f"GOCACHE=$PWD/{CACHE} go"
 GO_BASE = (
     '// Package clock knows times of day.\npackage clock\n\nimport "fmt"\n\n'
     + "".join(f"const hour{number} = {number} * 60\n" for number in range(24))
@@ -168,7 +169,7 @@ func TestShow(t *testing.T) {
 	}
 }
 """
-GO_FILES = {"clock_test.go": GO_TEST, "go.mod": "module example.invalid/clock\n\ngo 1.21\n", ".gitignore": ".cache\n"}
+GO_FILES = {"clock_test.go": GO_TEST, "go.mod": "module example.invalid/clock\n\ngo 1.21\n", ".gitignore": f"{CACHE}\n"}
 GO_MODULO = Offer(first="\trest :=", text="\trest := minutes % 60")
 GO_RETURN = Offer(first="\treturn fmt", text='\treturn fmt.Sprintf("%d:%s", hours, filled)')
 SHORTER = "\tfilled := fmt.Sprint(rest)\n\tif rest <= 9 {"
