@@ -199,20 +199,23 @@ class GitHubClient:
     def stored_text(self, url: str, *, last_bytes: int) -> str:
         """Return the end of a text that is stored outside of the API, at most `last_bytes` bytes. Return an empty
         string if the text is gone or longer than `LONGEST_TEXT`."""
+        return self.stored_bytes(url, last_bytes=last_bytes).decode("utf-8-sig", errors="replace")
+
+    def stored_bytes(self, url: str, *, last_bytes: int) -> bytes:
+        """Return the same of a file that is no text."""
         try:
             self.ask("GET", url)
         except AnswerFailed as exc:
             if exc.status not in (NOT_FOUND, GONE):
                 raise
-            return ""
+            return b""
         except Redirected as found:
             with self._stored(found.location) as response:
                 if response.status_code in (NOT_FOUND, GONE):
-                    return ""
+                    return b""
                 if response.status_code != OK:
                     raise NotGitHub("the text is not where the answer said") from None
-                end = _read_end(response, last_bytes, longest=LONGEST_TEXT)
-                return end.decode("utf-8-sig", errors="replace")
+                return _read_end(response, last_bytes, longest=LONGEST_TEXT)
         raise NotGitHub("the answer does not say where the text is")
 
     def stored_image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:

@@ -184,6 +184,7 @@ class ReadSubject:
 ISSUE, ISSUE_LIST = ReadSubject("issue", "issues"), ReadSubject("issue", "issues", missing=_NO_LIST)
 PULL_REQUEST = ReadSubject("pull request", "pull-requests")
 WORKFLOW_RUN = ReadSubject("run or job", "actions")
+ARTIFACT = ReadSubject("artifact", "actions")
 BRANCH = ReadSubject("branch", "contents")
 _PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
 

@@ -1,4 +1,5 @@
-"""What a repository has around an issue: what a day brought, its labels, and issues that are like this one."""
+"""What a repository has around an issue: what a day brought, its labels, issues that are like this one, and what jobs
+kept."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Annotated, TypeVar
 from pydantic import AliasPath, BeforeValidator, Field
 
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.boundary.github_failures import ISSUE_LIST
+from stepflow.boundary.github_client import LONGEST_TEXT
+from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST
 from stepflow.boundary.github_types import NOBODY, Answer, Label
 
 #: GitHub sometimes sends null for an empty string.
@@ -82,6 +84,17 @@ class _Found(Answer):
     items: tuple[SimilarIssue, ...]
 
 
+class Artifact(Answer):
+    """Files that a job kept."""
+
+    id: int
+    is_expired: bool = Field(validation_alias="expired")
+
+
+class _Artifacts(Answer):
+    artifacts: tuple[Artifact, ...]
+
+
 class RepositoryReader(GitHubReader):
     """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
 
@@ -115,6 +128,23 @@ class RepositoryReader(GitHubReader):
 
         found = self._read("search for similar issues", search, ISSUE_LIST)
         return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
+
+    def artifacts(self, name: str) -> tuple[Artifact, ...]:
+        """The artifacts of this name that are still there, newest first; at most a hundred."""
+        query = {"name": name, "per_page": "100"}
+
+        def read() -> tuple[Artifact, ...]:
+            listed = _Artifacts.model_validate(self._client.ask("GET", "/actions/artifacts", parameters=query)[1])
+            return tuple(each for each in listed.artifacts if not each.is_expired)
+
+        return self._read("list the artifacts", read, ARTIFACT)
+
+    def packed_artifact(self, artifact: Artifact) -> bytes:
+        """The archive with an artifact's files; empty when it is gone, or too large."""
+        path = f"/actions/artifacts/{artifact.id}/zip"
+        return self._read(
+            "give an artifact", lambda: self._client.stored_bytes(path, last_bytes=LONGEST_TEXT), ARTIFACT
+        )
 
     def _newer(self, doing: str, kind: type[D], path: str, time: datetime, **query: str) -> tuple[D, ...]:
         """Those of a list with the newest first that are not older than `time`."""

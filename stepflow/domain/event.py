@@ -55,6 +55,7 @@ class RunStarted:
     follow_up: FollowUp | None = None
     reviewed: ReviewedPull | None = None
     guidance: list[GuidanceFile] = field(default_factory=list)
+    stepflow_version: str = ""
     event: Literal["run_started"] = "run_started"
 
 
@@ -70,6 +71,7 @@ class RunResumed:
     step_id: str
     attempts: dict[str, int] = field(default_factory=dict)
     snapshot: str = ""
+    stepflow_version: str = ""
     event: Literal["run_resumed"] = "run_resumed"
 
 
@@ -170,11 +172,13 @@ class FlowEnded:
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
     """The run's work in the workspace, collected after the last tool exited. `commits` counts commits on top of the
-    base. `changes` is their diff, None if unknown. Files that are `uncommitted` or `created_by_checks` are not pushed;
-    `uncommitted` files also make the run not `validated` (boundary.md §4)."""
+    base, and `tree` is the last one's, empty without any. `changes` is their diff, None if unknown. Files that are
+    `uncommitted` or `created_by_checks` are not pushed; `uncommitted` files also make the run not `validated`
+    (boundary.md §4)."""
 
     head_commit: str
     commits: int
+    tree: str = ""
     changes: DiffStat | None = None
     uncommitted: list[str] = field(default_factory=list)
     created_by_checks: list[str] = field(default_factory=list)

@@ -165,6 +165,8 @@ class RunReport:
     hosts: tuple[HostRequests, ...] = ()
     #: All images of the issue, including those that the model could not see.
     images: tuple[IssueImage, ...] = ()
+    #: The file in the run folder that states what the run pushed and how it was checked; empty if it pushed nothing.
+    statement: str = ""
 
     @property
     def subject(self) -> str:

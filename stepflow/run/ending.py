@@ -20,6 +20,7 @@ from stepflow.domain.event import (
     RunFinished,
     ValidatorRan,
 )
+from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, RunReport
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome, Stage, state_reason
@@ -33,10 +34,12 @@ from stepflow.errors import (
     RunCancelled,
     StepflowError,
 )
+from stepflow.journal.digest import digest_journal
 from stepflow.journal.file import JournalFile, iter_journal
 from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
+from stepflow.report.statement import make_statement
 from stepflow.report.summary import comment_summary, failure_summary
 from stepflow.report.wording import BUG
 from stepflow.run.prepare import Prepared
@@ -273,12 +276,14 @@ def _lines_of(journal: Path) -> int:
 
 
 REPORT, EFFECTS = "report.json", "effects.json"
+#: The statement about a run that pushed its work, and its predicate alone, as actions/attest takes it.
+STATEMENT, PREDICATE = "statement.json", "predicate.json"
 
 
 def remove_reports(folder: Path) -> None:
     """Remove the reports of an earlier part of the run, so that a killed run leaves no wrong ones. If that fails, the
     error shows when the new reports are written."""
-    for name in (REPORT, EFFECTS, PAGE):
+    for name in (REPORT, EFFECTS, STATEMENT, PREDICATE, PAGE):
         with suppress(OSError):
             (folder / name).unlink()
 
@@ -287,7 +292,9 @@ def write_reports(prepared: Prepared, ending: Ending, *, say: Callable[[Event], 
     """Collect the report and write it in every format."""
     request = prepared.request
     report = _without_unconfirmed(collect_run(prepared, ending), prepared, ending)
-    for problem in write_files(request.folder, report, _recorded_scenario(prepared, report)):
+    statement = _statement_texts(request.folder, report)
+    report = replace(report, statement=STATEMENT if statement else "")
+    for problem in write_files(request.folder, report, {**_recorded_scenario(prepared, report), **statement}):
         say(Noted(level="error", message=request.redactor(problem)))
     for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))
@@ -310,6 +317,21 @@ def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
         yield from write_files(request.folder, report, {})
     if not (request.folder / PAGE).exists():
         yield from write_page(request, report, None)
+
+
+def statement_of(journal: Path) -> JsonObject | None:
+    """Return the statement about the run in a journal; None unless it completed and pushed a commit."""
+    return make_statement(iter_journal(journal), digest_journal(journal))
+
+
+def _statement_texts(folder: Path, report: RunReport) -> dict[str, str]:
+    """Return the statement and its predicate by file name; empty unless the run completed, and GitHub has confirmed its
+    push."""
+    with suppress(StepflowError):
+        statement = statement_of(folder / JOURNAL)
+        if statement and value_at(statement, "predicate.commit.gitCommit") == pushed_commit(report):
+            return {STATEMENT: _text(statement), PREDICATE: _text(statement["predicate"])}
+    return {}
 
 
 def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:

@@ -50,7 +50,7 @@ from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
 from stepflow.run.proof import ProvingCommands
-from stepflow.run.recording.recorded import JOURNAL, RunSnapshots
+from stepflow.run.recording.recorded import JOURNAL, RunSnapshots, own_version
 from stepflow.run.recording.snapshots import (
     Snapshots,
     Snapshotter,
@@ -174,8 +174,7 @@ def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
     """Warn of uncommitted files that the agent did not make, since a check for a clean tree will fail on them."""
     if tree.uncommitted:
         names = _first_names(tree.uncommitted)
-        left_out = len(tree.uncommitted) - len(names)
-        more = f" and {left_out} more" if left_out else ""
+        more = f" and {left_out} more" if (left_out := len(tree.uncommitted) - len(names)) else ""
         advice = "A check for a clean tree will fail: commit them, or name them in .gitignore and commit that."
         message = f"[Checkout] {when}, these files are not committed: {', '.join(names)}{more}. {advice}"
         journal.append(Noted(level="warning", message=message))
@@ -311,6 +310,7 @@ def _start_event(run: Run, isolation: Mapping[str, str]) -> RunStarted:
         options={} if run.finish else request.inputs.options(),
         source=str(request.source or ""),
         in_place=request.in_place,
+        stepflow_version=own_version(),
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,
@@ -495,6 +495,6 @@ class ServiceCache:
 def open_cache(model: Model, toolbox: Toolbox, cancellation: Cancellation) -> ServiceCache | None:
     """Return the prompt cache of a model; None if it has none, like a scripted model."""
     inner = model.model if isinstance(model, RecordingModel) else model
-    if not isinstance(inner, AnthropicModel):
-        return None
-    return ServiceCache(model=inner, toolbox=toolbox, cancellation=cancellation)
+    if isinstance(inner, AnthropicModel):
+        return ServiceCache(model=inner, toolbox=toolbox, cancellation=cancellation)
+    return None

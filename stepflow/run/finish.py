@@ -179,6 +179,7 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
         WorkCollected(
             head_commit=closing.commit,
             commits=work.commits,
+            tree=work.tree,
             changes=work.changes,
             uncommitted=list(work.uncommitted),
             created_by_checks=list(work.created_by_checks),

@@ -97,6 +97,16 @@ def ask_git(repository: Path, *words: str, may_fail: bool = False, git_dir: Path
     )
 
 
+def write_files_of(commit: str, repository: Path, folder: Path) -> None:
+    """Write the files of a commit into a new folder, without a repository. Raises `BoundaryError` where the commit is
+    not there."""
+    folder.mkdir()
+    elsewhere = {**_OWN_ENVIRONMENT, "GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(folder.with_suffix(".index"))}
+    elsewhere["GIT_DIR"] = ask_git(repository, "rev-parse", "--absolute-git-dir")
+    for words in (("read-tree", commit), ("checkout-index", "--all")):
+        run_git(folder, *words, settings=_ONLY_LOOKING, extra_env=elsewhere)
+
+
 def head_commit(repository: Path) -> str:
     """The commit that is checked out; empty without a commit, or where there is no repository."""
     return ask_git(repository, "rev-parse", "--quiet", "--verify", "HEAD^{commit}", may_fail=True)

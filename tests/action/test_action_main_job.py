@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
@@ -163,6 +165,42 @@ def test_the_run_folder_holds_journal_log_report_and_effects(solved: Solved) -> 
     events = [line["event"] for line in solved.world.events(solved.done)]
     assert (events[0], events[-1]) == ("run_started", "run_finished")
     assert solved.done.outputs["report"] == str(folder / "report.json")
+
+
+def test_the_statement_is_in_toto_and_says_what_was_pushed_and_how_it_was_checked(solved: Solved) -> None:
+    folder, done, served = solved.folder, solved.done, solved.world.served
+    statement = json.loads(Path(done.outputs["statement"]).read_text())
+    journal = (folder / "journal.jsonl").read_bytes()
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["subject"] == [
+        {"name": "journal.jsonl", "digest": {"sha256": hashlib.sha256(journal).hexdigest()}},
+    ]
+    said, report = statement["predicate"], json.loads((folder / "report.json").read_text())
+    assert said == json.loads((folder / "predicate.json").read_text())
+    assert said["commit"] == {
+        "gitCommit": done.outputs["commit"],
+        "gitTree": git("rev-parse", f"{BRANCH}^{{tree}}", cwd=served).strip(),
+        "branch": BRANCH,
+        "base": {"gitCommit": git("rev-parse", "main", cwd=served).strip()},
+    }
+    assert said["definition"] == {"agent": "fixer", "digest": {"sha256": report["definition_digest"]}}
+    run = said["run"]
+    assert (run["repository"], run["issue"], run["pullRequest"], run["stepflow"]) == (
+        "o/r",
+        7,
+        8,
+        [version("stepflow")],
+    )
+    assert said["result"] == {"outcome": "completed", "validated": True, "verdict": "solved"}
+    assert [(each["name"], each["exitCode"], each["passed"]) for each in said["validators"]] == [
+        (each["name"], each["exit_code"], each["passed"]) for each in report["validators"]
+    ]
+    for said_of, seen in zip(said["validators"], report["validators"], strict=True):
+        assert said_of["outputTail"]["sha256"] == hashlib.sha256(seen["output_tail"].encode()).hexdigest()
+    assert said["models"] == [*dict.fromkeys(each["model"] for each in solved.world.events(done) if "usage" in each)]
+    assert said["usage"]["costUsd"] == report["cost_usd"] > 0
+    assert said["sandbox"]["layers"] == report["isolation"]
+    assert said["journal"]["lines"] == len(journal.splitlines())
 
 
 def test_no_secret_reaches_the_model_or_its_tools(solved: Solved) -> None:

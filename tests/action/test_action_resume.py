@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,15 @@ def test_after_a_failed_boundary_only_what_is_missing_is_written(world: World, f
     assert "The run is resumed after" in done.log
     assert int(done.outputs["iterations"]) == 3
     assert float(done.outputs["cost-usd"]) > 0
+    # The statement tells the two parts apart, so that what the first job wrote can be checked by itself.
+    said = json.loads(Path(done.outputs["statement"]).read_text())["predicate"]["journal"]
+    link = bytes(32)
+    for line in (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)[: kinds.index("run_finished") + 1]:
+        link = hashlib.sha256(link + line).digest()
+    assert said["parts"] == [
+        {"lines": kinds.index("run_finished") + 1, "chain": link.hex()},
+        {"lines": len(kinds), "chain": said["chain"]},
+    ]
 
 
 MEND = bash(f"echo 'hello, whole world' > greeting.txt && {COMMIT}")
@@ -224,6 +234,8 @@ def test_a_complete_folder_names_what_github_confirms_alone(world: World, folder
     again = world.run([], label_event(), resume=str(folder))
     names = ("branch", "commit", "pull-request", "pull-request-url")
     assert [again.outputs[name] for name in names] == [first.outputs[name] for name in names]
+    # This job saw none of the run, so it gives nothing to sign.
+    assert (Path(first.outputs["statement"]).name, again.outputs["statement"]) == ("statement.json", "")
     forge_receipts(world, folder)
     forged = world.run([], label_event(), resume=str(folder))
     assert (forged.exit_code, forged.outputs["outcome"]) == (0, "completed")

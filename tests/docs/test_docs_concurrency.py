@@ -85,7 +85,9 @@ def enters(job: dict[str, Any], happened: tuple[str, dict[str, Any]]) -> str | N
     if not evaluate(str(job.get("if", "True")), *happened):
         return None
     if called := re.match(r"org/stepflow-action/(.+)@", job.get("uses", "")):
-        (job,) = yaml.safe_load((ROOT / called[1]).read_text(encoding="utf-8"))["jobs"].values()
+        jobs = yaml.safe_load((ROOT / called[1]).read_text(encoding="utf-8"))["jobs"].values()
+        # What follows the agent's job signs what it did.
+        (job,) = (job for job in jobs if "needs" not in job)
     group = job["concurrency"]["group"]
     return re.sub(r"\$\{\{(.*?)\}\}", lambda match: str(evaluate(match[1].strip(), *happened)), group)
 

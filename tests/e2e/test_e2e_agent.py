@@ -1,12 +1,14 @@
 """The reusable workflow for one agent, called as docs/how-to/policy.md calls it, job after job on one issue.
 
-act plays GitHub's part and gives the variable STEPFLOW_POLICY. It has neither a cache nor artifacts here, and no `gh`
-for the reaction: what stands in for the first two is in tests/e2e/stand_ins. It does not know the key `cache-mode`, so
-that line is left out.
+act plays GitHub's part and gives the variable STEPFLOW_POLICY. It has no cache, artifacts or attestations here, and no
+`gh` for the reaction: what stands in for the first three is in tests/e2e/stand_ins. It does not know the key
+`cache-mode`, so that line is left out.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 from typing import TYPE_CHECKING
@@ -48,7 +50,7 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
         options = (
             "--bind",
             f"--container-options=--volume={temporary}:/tmp",
-            *stand_ins(reusable, "checkout", "cache", "upload-artifact"),
+            *stand_ins(reusable, "checkout", "cache", "upload-artifact", "download-artifact", "attest"),
             f"--var=STEPFLOW_POLICY={policy}",
         )
         return world.run(replies, labeled("agent:fixer", secret=EVENT_CANARY), options=options)
@@ -71,5 +73,14 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
     assert len(world.model_bodies()) == asked + len(rest)
     assert [pull["head"]["ref"] for pull in world.pulls()] == [BRANCH]
     assert (temporary / "artifacts" / "report.html" / "report.html").is_file()
+    # The job beside it signs what the run says of the commit that it pushed.
+    kept, attested = temporary / "artifacts" / f"stepflow-{done.outputs['commit']}", temporary / "attested"
+    statement = json.loads((kept / "statement.json").read_text())
+    assert statement["predicate"]["commit"]["gitCommit"] == done.outputs["commit"]
+    assert statement["predicate"] == json.loads((attested / "predicate.json").read_text())
+    journal = (attested / "journal.jsonl").read_bytes()
+    assert statement["subject"][0]["digest"]["sha256"] == hashlib.sha256(journal).hexdigest()
+    assert statement["predicateType"] == (attested / "type").read_text().strip()
+    assert [secret for secret in ALL_SECRETS if secret.encode() in journal] == []
     assert world.github.violations == []
     assert [secret for secret in ALL_SECRETS if secret in done.log + done.summary] == []

@@ -9,7 +9,7 @@ from typing import Any
 
 #: Values that are masked whole: measured, hashed over files, or found on the machine. The system prompt's texts belong
 #: to the tests of the prompt room; the options are told by `case.yaml`.
-MASKED = ("seconds", "bytes", "definition_digest", "isolation", "options", "system")
+MASKED = ("seconds", "bytes", "definition_digest", "isolation", "options", "system", "stepflow_version")
 RANDOM = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"),

@@ -7,10 +7,12 @@ It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks. Commits ar
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,6 +92,8 @@ class State:
     threads: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)
     jobs: list[Json] = field(default_factory=list)
+    #: What jobs kept: `name` and `files`, and whether it is `expired`.
+    artifacts: list[Json] = field(default_factory=list)
     releases: list[Json] = field(default_factory=list)
     #: Each issue's number with what somebody reacted to it with.
     reactions: list[tuple[int, str]] = field(default_factory=list)
@@ -558,6 +562,23 @@ class _Api(ReviewEndpoints):
         self.headers["Location"] = self._github.log_store.keep(int(number), logs[0])
         raise Answer(302, "Found")
 
+    def artifacts(self) -> tuple[int, Any]:
+        name = self._query.get("name")
+        kept = [each for each in enumerate(self._state.artifacts, 1) if name in (None, each[1]["name"])]
+        shown = [github_json.artifact(self._repo()["url"], *each) for each in reversed(kept)]
+        return 200, {"total_count": len(shown), "artifacts": self._page(shown)}
+
+    def artifact(self, number: str) -> tuple[int, Any]:
+        artifact = self._state.artifacts[int(number) - 1]
+        if artifact["expired"]:
+            raise Answer(410, "Artifact has expired")
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, content in artifact["files"].items():
+                archive.writestr(name, content)
+        self.headers["Location"] = self._github.log_store.keep(f"artifact-{number}", packed.getvalue())
+        raise Answer(302, "Found")
+
     def dispatch(self, workflow: str) -> tuple[int, Any]:
         if workflow not in self._state.workflows:
             raise Answer(404, "Not Found")
@@ -807,6 +828,8 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", "/pulls", _Api.create_pull),
     ("GET", r"/pulls/(\d+)", _Api.pull),
     ("PATCH", r"/pulls/(\d+)", _Api.edit_pull),
+    ("GET", r"/actions/artifacts", _Api.artifacts),
+    ("GET", r"/actions/artifacts/(\d+)/zip", _Api.artifact),
     ("GET", r"/pulls/(\d+)/commits", _Api.pull_commits),
     ("GET", r"/pulls/(\d+)/files", _Api.pull_files),
     ("GET", r"/pulls/(\d+)/comments", _Api.review_comments),

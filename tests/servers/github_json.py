@@ -190,3 +190,12 @@ def commit(repo: Json, stored: StoredCommit, author: Json, committer: Json) -> J
         **whole, **links, "sha": stored.oid, "commit": inner, "author": author, "committer": committer,
         "parents": parents,
     }  # fmt: skip
+
+
+def artifact(url: str, number: int, facts: Json) -> Json:
+    """What a job kept."""
+    where = f"{url}/actions/artifacts/{number}"
+    known = {"id": number, "node_id": f"A_{number}", "name": facts["name"], "expired": facts["expired"]}
+    times = dict.fromkeys(("created_at", "expires_at", "updated_at"), NOW)
+    size = sum(map(len, facts["files"].values()))
+    return {**known, **times, "size_in_bytes": size, "url": where, "archive_download_url": f"{where}/zip"}

@@ -20,9 +20,9 @@ class LogStore(LoopbackServer):
         server.store = self  # type: ignore[attr-defined]
         super().__init__(server)
 
-    def keep(self, job_id: int, log: bytes) -> str:
-        """The address of a job's log, as GitHub signs it."""
-        path = f"/logs/{job_id}?sig=signed"
+    def keep(self, name: int | str, log: bytes) -> str:
+        """The address of a job's log, or of an artifact, as GitHub signs it."""
+        path = f"/logs/{name}?sig=signed"
         self.logs[path] = log
         return f"{self.url}{path}"
 

@@ -51,6 +51,8 @@ OPERATIONS = {
     f"{REPO}/pulls/{{pull_number}}/reviews": ["get", "post"],
     f"{REPO}/pulls/{{pull_number}}/reviews/{{review_id}}": ["put"],
     f"{REPO}/pulls/{{pull_number}}/reviews/{{review_id}}/dismissals": ["put"],
+    f"{REPO}/actions/artifacts": ["get"],
+    f"{REPO}/actions/artifacts/{{artifact_id}}/{{archive_format}}": ["get"],
     f"{REPO}/actions/runs/{{run_id}}/jobs": ["get"],
     f"{REPO}/actions/jobs/{{job_id}}/logs": ["get"],
     f"{REPO}/actions/workflows/{{workflow_id}}/dispatches": ["post"],

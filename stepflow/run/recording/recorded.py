@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import assert_never
 
 from stepflow.domain.conversation import ModelTurn, Remedy, RequestAdapted, StopReason
@@ -37,6 +38,11 @@ from stepflow.model.scenario import Scenario, played_out
 from stepflow.ports import CustomVerdict
 
 JOURNAL = "journal.jsonl"
+
+
+def own_version() -> str:
+    """Return the version of this stepflow."""
+    return version("stepflow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +158,7 @@ class PreviousRun:
             step_id=begun.step_id if begun else "",
             attempts=dict(self.state.attempts),
             snapshot=self.snapshots.latest,
+            stepflow_version=own_version(),
         )
 
     @cached_property

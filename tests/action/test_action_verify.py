@@ -1,0 +1,500 @@
+"""`stepflow verify` on a pull request that the action made: what holds, and 200 single changes that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.cli import main
+from stepflow.run.ending import statement_of
+from tests.checkout import git
+from tests.docs.page import DOCS, page_blocks
+from tests.signing import Signer
+from tests.world import BRANCH, TOKEN, World, open_world, solve
+
+FILES = ("journal.jsonl", "statement.json", "predicate.json")
+Json = dict[str, Any]
+
+
+@dataclass
+class Proven:
+    """A pull request with the folder of the run that made it, and a clone to verify it in."""
+
+    world: World
+    folder: Path
+    clone: Path
+    commit: str
+    capture: Callable[[], str] = field(default=str)
+
+    def verify(self, *words: str, code: int | None = None) -> Json:
+        """What the command says, as JSON."""
+        api = self.world.github.plain_url
+        done = main(["verify", "8", "--repo", str(self.clone), "--github-api-url", api, "--json", *words])
+        said = json.loads(self.capture())
+        assert "checks" in said, said["reason"]
+        assert done == (1 if any(check["state"] == "failed" for check in said["checks"]) else 0)
+        assert code in (None, done), json.dumps(said, indent=1)
+        return said
+
+    def of_folder(self, folder: Path) -> Json:
+        """The same of a run folder, whoever signed."""
+        return self.verify("--run-folder", str(folder), "--unsigned")
+
+
+def failed(said: Json) -> list[str]:
+    return [check["name"] for check in said["checks"] if check["state"] == "failed"]
+
+
+def keep(world: World, folder: Path, commit: str) -> None:
+    """Upload what the shipped workflow uploads."""
+    files = {name: (folder / name).read_bytes() for name in FILES}
+    world.github.state.artifacts.append({"name": f"stepflow-{commit}", "files": files, "expired": False})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proven]:
+    parent = tmp_path_factory.mktemp("verify")
+    with open_world(parent) as world:
+        done = world.run(solve())
+        assert done.outputs["outcome"] == "completed", done.log
+        folder, commit = Path(done.outputs["run-folder"]), done.outputs["commit"]
+        keep(world, folder, commit)
+        clone = parent / "clone"
+        git("clone", "--quiet", str(world.served), str(clone), cwd=parent)
+        yield Proven(world, folder, clone, commit)
+
+
+@pytest.fixture
+def proven(made: Proven, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Proven:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("STEPFLOW_READ_TOKEN", TOKEN)
+    # `gh` is installed beside Python here.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    made.capture = lambda: capsys.readouterr().out
+    return made
+
+
+def test_what_the_artifact_says_is_what_is_on_github(proven: Proven) -> None:
+    said = proven.verify("--unsigned", code=0)
+    assert [check["name"] for check in said["checks"]] == [
+        *("journal", "pull request", "commit", "base", "validators", "definition", "coverage"),
+    ]
+    assert (said["verified"], said["signed"]) == (False, False)
+    assert said["summary"].endswith("agrees with its statement, but who made that was not checked")
+
+
+AGENT_WORKFLOW = "org/stepflow-action/.github/workflows/agent.yml@refs/tags/v1"
+OWN_WORKFLOW = "o/r/.github/workflows/stepflow.yml@refs/heads/main"
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
+    return Signer(tmp_path_factory.mktemp("signer") / "own")
+
+
+def signed(proven: Proven, signer: Signer, file: Path, *, statement: Json | None = None, **facts: str) -> list[str]:
+    """The words that give the command a signature by the shipped workflow, but for these facts."""
+    said = statement or json.loads((proven.folder / "statement.json").read_text())
+    file.write_text(json.dumps(signer.sign(said, **{"repository": "o/r", "workflow": AGENT_WORKFLOW, **facts})))
+    return ["--bundle", str(file), "--trusted-root", str(signer.trusted_root)]
+
+
+def test_a_signed_statement_is_verified_by_the_real_gh(proven: Proven, signer: Signer, tmp_path: Path) -> None:
+    said = proven.verify(*signed(proven, signer, tmp_path / "bundle.json"), code=0)
+    assert (said["verified"], said["signed"]) == (True, True)
+    (check,) = (each for each in said["checks"] if each["name"] == "signature")
+    assert check["detail"] == f"by {AGENT_WORKFLOW}"
+
+
+def test_ones_own_workflow_is_named(proven: Proven, signer: Signer, tmp_path: Path) -> None:
+    words = signed(proven, signer, tmp_path / "bundle.json", workflow=OWN_WORKFLOW)
+    refused = proven.verify(*words, code=1)
+    (check,) = (each for each in refused["checks"] if each["name"] == "signature")
+    assert check["hint"].endswith("name it with --signer.")
+    assert proven.verify(*words, "--signer", OWN_WORKFLOW.partition("@")[0], code=0)["verified"] is True
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param({"workflow": "o/r/.github/workflows/ci.yml@refs/heads/main"}, id="another workflow"),
+        pytest.param({"workflow": f"{AGENT_WORKFLOW.replace('.yml', '.yml-2.yml')}"}, id="one whose name begins so"),
+        pytest.param({"repository": "o/other"}, id="another repository"),
+        pytest.param({"repository": "other/r"}, id="another owner"),
+        pytest.param({"ref": "refs/heads/stepflow/fixer/issue-7"}, id="a branch"),
+        pytest.param({"ref": "refs/pull/8/merge"}, id="the pull request's own workflow"),
+    ],
+)
+def test_a_signature_of_somebody_else_is_refused(
+    proven: Proven, signer: Signer, tmp_path: Path, facts: dict[str, str]
+) -> None:
+    said = proven.verify(*signed(proven, signer, tmp_path / "bundle.json", **facts), code=1)
+    assert failed(said) == ["signature", "coverage"]
+
+
+def test_a_signature_of_an_authority_that_nobody_knows_is_refused(
+    proven: Proven, signer: Signer, tmp_path: Path
+) -> None:
+    unknown = Signer(tmp_path / "unknown")
+    words = signed(proven, unknown, tmp_path / "bundle.json")
+    said = proven.verify(*words[:2], "--trusted-root", str(signer.trusted_root), code=1)
+    assert failed(said) == ["signature", "coverage"]
+
+
+def test_what_was_signed_must_be_what_the_journal_says(proven: Proven, signer: Signer, tmp_path: Path) -> None:
+    statement = json.loads((proven.folder / "statement.json").read_text())
+    statement["predicate"]["result"]["verdict"] = "solved twice"
+    said = proven.verify(*signed(proven, signer, tmp_path / "bundle.json", statement=statement), code=1)
+    (check,) = (each for each in said["checks"] if each["name"] == "signature")
+    assert check["detail"] == "what was signed differs from what the journal says: predicate.result.verdict"
+
+
+def test_without_gh_nothing_is_called_verified(proven: Proven, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    git_alone = tmp_path / "bin"
+    git_alone.mkdir()
+    for name in ("git", "rm"):
+        (git_alone / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(git_alone))
+    said = proven.verify(code=1)
+    (check,) = (each for each in said["checks"] if each["name"] == "signature")
+    assert (check["state"], "there is no `gh`" in check["detail"], said["verified"]) == ("failed", True, False)
+
+
+def test_an_artifact_of_the_same_name_by_somebody_elses_workflow_does_not_stand_in_the_way(
+    proven: Proven, signer: Signer, tmp_path: Path
+) -> None:
+    kept = proven.world.github.state.artifacts
+    before = [*kept]
+    forged = copy_of(proven, tmp_path / "forged")
+    journal = forged / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"exit_code":0', b'"exit_code":1'))
+    (forged / "statement.json").write_text(json.dumps(statement_of(journal)))
+    try:
+        keep(proven.world, forged, proven.commit)
+        kept.append({"name": f"stepflow-{proven.commit}", "files": {"journal.jsonl": b"{"}, "expired": False})
+        kept.append({"name": f"stepflow-{proven.commit}", "files": {}, "expired": True})
+        assert proven.verify(*signed(proven, signer, tmp_path / "bundle.json"), code=0)["verified"] is True
+    finally:
+        kept[:] = before
+
+
+@pytest.mark.whole
+def test_the_statement_of_another_run_or_of_an_older_commit_does_not_count(
+    proven: Proven, signer: Signer, tmp_path: Path
+) -> None:
+    """All that it says is true and signed, but about something else."""
+    for name, old, new in (
+        ("another pull request", b'"kind":"open_pull_request","status":"applied"', b""),
+        ("another repository", b'"repository":"o/r"', b'"repository":"o/s"'),
+        ("an older commit of the branch", proven.commit.encode(), b"0" * 40),
+        ("another branch", f'"branch":"{BRANCH}"'.encode(), b'"branch":"stepflow/fixer/issue-6"'),
+    ):
+        folder = copy_of(proven, tmp_path / name.replace(" ", "-"))
+        journal = folder / "journal.jsonl"
+        data = journal.read_bytes()
+        if new:
+            data = data.replace(old, new)
+        else:
+            line = next(line for line in data.splitlines() if old in line)
+            data = data.replace(line, line.replace(b'"number":8', b'"number":9'))
+        assert data != journal.read_bytes(), name
+        journal.write_bytes(data)
+        statement = statement_of(journal)
+        (folder / "statement.json").write_text(json.dumps(statement))
+        words = signed(proven, signer, tmp_path / "bundle.json", statement=statement)
+        said = proven.verify(*words, "--run-folder", str(folder), code=1)
+        assert "signature" not in failed(said), said
+        assert {"pull request", "commit"} & {*failed(said)}, (name, said)
+
+
+def copy_of(proven: Proven, folder: Path) -> Path:
+    """A run folder to change."""
+    folder.mkdir()
+    for name in FILES:
+        shutil.copyfile(proven.folder / name, folder / name)
+    return folder
+
+
+def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The way to each value of a document that has none inside."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield path
+    for key, item in inner:
+        yield from leaves(item, (*path, key))
+
+
+def other(value: object) -> object:
+    """A value of the same type, but another one."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return f"{value[:-1]}{'0' if value[-1:] != '0' else '1'}"
+        case None:
+            return 1
+        case _:
+            return {"more": 1} if isinstance(value, dict) else [1]
+
+
+def at(document: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def change_bytes(folder: Path, chance: random.Random) -> None:
+    path = folder / "journal.jsonl"
+    data = bytearray(path.read_bytes())
+    place = chance.randrange(len(data))
+    data[place] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def change_lines(folder: Path, chance: random.Random) -> None:
+    path = folder / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    first, second = sorted(chance.sample(range(len(lines)), 2))
+    match chance.choice(["drop", "swap", "double", "cut"]):
+        case "drop":
+            del lines[first]
+        case "swap":
+            lines[first], lines[second] = lines[second], lines[first]
+        case "double":
+            lines.insert(first, lines[second])
+        case _:
+            del lines[second:]
+    path.write_bytes(b"".join(lines))
+
+
+def change_event(folder: Path, chance: random.Random) -> None:
+    """One fact of a line, such as an exit code or a verdict; the line stays one that a run could write."""
+    path = folder / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    number = chance.randrange(len(lines))
+    event = json.loads(lines[number])
+    way = chance.choice([each for each in leaves(event) if each[0] not in ("v", "seq", "event")])
+    at(event, way[:-1])[way[-1]] = other(at(event, way))
+    lines[number] = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+def change_verdict(folder: Path, chance: random.Random) -> None:
+    """One fact of a validator or of the end, in the journal."""
+    path = folder / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    kinds = ("validator_ran", "completion_judged", "flow_ended", "run_finished")
+    chosen = [number for number, line in enumerate(lines) if json.loads(line)["event"] in kinds]
+    number = chance.choice(chosen)
+    event = json.loads(lines[number])
+    names = (
+        "passed",
+        "exit_code",
+        "output_tail",
+        "command",
+        "name",
+        "validated",
+        "done",
+        "outcome",
+        "success",
+        "reason",
+    )
+    name = chance.choice([each for each in names if each in event])
+    event[name] = other(event[name])
+    lines[number] = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+def change_statement(folder: Path, chance: random.Random) -> None:
+    path = folder / "statement.json"
+    statement = json.loads(path.read_text())
+    way = chance.choice([*leaves(statement)])
+    if chance.random() < 0.2:
+        del at(statement, way[:-1])[way[-1]]
+    else:
+        at(statement, way[:-1])[way[-1]] = other(at(statement, way))
+    path.write_text(json.dumps(statement))
+
+
+CHANGES = {
+    "a bit of the journal": change_bytes,
+    "lines of the journal": change_lines,
+    "a fact of the journal": change_event,
+    "a verdict": change_verdict,
+    "a field of the statement": change_statement,
+}
+
+
+def other_id(oid: str, chance: random.Random) -> str:
+    place = chance.randrange(len(oid))
+    return f"{oid[:place]}{'0' if oid[place] != '0' else '1'}{oid[place + 1 :]}"
+
+
+def on_github(kind: str, chance: random.Random) -> Callable[[Any], Any]:
+    """Changes answers of GitHub's on their way."""
+
+    def rewrite(data: Any) -> Any:
+        is_pull = isinstance(data, dict) and "head" in data
+        match kind:
+            case "tree" if isinstance(data, list):
+                tree = data[-1]["commit"]["tree"]
+                tree["sha"] = other_id(tree["sha"], chance)
+            case "commit" if isinstance(data, list):
+                data[-1]["sha"] = other_id(data[-1]["sha"], chance)
+            case "commit on top" if isinstance(data, list):
+                data.append({**data[-1], "sha": other_id(data[-1]["sha"], chance)})
+            case "head" if is_pull:
+                data["head"]["sha"] = other_id(data["head"]["sha"], chance)
+            case "branch" if is_pull:
+                data["head"]["ref"] += "-2"
+            case "fork" if is_pull:
+                data["head"]["repo"]["full_name"] = "fork/r"
+            case "number" if is_pull:
+                data["number"] += 1
+            case "base" if isinstance(data, dict) and "merge_base_commit" in data:
+                data["status"] = "diverged"
+            case "repository" if isinstance(data, dict) and "default_branch" in data:
+                data["full_name"] = "o/other"
+            case _:
+                pass
+        return data
+
+    return rewrite
+
+
+ON_GITHUB = {
+    **{"tree": "commit", "commit": "commit", "commit on top": "coverage", "head": "coverage", "branch": "pull request"},
+    **{"fork": "pull request", "number": "pull request", "base": "base", "repository": "pull request"},
+}
+
+
+@pytest.fixture
+def changed_github(proven: Proven) -> Iterator[Proven]:
+    yield proven
+    proven.world.github.rewrite = None
+
+
+#: The fast tests try these two.
+FAST = ("tree", "commit on top")
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [pytest.param(*each, marks=() if each[0] in FAST else pytest.mark.whole) for each in ON_GITHUB.items()],
+)
+def test_another_state_on_github_is_found(changed_github: Proven, kind: str, check: str) -> None:
+    changed_github.world.github.rewrite = on_github(kind, random.Random(kind))
+    assert check in failed(changed_github.of_folder(changed_github.folder))
+
+
+def begin_at(proven: Proven, folder: Path, file: str, change: Callable[[bytes], bytes]) -> Path:
+    """The folder of the same run, as if it had begun at a commit in which this file is another."""
+    git("checkout", "--quiet", "--detach", "origin/main", cwd=proven.clone)
+    path = proven.clone / file
+    path.write_bytes(change(path.read_bytes()))
+    git("commit", "--quiet", "--all", "--message", "Change it", cwd=proven.clone)
+    base, now = (git("rev-parse", name, cwd=proven.clone).strip() for name in ("origin/main", "HEAD"))
+    git("push", "--quiet", "--force", str(proven.world.served), "HEAD:refs/heads/main", cwd=proven.clone)
+    copy_of(proven, folder)
+    journal = folder / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(base.encode(), now.encode()))
+    (folder / "statement.json").write_text(json.dumps(statement_of(journal)))
+    return folder
+
+
+@pytest.fixture
+def moved_main(proven: Proven) -> Iterator[Proven]:
+    """The branch main is back where it was after the test."""
+    main_before = proven.world.branches()["main"]
+    yield proven
+    git("update-ref", "refs/heads/main", main_before, cwd=proven.world.served)
+    git("checkout", "--quiet", "--detach", "origin/main", cwd=proven.clone)
+
+
+AGENT = Path(__file__).parent / "checkout/.agent/fixer"
+DEFINITION = sorted(path.relative_to(AGENT.parents[1]).as_posix() for path in AGENT.rglob("*") if path.is_file())
+
+
+def change_file(chance: random.Random) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        place = chance.randrange(len(data) + 1)
+        return chance.choice(
+            [data[:place] + b" " + data[place:], data[:place] + b"x" + data[place + 1 :], data + b"\n"]
+        )
+
+    return change
+
+
+def test_another_file_than_those_of_the_definition_may_change(moved_main: Proven, tmp_path: Path) -> None:
+    folder = begin_at(moved_main, tmp_path / "run", "greeting.txt", lambda data: data + b"!")
+    assert failed(moved_main.of_folder(folder)) == []
+
+
+@pytest.mark.parametrize("file", [DEFINITION[0], DEFINITION[-1]])
+def test_another_definition_is_found(moved_main: Proven, tmp_path: Path, file: str) -> None:
+    folder = begin_at(moved_main, tmp_path / "run", file, change_file(random.Random(file)))
+    assert "definition" in failed(moved_main.of_folder(folder))
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_is_found(proven: Proven, tmp_path: Path, kind: str) -> None:
+    folder = copy_of(proven, tmp_path / "run")
+    CHANGES[kind](folder, random.Random(kind))
+    assert "journal" in failed(proven.of_folder(folder))
+
+
+#: How many changes of each kind are tried: 200 with those on GitHub and of the definition.
+TRIED = {
+    **{"a bit of the journal": 30, "lines of the journal": 30, "a fact of the journal": 40, "a verdict": 30},
+    "a field of the statement": 40,
+}
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(600)
+def test_each_of_200_single_changes_is_found_and_the_run_as_it_was_is_not(moved_main: Proven, tmp_path: Path) -> None:
+    assert failed(moved_main.of_folder(moved_main.folder)) == []
+    missed, tried = [], 0
+    for kind, times in TRIED.items():
+        for seed in range(times):
+            folder = copy_of(moved_main, tmp_path / f"{tried}")
+            CHANGES[kind](folder, random.Random(f"{kind} {seed}"))
+            missed += [] if failed(moved_main.of_folder(folder)) else [(kind, seed)]
+            tried += 1
+    for seed in range(15):
+        kind = ("tree", "commit", "head")[seed % 3]
+        moved_main.world.github.rewrite = on_github(kind, random.Random(seed))
+        missed += [] if failed(moved_main.of_folder(moved_main.folder)) else [(kind, seed)]
+        tried += 1
+    moved_main.world.github.rewrite = None
+    for seed in range(15):
+        file = DEFINITION[seed % len(DEFINITION)]
+        folder = begin_at(moved_main, tmp_path / f"{tried}", file, change_file(random.Random(seed)))
+        missed += [] if "definition" in failed(moved_main.of_folder(folder)) else [(file, seed)]
+        tried += 1
+    assert (missed, tried) == ([], 200)
+
+
+def test_a_person_reads_one_line_for_each_check(proven: Proven, signer: Signer, tmp_path: Path) -> None:
+    api, words = proven.world.github.plain_url, signed(proven, signer, tmp_path / "bundle.json")
+    assert main(["verify", "8", "--repo", str(proven.clone), "--github-api-url", api, *words]) == 0
+    shown = proven.capture()
+    (block,) = (block for block in page_blocks(DOCS / "how-to" / "verify.md") if block.note == "verified")
+    assert masked(shown) == masked(block.text)
+
+
+def masked(text: str) -> str:
+    """Without what differs from run to run."""
+    return re.sub(r"\b\d+(?= lines)", "N", re.sub(r"\b[0-9a-f]{40}\b|\b[0-9a-f]{12}\b", "ID", text))
