@@ -24,9 +24,10 @@ RUN python3 -m venv --without-pip /opt/stepflow \
  && find /opt/stepflow -name '*.so' -exec strip --strip-unneeded {} + \
  && rm -r /opt/stepflow/lib/python3*/site-packages/mypyc /opt/stepflow/bin/mypyc /opt/stepflow/bin/[Aa]ctivate*
 # Bytecode of the largest only for what a run loads, which is a third of it: these lines load it, and Python keeps what it compiled.
-RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments|mcp|mcp_types|starlette|uvicorn|click)/' /opt/stepflow/lib \
+RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments|mcp|mcp_types|starlette|uvicorn|click|opentelemetry|google/(protobuf|api|rpc|type|logging|longrunning))/' /opt/stepflow/lib \
  && /opt/stepflow/bin/mypy --cache-dir /dev/null --command 'import sys' \
  && /opt/stepflow/bin/python -I -c "import mcp, mcp.client.streamable_http" \
+ && /opt/stepflow/bin/python -I -c "from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter" \
  && /opt/stepflow/bin/python -I -c "import anthropic; anthropic.Anthropic(api_key='-').messages"
 COPY pyproject.toml LICENSE /src/
 COPY stepflow /src/stepflow

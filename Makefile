@@ -95,10 +95,10 @@ docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's
 	$(BIN)/python -m tests.docs.picture
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra dev --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra dev --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
+	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
 	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
 	$(BIN)/uv pip compile --group bench --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bench.txt
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-image.txt

@@ -71,7 +71,7 @@ from stepflow.report.rehearsal import (
 from stepflow.report.safe_text import harmless, one_line
 from stepflow.report.summary import final_words, job_summary, outcome_annotation
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
-from stepflow.run.ending import outcome_of, report_error, report_unbegun, write_missing, write_unbegun
+from stepflow.run.ending import outcome_of, report_error, report_unbegun, send_run, write_missing, write_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.issue import skip_stranger
@@ -126,6 +126,8 @@ def act(
         job.say(*problem_annotations(result.problems), *annotations)
         job.write_summary(result.summary or job_summary(report, result.agent))
         job.write_outputs({**outputs_of(report), **result.outputs})
+        # Everything is written by now, so nothing is lost if the runner ends this process first.
+        job.say(*(annotation("warning", line) for line in (send_run(result.request) if result.request else ())))
     return exit_code(report.outcome)
 
 
@@ -160,6 +162,8 @@ class ActionResult:
     annotations: tuple[str, ...] | None = None
     #: Set by this mode in addition to the report's outputs.
     outputs: Mapping[str, str] = field(default_factory=dict)
+    #: The run that took place, if any.
+    request: RunRequest | None = None
 
 
 @dataclass(kw_only=True)
@@ -273,7 +277,8 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
         report = without_foreign_addresses(report, boundary_settings(prepared.request))
     # The log has just printed how the run ended, and why.
     job.say(*log.close(), *final_words(report)[1:])
-    return ActionResult(report=report, agent=prepared.agent, problems=prepared.agent.problems)
+    agent = prepared.agent
+    return ActionResult(report=report, agent=agent, problems=agent.problems, request=prepared.request)
 
 
 def validate_mode(runner: Runner, job: Job) -> ActionResult:

@@ -107,7 +107,7 @@ class _Connection(HTTPSRequestsConnectionClass):
         port = server.port or _PORTS[server.scheme]
         super().__init__(server.hostname or "", port, timeout=TIMEOUT_SECONDS)
         self.protocol = server.scheme
-        _configure_session(self.session, connection)
+        configure_session(self.session, connection)
         # Runs before requests follows a redirect.
         self.session.hooks["response"].append(_check_answer)
 
@@ -251,7 +251,7 @@ class GitHubClient:
         if not is_local and parts.scheme != "https":
             raise NotGitHub("the answer leads to an address without encryption")
         with requests.Session() as session:
-            _configure_session(session, self._way)
+            configure_session(session, self._way)
             with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
                 yield response
 
@@ -341,7 +341,7 @@ def query_of_link(headers: Mapping[str, str], relation: str) -> dict[str, str]:
     return dict(parse_qsl(split_url(next(named, "")).query))
 
 
-def _configure_session(session: requests.Session, connection: Connection) -> None:
+def configure_session(session: requests.Session, connection: Connection) -> None:
     """Make a session use only this connection, and no proxy, certificate or login from the process's environment."""
     session.trust_env = False
     session.proxies = {"https": connection.proxy} if connection.proxy else {}

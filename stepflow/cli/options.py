@@ -31,6 +31,7 @@ GROUPS = {
     "github-token": "GitHub",
     "isolation": "the sandbox of tools and validators",
     "resume": "the run",
+    "otel-endpoint": "telemetry",
     "prove": "proof of fix",
     "github-api-url": "GitHub's server, recording, and output",
 }
@@ -42,6 +43,8 @@ METAVARS = {
     "github-token": "TOKEN",
     "read-token": "TOKEN",
     "mcp-secrets": "YAML",
+    "otel-headers": "YAML",
+    "otel-endpoint": "URL",
     "anthropic-base-url": "URL",
     "github-api-url": "URL",
     "github-server-url": "URL",
@@ -69,6 +72,7 @@ SECRETS = {
     "github-token": "GITHUB_TOKEN",
     "read-token": "STEPFLOW_READ_TOKEN",
     "mcp-secrets": "STEPFLOW_MCP_SECRETS",
+    "otel-headers": "STEPFLOW_OTEL_HEADERS",
 }
 
 #: Values of a type that an input does not accept: someone without permission to read cannot start anything.

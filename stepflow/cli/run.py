@@ -28,7 +28,7 @@ from stepflow.report.preflight import preflight_lines
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation, clock_of_services
-from stepflow.run.ending import outcome_of, write_files, write_missing
+from stepflow.run.ending import outcome_of, send_run, write_files, write_missing
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, locate_repository, with_retries
@@ -136,7 +136,9 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
         with watch_run(console, prepared.limits, debug=request.inputs.debug, before=before) as listener:
             report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
         show_lines(console, final_words(report))
-        return _bring_back(prepared.request, report, workspace.before, console)
+        report = _bring_back(prepared.request, report, workspace.before, console)
+        show_lines(console, send_run(prepared.request))
+        return report
 
 
 def _finish_complete(request: RunRequest, report: RunReport, console: Console) -> RunReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from argparse import ArgumentTypeError
@@ -23,6 +24,7 @@ from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
+from stepflow.telemetry.metrics import Telemetry
 
 #: Iterations shown in full unless more are requested, because nobody reads ten thousand.
 NEWEST = 200
@@ -38,6 +40,12 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="follow a run in progress until it ends")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
     parser.add_argument("--html", metavar="FILE", help="write it as one HTML page instead")
+    parser.add_argument(
+        "--otlp",
+        metavar="FILE|URL",
+        help="write its OpenTelemetry trace and metrics to a file, or send them to a collector, with the headers in "
+        "STEPFLOW_OTEL_HEADERS",
+    )
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument(
         "--last", type=_positive, default=NEWEST, metavar="N", help=f"show the last N iterations (default: {NEWEST})"
@@ -52,6 +60,8 @@ def execute_show(arguments: argparse.Namespace) -> int:
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:
         write_page(path, _report(path), Path(arguments.html))
+    elif arguments.otlp:
+        export_run(path.parent, arguments.otlp)
     elif arguments.json:
         print_json(report_json(_report(path)))
     else:
@@ -112,6 +122,45 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number of iterations; give 1 or more")
     return int(text)
+
+
+def export_run(folder: Path, target: str) -> None:
+    """Send the trace and the metrics of the whole run to a collector, or write them to a file as OTLP JSON. Prompts and
+    answers are included if the run's own input `otel-content` was true."""
+    # Imported here because a timeline needs none of it.
+    from stepflow.cli.options import SECRETS  # noqa: PLC0415
+    from stepflow.run.ending import read_telemetry, send_to_collector  # noqa: PLC0415
+    from stepflow.run.readiness import check_collector  # noqa: PLC0415
+    from stepflow.run.request import proxy_config_of  # noqa: PLC0415
+    from stepflow.run.start.inputs import read_inputs  # noqa: PLC0415
+    from stepflow.sandbox.environment import close_process  # noqa: PLC0415
+
+    telemetry = read_telemetry(folder, content=None, redact=str, whole=True)
+    if telemetry is None:
+        raise InputError(f"The run in {folder} never began.", hint="Name the folder of one that did.")
+    if not target.startswith(("http://", "https://")):
+        _write_otlp(telemetry, Path(target))
+        return
+    close_process()
+    inputs = read_inputs({"otel-endpoint": target, "otel-headers": os.environ.get(SECRETS["otel-headers"], "")})
+    check_collector(inputs)
+    connection = proxy_config_of(inputs, os.environ, Path.cwd()).connection_to(target)
+    if problem := send_to_collector(lambda: telemetry, inputs, connection):
+        raise StepflowError(f"The run could not be sent to {target}: {problem.rstrip('.')}.")
+    print(harmless(f"sent to {target}"), file=sys.stderr)
+
+
+def _write_otlp(telemetry: Telemetry, path: Path) -> None:
+    from stepflow.telemetry.export import NOT_INSTALLED, write_telemetry  # noqa: PLC0415 - as above
+
+    try:
+        write_telemetry(*telemetry, path)
+    except ModuleNotFoundError as exc:
+        raise InputError(f"The run cannot be written as OTLP: {NOT_INSTALLED}.") from exc
+    except OSError as exc:
+        reason = f"The file {path} cannot be written: {exc.strerror}."
+        raise InputError(reason, hint="Name a file in a folder that you may write to.") from exc
+    print(harmless(str(path)), file=sys.stderr)
 
 
 def write_page(journal: Path, report: RunReport, target: Path) -> None:

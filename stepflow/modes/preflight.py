@@ -49,7 +49,7 @@ from stepflow.run.request import (
     narrow_network,
     toolbox_options,
 )
-from stepflow.run.start.inputs import BoundaryMode
+from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
@@ -94,6 +94,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     if agent:
         yield from guarded("run arguments", lambda: _arguments(request, agent))
         yield from guarded("mcp-secrets", lambda: _mcp_secrets(request, agent))
+        yield from _telemetry(request.inputs)
         if request.inputs.provider is Provider.SCRIPTED:
             yield from guarded("model", lambda: _scripted(request))
         else:
@@ -253,6 +254,14 @@ def _mcp_secrets(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefli
     check_mcp_secrets(agent.mcp_servers, request.inputs.mcp_secrets)
     if names := [name for server in agent.mcp_servers for name in server.secret_names]:
         yield ok("mcp-secrets", ", ".join(dict.fromkeys(names)))
+
+
+def _telemetry(inputs: Inputs) -> Iterator[PreflightCheck]:
+    if inputs.otel_endpoint:
+        headers = f" with {', '.join(inputs.otel_headers)}" if inputs.otel_headers else ""
+        content = "prompts and answers included" if inputs.otel_content else "without prompts and answers"
+        detail = f"sent to {inputs.otel_endpoint}{headers} at the end, {content}; whether it answers is not tried"
+        yield ok("telemetry", detail)
 
 
 def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:

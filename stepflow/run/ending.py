@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from stepflow.boundary.settings import BeyondCap, Refused
+from stepflow.domain.connection import Connection
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.event import (
@@ -47,6 +49,9 @@ from stepflow.run.recording.recorded import JOURNAL
 from stepflow.run.recording.snapshots import Stretches, diffs_of
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import expect_of_recording
+from stepflow.run.start.inputs import Inputs
+from stepflow.telemetry.metrics import Telemetry, build_metrics
+from stepflow.telemetry.spans import build_trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +278,43 @@ def page_of_journal(
 def _lines_of(journal: Path) -> int:
     with journal.open("rb") as lines:
         return sum(1 for _ in lines)
+
+
+def send_run(request: RunRequest) -> Iterator[str]:
+    """Send the run's trace and metrics to the collector of the inputs, if there is one. Yields a warning if that
+    fails, and changes nothing about the run."""
+    if request.inputs.otel_endpoint and (request.folder / JOURNAL).exists():
+        build = partial(
+            read_telemetry, request.folder, content=request.inputs.otel_content, redact=request.redactor, whole=False
+        )
+        connection = request.proxy_config.connection_to(request.inputs.otel_endpoint)
+        if problem := send_to_collector(build, request.inputs, connection):
+            told = f"[Telemetry] The run could not be sent to {request.inputs.otel_endpoint}: {problem.rstrip('.')}."
+            yield request.redactor(told)
+
+
+def send_to_collector(build: Callable[[], Telemetry | None], inputs: Inputs, connection: Connection) -> str:
+    """Send what `build` returns to the collector of the inputs. Returns why that failed; empty if it did not."""
+    # The SDK and what it needs cost time that other runs need not pay.
+    from stepflow.boundary.github_client import configure_session  # noqa: PLC0415
+    from stepflow.telemetry.export import Collector, send_telemetry  # noqa: PLC0415
+
+    collector = Collector(
+        endpoint=inputs.otel_endpoint or "",
+        connection=connection,
+        configure=configure_session,
+        headers={name: value.get_secret_value() for name, value in inputs.otel_headers.items()},
+    )
+    return send_telemetry(build, collector)
+
+
+def read_telemetry(
+    folder: Path, *, content: bool | None, redact: Callable[[str], str], whole: bool
+) -> Telemetry | None:
+    """Return the trace of the run in the folder, and the metrics of its last process or of the `whole` run; None if it
+    never began."""
+    trace = build_trace(iter_journal(folder / JOURNAL), content=content, redact=redact)
+    return (trace, build_metrics(trace, whole=whole)) if trace.spans else None
 
 
 REPORT, EFFECTS = "report.json", "effects.json"

@@ -359,6 +359,7 @@ def describe_connections(request: RunRequest, agent: AgentDefinition | None = No
     urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
+    urls += [inputs.otel_endpoint] if inputs.otel_endpoint else []
     urls += [server.url for server in agent.mcp_servers if server.url] if agent else []
     if agent and (network := describe_network(request, agent)):
         yield network

@@ -284,6 +284,7 @@ def check_request(request: RunRequest) -> None:
             hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
         )
     check_addresses(request.inputs)
+    check_collector(request.inputs)
     # Reading the property checks the proxy and the certificates.
     request.proxy_config  # noqa: B018
     _check_pass_env(request)
@@ -404,6 +405,22 @@ def check_addresses(inputs: Inputs) -> None:
             f"GitHub's API is at {api} and its server at {server}: these are two servers.",
             hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches the "
             "wrong server.",
+        )
+
+
+def check_collector(inputs: Inputs) -> None:
+    """Raises `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is no
+    secret: a collector beside the job has no certificate."""
+    endpoint = inputs.otel_endpoint
+    if not endpoint:
+        return
+    is_private = inputs.otel_headers or inputs.otel_content
+    address = endpoint if is_private else re.sub("^http:", "https:", endpoint)
+    if problem := address_problem(address, secret="the telemetry"):  # noqa: S106 - what it is called
+        shown = endpoint.rpartition("@")[2]
+        raise InputError(
+            f"otel-endpoint: {shown!r} cannot be used: {problem}.",
+            hint="Give an address with https://. One with http:// will do without otel-headers and otel-content.",
         )
 
 

@@ -20,6 +20,7 @@ from stepflow.run.clock import SystemClock
 from tests.report.every_event import EVENTS, hostile_copy
 from tests.report.hostile import PIECES, obeyed
 from tests.report.plausible_run import BEGAN, TIMED
+from tests.servers.private_network import closed_port
 
 STEPFLOW = [sys.executable, "-I", "-m", "stepflow"]
 
@@ -286,3 +287,34 @@ def test_a_number_of_iterations_that_is_none_is_told_in_plain_words(
     output = capsys.readouterr().err
     assert f"argument --last: '{number}' is not a number of iterations; give 1 or more" in output
     assert "_positive" not in output
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("no/run.jsonl", "The file no/run.jsonl cannot be written: No such file or directory."),
+        (
+            "https://ann:secret@collector.example",
+            "otel-endpoint: 'collector.example' cannot be used: it carries a user",
+        ),
+    ],
+)
+def test_a_place_for_the_telemetry_that_cannot_be_used_is_told_plainly(
+    folder: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    assert main(["show", str(folder), "--otlp", target]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_never_began_has_no_telemetry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path / "run", []).close()
+    assert main(["show", str(tmp_path / "run"), "--otlp", str(tmp_path / "run.jsonl")]) == 2
+    assert "never began" in capsys.readouterr().err
+
+
+def test_a_collector_that_is_not_there_is_told_plainly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    assert main(["show", str(folder), "--otlp", url]) == 1
+    assert (
+        f"The run could not be sent to {url}: it could not be reached (Connection refused)." in capsys.readouterr().err
+    )

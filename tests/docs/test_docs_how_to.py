@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from stepflow.cli import COMMANDS
+from stepflow.cli import COMMANDS, main
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
 from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, around_action, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
+from tests.servers.collector import CollectorServer
 
 #: Pages whose blocks test_docs_validators.py and test_docs_readme.py try.
 ELSEWHERE = ("validators", "recipes")
@@ -91,7 +93,7 @@ def test_the_caller_of_the_workflow_for_one_agent_gives_what_it_takes() -> None:
     assert text == (ROOT / "tests" / "e2e" / "agent.yml").read_text(encoding="utf-8")
     job, called_with = yaml.safe_load(text)["jobs"]["agent"], AGENT[True]["workflow_call"]
     assert set(job["with"]) <= set(called_with["inputs"])
-    assert {*job["secrets"]} == {*called_with["secrets"]}
+    assert {*job["secrets"]} == {name for name, secret in called_with["secrets"].items() if secret["required"]}
     # A called workflow gets no permission that its caller does not have.
     needed = [each["permissions"] for each in AGENT["jobs"].values()]
     assert job["permissions"] == {name: level for each in needed for name, level in each.items()}
@@ -140,12 +142,28 @@ def test_the_arithmetic_of_the_page_about_thousands_of_issues_is_right() -> None
     assert f"{1000 // requests} · *m* / 60: {1000 // requests * minutes // 60} for *m* = {minutes}" in text
 
 
+def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPFLOW_OTEL_HEADERS", "Authorization: Bearer t-0123456789")
+    (tmp_path / "RUN").mkdir()
+    shutil.copy(ROOT / "tests" / "report" / "plausible_run.jsonl", tmp_path / "RUN" / "journal.jsonl")
+    with CollectorServer() as server:
+        for line in named_block("otlp", DOCS / "how-to" / "telemetry.md").splitlines():
+            words = line.replace("https://collector.example.org", server.url).split()
+            assert main(words[1:]) == 0, capsys.readouterr().err
+    assert (tmp_path / "run.jsonl").is_file()
+    assert {path for path, _, _ in server.requests} == {"/v1/traces", "/v1/metrics"}
+    assert {headers["authorization"] for _, headers, _ in server.requests} == {"Bearer t-0123456789"}
+
+
 def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
     for _, _, block in BLOCKS:
         if block.note == "with":
             given = {name: str(value) for name, value in yaml.safe_load(block.text).items()}
             values = {"policy": named_block("policy", POLICY)}
-            given = {name: values.get(name, "token") if "${{" in value else value for name, value in given.items()}
+            given = {name: re.sub(r"\${{.+?}}", values.get(name, "token"), value) for name, value in given.items()}
             assert read_inputs(given) != Inputs()
 
 

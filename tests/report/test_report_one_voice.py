@@ -11,8 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "stepflow"
 DOORS = ("action", "cli")
-#: The first answers its parent on stdout, in JSON; the second keeps a package from logging.
-NOT_FOR_PEOPLE = ("sandbox/child/probe.py", "mcp/servers.py")
+#: The first answers its parent on stdout, in JSON; the others keep a package from logging.
+NOT_FOR_PEOPLE = ("sandbox/child/probe.py", "mcp/servers.py", "telemetry/export.py")
 
 
 def spoken(source: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
@@ -94,6 +96,17 @@ def check_header_values(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
         if not (text := value.get_secret_value()).strip() or not (text.isascii() and text.isprintable()):
             raise ValueError(f"{name} is empty, or contains what no header can")
     return values
+
+
+def secret_parts(value: str) -> tuple[str, ...]:
+    """Return a header's value and, if it names a scheme, the credentials after it. Those of `Basic` hold a password."""
+    scheme, _, credentials = value.rpartition(" ")
+    if scheme.lower() != "basic":
+        return (value, credentials) if scheme else (value,)
+    with suppress(ValueError):
+        login = b64decode(credentials, validate=True).decode()
+        return value, credentials, login, login.partition(":")[2]
+    return value, credentials
 
 
 Map = Annotated[JsonObject, BeforeValidator(lambda value: parse_yaml_map(value) or {})]

@@ -55,6 +55,7 @@ from stepflow.run.start.input_values import (
     empty_to_none,
     in_dashes,
     parse_yaml_map,
+    secret_parts,
 )
 from stepflow.run.start.policy import VARIABLE, Policy
 
@@ -308,6 +309,15 @@ class Inputs(BaseModel):
     """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
     answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
     it is done (verdict type `meta:custom`)."""
+    # telemetry
+    otel_endpoint: Text = None
+    """Address of an OpenTelemetry collector, such as `https://collector.example.org`, to which a run's trace and
+    metrics are sent when it has ended: OTLP over HTTP, to `/v1/traces` and `/v1/metrics` below it."""
+    otel_headers: SecretMap = Field(default_factory=dict)
+    """YAML map of the headers that the collector requires, such as `Authorization: Bearer …`; each value counts as a
+    secret."""
+    otel_content: Flag = False
+    """Whether the trace also contains prompts, answers, and what tools were given and returned."""
     # many issues
     many_issues: Annotated[
         ManyIssuesInput, BeforeValidator(lambda value: parse_yaml_map(value) or {}), AfterValidator(check_keys_of_mode)
@@ -363,7 +373,9 @@ class Inputs(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values, none of which may appear in any output."""
         values = (value for _name, value in self if isinstance(value, SecretStr))
-        return tuple(value.get_secret_value() for value in (*values, *self.mcp_secrets.values()))
+        mapped = (*self.mcp_secrets.values(), *self.otel_headers.values())
+        in_maps = (part for value in mapped for part in secret_parts(value.get_secret_value()))
+        return (*(value.get_secret_value() for value in values), *in_maps)
 
 
 #: Fields that the action takes from the runner's environment, or does not have.
@@ -385,7 +397,8 @@ def secret_values(name: str, text: str) -> tuple[str, ...]:
         values = parse_yaml_map(text)
     except ValueError:
         return (text,)
-    return tuple(map(str, values.values())) if isinstance(values, dict) else ()
+    mapped = values.values() if isinstance(values, dict) else ()
+    return tuple(part for value in mapped for part in secret_parts(str(value)))
 
 
 def read_inputs(values: Mapping[str, Any]) -> Inputs:

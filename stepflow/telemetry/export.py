@@ -1,0 +1,161 @@
+"""Sends a run to an OpenTelemetry collector, or writes it to a file, through the official SDK's exporters."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+import requests
+
+from stepflow.domain.connection import Connection, certificate_problem
+from stepflow.domain.text import cut
+from stepflow.telemetry.metrics import RunMetrics, Telemetry
+from stepflow.telemetry.spans import RunTrace
+
+T = TypeVar("T")
+
+#: The longest that a collector may keep a run waiting: for the trace and the metrics together, and for all retries.
+#: With the loading of the libraries, a run takes at most five seconds longer.
+SECONDS = 4.5
+#: Spans in one request. Collectors refuse requests of more than some megabytes.
+MOST_SPANS = 256
+#: Characters of an answer or an error that are shown.
+MOST_SHOWN = 300
+NOT_INSTALLED = "the OpenTelemetry SDK is not installed; install `stepflow[otel]`"
+TOO_SLOW = "it did not answer in time; a run waits for it no longer than five seconds"
+_CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
+REDIRECTS = range(300, 400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collector:
+    """A collector that speaks OTLP over HTTP. `configure` makes a session use only the connection."""
+
+    endpoint: str
+    connection: Connection
+    configure: Callable[[requests.Session, Connection], None]
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class _Session(requests.Session):
+    """Remembers why the last request failed; the SDK only says that it did."""
+
+    problem = ""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - requests' own method
+        try:
+            answer = super().request(*args, **kwargs)
+        except requests.RequestException as error:
+            self.problem = _describe(error, self._connection)
+            raise
+        self.problem = "" if answer.ok else f"it answered {answer.status_code} {answer.reason}"
+        if answer.status_code in REDIRECTS:
+            self.problem = f"it answered {answer.status_code}, and no redirect is followed"
+            # The SDK would take it for a success.
+            raise requests.TooManyRedirects
+        return answer
+
+
+def _describe(error: requests.RequestException, connection: Connection) -> str:
+    said = str(error)
+    if problem := certificate_problem(said):
+        what = f"its certificate was rejected{connection.through}: {problem}"
+    elif isinstance(error, requests.Timeout):
+        what = TOO_SLOW
+    else:
+        cause = _CAUSE.search(said)
+        what = f"it could not be reached{connection.through} ({cause[1] if cause else type(error).__name__})"
+    advice = connection.advice(said)
+    return f"{what}. {advice}" if advice else what
+
+
+class _Sending(Thread):
+    """Builds and sends in the background, so that nothing can keep the run waiting for longer than it is joined."""
+
+    def __init__(self, build: Callable[[], Telemetry | None], collector: Collector, deadline: float) -> None:
+        super().__init__(name="telemetry", daemon=True)
+        self._build, self._collector, self._deadline = build, collector, deadline
+        self.problem = ""
+
+    def run(self) -> None:
+        """Send everything; what went wrong is in `problem`."""
+        try:
+            if built := self._build():
+                self.problem = self._send(*built)
+        except ModuleNotFoundError:
+            self.problem = NOT_INSTALLED
+        except Exception as bug:  # noqa: BLE001 - a run has ended, and nothing here may change how
+            self.problem = f"{type(bug).__name__}: {bug}"
+
+    def _send(self, trace: RunTrace, metrics: RunMetrics) -> str:
+        from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415 - loaded when it is wanted
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+        from stepflow.telemetry.sdk import sdk_metrics, sdk_spans  # noqa: PLC0415 - the same
+
+        # What the SDK has to say is in the problem that is returned.
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+        base = self._collector.endpoint.rstrip("/")
+        with _Session(self._collector.connection) as session:
+            self._collector.configure(session, self._collector.connection)
+            options: dict[str, Any] = {
+                "headers": dict(self._collector.headers),
+                "compression": Compression.Gzip,
+                "session": session,
+            }
+            for spans in _in_batches(sdk_spans(trace), MOST_SPANS):
+                exporter = OTLPSpanExporter(f"{base}/v1/traces", timeout=self._left(), **options)
+                if exporter.export(spans).value:
+                    return session.problem or "the SDK could not send it"
+            metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=self._left(), **options)
+            if metric_exporter.export(sdk_metrics(trace, metrics)).value:
+                return session.problem or "the SDK could not send it"
+        return ""
+
+    def _left(self) -> float:
+        return max(0.1, self._deadline - time.monotonic())
+
+
+def send_telemetry(build: Callable[[], Telemetry | None], collector: Collector, *, seconds: float = SECONDS) -> str:
+    """Build the telemetry and send it, and return why it could not be sent; empty if it was, or there is none.
+
+    This takes no longer than `seconds`, whatever the collector does.
+    """
+    sending = _Sending(build, collector, time.monotonic() + seconds)
+    sending.start()
+    sending.join(seconds)
+    return cut(TOO_SLOW if sending.is_alive() else sending.problem, MOST_SHOWN)
+
+
+def write_telemetry(trace: RunTrace, metrics: RunMetrics, path: Path) -> None:
+    """Write the file as OTLP JSON, one line for the spans and one for the metrics. Raises `ModuleNotFoundError` without
+    the SDK, and `OSError`."""
+    from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter  # noqa: PLC0415 - as above
+
+    from stepflow.telemetry.sdk import sdk_metrics, sdk_spans  # noqa: PLC0415 - as above
+
+    text = StringIO()
+    FileSpanExporter(stream=text).export(tuple(sdk_spans(trace)))
+    FileMetricExporter(stream=text).export(sdk_metrics(trace, metrics))
+    path.write_text(text.getvalue(), encoding="utf-8", errors="backslashreplace")
+
+
+def _in_batches(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    left = iter(items)
+    while batch := tuple(islice(left, size)):
+        yield batch
