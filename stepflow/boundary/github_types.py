@@ -347,5 +347,27 @@ REPLY = (
     "{ addPullRequestReviewThreadReply(input: $input) { comment { url } } }"
 )
 RESOLVE = "mutation ($input: ResolveReviewThreadInput!) { resolveReviewThread(input: $input) { clientMutationId } }"
+MERGED_PULLS = """
+query ($owner: String!, $name: String!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequests(states: [MERGED], first: 25, after: $after, orderBy: { field: CREATED_AT, direction: DESC }) {
+      pageInfo { hasNextPage endCursor }
+      nodes {
+        number url createdAt
+        mergeCommit { oid }
+        commits(last: 1) { totalCount nodes { commit { messageHeadline } } }
+        closingIssuesReferences(first: 2) {
+          nodes {
+            number title body lastEditedAt
+            repository { nameWithOwner }
+            timelineItems(first: 100, itemTypes: [RENAMED_TITLE_EVENT]) {
+              nodes { ... on RenamedTitleEvent { createdAt previousTitle } }
+            }
+          }
+        }
+      }
+    }
+  }
+}"""
 #: Every document of GraphQL that is sent.
-DOCUMENTS = (WHO_AM_I, UPDATE_REFS, CREATE_COMMIT, REVIEW_THREADS, REVIEW_THREAD, REPLY, RESOLVE)
+DOCUMENTS = (WHO_AM_I, UPDATE_REFS, CREATE_COMMIT, REVIEW_THREADS, REVIEW_THREAD, REPLY, RESOLVE, MERGED_PULLS)

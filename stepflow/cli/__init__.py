@@ -27,6 +27,7 @@ COMMANDS = {
     "rehearse": "play the agents' scenarios and show any differences: no key",
     "prove": "show whether the tests of a change test it: no key",
     "verify": "check a pull request against the signed statement about the run that made it",
+    "eval": "compare two definitions of an agent on the same cases",
     "validate": "check all agents, and show each problem, where it is, and how to fix it",
     "explain": "explain a problem's code, with an example of wrong and right",
     "preflight": "show what would stop a run, before a token is spent",
@@ -45,7 +46,7 @@ MODULES = {
 }
 
 #: Commands that get a key or a token, or whose tools run as the same user as this process.
-HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "prove", "verify", "mcp"})
+HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "prove", "verify", "eval", "mcp"})
 
 #: The exit code that a shell reports for a program that was ended by SIGPIPE.
 READER_GONE = 141

@@ -50,6 +50,7 @@ FORMATS = {
     "registry": "stepflow.definition.published_schemas:registry_schema",
     "agent": "stepflow.definition.published_schemas:agent_schema",
     "scenario": "stepflow.model.scenario:scenario_schema",
+    "eval": "stepflow.modes.eval.cases:case_schema",
     "journal": "stepflow.journal.file:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.document:problems_schema",
@@ -61,7 +62,7 @@ def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "format",
         choices=tuple(FORMATS),
-        help="registry: steps_registry.json; agent: agent.json; scenario: scenarios/*.yaml; "
+        help="registry: steps_registry.json; agent: agent.json; scenario: scenarios/*.yaml; eval: evals/*.yaml; "
         "journal: one line of journal.jsonl; report: report.json; problems: `validate --format json`",
     )
 

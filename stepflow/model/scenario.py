@@ -31,14 +31,15 @@ ValidatorWord = Literal["pass", "fail", "skipped", "unrecoverable"]
 _ToolCall = Annotated[dict[str, JsonObject], Field(min_length=1, max_length=1)]
 
 
-def _inside(path: str) -> str:
+def check_path_inside(path: str) -> str:
+    """Return the path of a file in the checkout, or raise `ValueError` if it may lead out of it."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or not any(set(parts) - {"", "."}):
         raise ValueError("write the path of a file in the checkout, relative and without `..`")
     return path
 
 
-_FilePath = Annotated[str, AfterValidator(_inside)]
+_FilePath = Annotated[str, AfterValidator(check_path_inside)]
 
 
 class _ScenarioShape(BaseModel):

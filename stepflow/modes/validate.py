@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -19,7 +19,8 @@ from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
-from stepflow.run.scenarios import MAX_BYTES, ScenarioFault, place_of, read_node, read_scenario_text
+from stepflow.modes.eval.cases import EVALS, CaseIssue, EvalCase
+from stepflow.run.scenarios import MAX_BYTES, FileFault, place_of, read_node, read_scenario_text, read_yaml_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def check_agents(
         )
         for agent in agents
     }
-    checked = {agent: _with_scenarios(each) for agent, each in inspections.items()}
+    checked = {agent: _with_yaml_files(each) for agent, each in inspections.items()}
     return Checked(inspections={agent: _strictly(each) for agent, each in checked.items()} if strict else checked)
 
 
@@ -84,11 +85,15 @@ def programs_in(folders: Iterable[Path]) -> frozenset[str]:
     return frozenset(file.name for folder in there for file in folder.iterdir() if os.access(file, os.X_OK))
 
 
-def _with_scenarios(inspection: Inspection) -> Inspection:
+def _with_yaml_files(inspection: Inspection) -> Inspection:
     if inspection.folder is None:
         return inspection
-    problems, texts = scenario_problems(Path(inspection.folder), inspection.prefix, inspection.mcp_tools)
-    return replace(inspection, problems=(*inspection.problems, *problems), texts={**inspection.texts, **texts})
+    folder, problems, texts = Path(inspection.folder), list(inspection.problems), dict(inspection.texts)
+    for kind in (_scenarios_of(inspection.mcp_tools), CASES):
+        more, of_files = file_problems(folder, inspection.prefix, kind)
+        problems += more
+        texts |= of_files
+    return replace(inspection, problems=tuple(problems), texts=texts)
 
 
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:
@@ -108,45 +113,83 @@ def repository_above(root: Path) -> Path:
 
 _TOOLS = {tool.name: Draft202012Validator(tool.input_schema) for tool in TOOL_SPECS}
 _ARGUMENTS = {tool.name: tuple(cast("JsonObject", tool.input_schema["properties"])) for tool in TOOL_SPECS}
-_KEYS = {key for model in (Scenario, Turn, ScenarioIssue, Expect, ScriptedError) for key in model.model_fields}
+_KEYS = frozenset(key for model in (Scenario, Turn, ScenarioIssue, Expect, ScriptedError) for key in model.model_fields)
 #: Types of pydantic's errors and their codes. Any other type is SF106.
 _UNKNOWN = "extra_forbidden"
 _CODES = {"yaml": "SF104", "missing": "SF107", _UNKNOWN: "SF108"}
 _FIXES = {
-    "SF104": "Correct the file; `stepflow schema scenario` prints its form for editors.",
+    "SF104": "Correct the file; `stepflow schema {format}` prints its form for editors.",
     "SF107": "Write the key with its value.",
-    "SF108": "Correct the key, or remove it; `stepflow schema scenario` has all of them.",
-    "SF106": "Write what the key takes; `stepflow schema scenario` has its form.",
+    "SF108": "Correct the key, or remove it; `stepflow schema {format}` has all of them.",
+    "SF106": "Write what the key takes; `stepflow schema {format}` has its form.",
     "SF210": f"Use one of {listed(_TOOLS)}, or a tool of an MCP server that the agent's lock has.",
 }
 
 
-def scenario_problems(
-    folder: Path, prefix: str, mcp_tools: Collection[str]
-) -> tuple[tuple[Problem, ...], dict[str, str]]:
-    """Return the problems of all scenarios in an agent's folder, with file names below `prefix`, and the texts of these
-    files by the problems' `file`. The arguments of `mcp_tools` are not checked, because their servers define them."""
+@dataclass(frozen=True, kw_only=True)
+class FileKind:
+    """A kind of YAML files in an agent's folder: the folder, what messages call a file, the name of its published
+    schema, its keys, and what returns the problems of a text."""
+
+    folder: str
+    noun: str
+    format: str
+    keys: frozenset[str]
+    find_faults: Callable[[str], Iterable[FileFault]]
+
+
+def _scenarios_of(mcp_tools: Collection[str]) -> FileKind:
+    """The arguments of `mcp_tools` are not checked, because their servers define them."""
+    return FileKind(
+        folder="scenarios",
+        noun="scenario",
+        format="scenario",
+        keys=_KEYS,
+        find_faults=lambda text: _faults(text, mcp_tools),
+    )
+
+
+def _case_faults(text: str) -> tuple[FileFault, ...]:
+    read = read_yaml_text(text, EvalCase)
+    return read if isinstance(read, tuple) else ()
+
+
+CASES = FileKind(
+    folder=EVALS,
+    noun="case",
+    format="eval",
+    keys=frozenset((*EvalCase.model_fields, *CaseIssue.model_fields)),
+    find_faults=_case_faults,
+)
+
+
+def file_problems(folder: Path, prefix: str, kind: FileKind) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """Return the problems of all files of a kind in an agent's folder, with file names below `prefix`, and the texts of
+    these files by the problems' `file`."""
     problems: list[Problem] = []
     texts: dict[str, str] = {}
-    for path in sorted((folder / "scenarios").glob("*.yaml")):
-        file = file_below(prefix, f"scenarios/{path.name}")
+    for path in sorted((folder / kind.folder).glob("*.yaml")):
+        file = file_below(prefix, f"{kind.folder}/{path.name}")
         try:
-            texts[file] = text_of(read_below(folder, f"scenarios/{path.name}", limit=MAX_BYTES))
+            texts[file] = text_of(read_below(folder, f"{kind.folder}/{path.name}", limit=MAX_BYTES))
         except FileRefused as refused:
-            fault = ScenarioFault(line=None, place=(), message=refused.message, kind="yaml")
-            message = f"the scenario {refused.message}"
+            fault = FileFault(line=None, place=(), message=refused.message, kind="yaml")
+            message = f"the {kind.noun} {refused.message}"
             code = "SF109" if refused.unsafe else "SF104"
-            problems.append(replace(_problem(file, fault), code=code, message=message, fix=refused.fix))
+            problems.append(replace(_problem(file, fault, kind), code=code, message=message, fix=refused.fix))
             continue
-        problems += (_problem(file, fault) for fault in _faults(texts[file], mcp_tools))
+        faults = [*kind.find_faults(texts[file])]
+        misspelled = {(*fault.place[:-1], _near(fault, kind)) for fault in faults if fault.kind == _UNKNOWN}
+        problems += (
+            _problem(file, fault, kind) for fault in faults if fault.kind != "missing" or fault.place not in misspelled
+        )
     return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}
 
 
-def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
+def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[FileFault]:
     read = read_scenario_text(text)
     if isinstance(read, tuple):
-        misspelled = {(*fault.place[:-1], _near(fault)) for fault in read if fault.kind == _UNKNOWN}
-        yield from (fault for fault in read if fault.kind != "missing" or fault.place not in misspelled)
+        yield from read
         return
     empty = tuple(_without_value(text))
     yield from empty
@@ -155,7 +198,7 @@ def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
     yield from (fault for fault in _tool_faults(read, text, mcp_tools) if fault.line not in lines)
 
 
-def _without_value(text: str) -> Iterator[ScenarioFault]:
+def _without_value(text: str) -> Iterator[FileFault]:
     """Yield keys in braces without a value, as in `{ command }`, which YAML reads as null."""
     waiting = [node for node in (read_node(text),) if node is not None]
     while waiting:
@@ -166,7 +209,7 @@ def _without_value(text: str) -> Iterator[ScenarioFault]:
                     if node.flow_style and isinstance(value, yaml.ScalarNode) and value.value == "" and not value.style:
                         message = f'the key "{key.value}" has no value; in braces, write `{key.value}: …`'
                         line = key.start_mark.line + 1
-                        yield ScenarioFault(line=line, place=(), message=message, kind="missing")
+                        yield FileFault(line=line, place=(), message=message, kind="missing")
                 waiting += (value for _, value in node.value)
             case yaml.SequenceNode():
                 waiting += node.value
@@ -174,7 +217,7 @@ def _without_value(text: str) -> Iterator[ScenarioFault]:
                 pass
 
 
-def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> Iterator[ScenarioFault]:
+def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> Iterator[FileFault]:
     calls = (
         ((*(("turns",) if scenario.turns is not None else ("steps", queue)), number, "tools", at), call)
         for queue, turns in scenario.queues().items()
@@ -189,13 +232,13 @@ def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> I
 
 def _call_faults(
     name: str, arguments: JsonObject, place: tuple[int | str, ...], text: str, *, known_tools: Collection[str]
-) -> Iterator[ScenarioFault]:
+) -> Iterator[FileFault]:
     """Yield what a tool rejects. A missing argument is not reported after an unknown one, which is probably the same
     argument misspelled."""
 
-    def fault(kind: str, message: str, *argument: str) -> ScenarioFault:
+    def fault(kind: str, message: str, *argument: str) -> FileFault:
         at = (*place, name, *argument)
-        return ScenarioFault(line=place_of(text, *at), place=at, message=message, kind=kind)
+        return FileFault(line=place_of(text, *at), place=at, message=message, kind=kind)
 
     known = _ARGUMENTS.get(name, ())
     if name not in _TOOLS:
@@ -208,22 +251,22 @@ def _call_faults(
         yield fault("arguments", f'the tool "{name}" refuses its arguments: {error.message}')
 
 
-def _near(fault: ScenarioFault) -> str | None:
+def _near(fault: FileFault, kind: FileKind) -> str | None:
     """Return the closest known key, if one is similar."""
-    return closest_match(str(fault.place[-1]), _KEYS)
+    return closest_match(str(fault.place[-1]), kind.keys)
 
 
-def _message(fault: ScenarioFault) -> str:
+def _message(fault: FileFault, kind: FileKind) -> str:
     match fault.kind:
         case "missing" if fault.place:
             return f'the key "{fault.place[-1]}" is missing'
         case _ if fault.kind == _UNKNOWN:
-            return f'there is no key "{fault.place[-1]}"{hint(_near(fault))}'
+            return f'there is no key "{fault.place[-1]}"{hint(_near(fault, kind))}'
         case _:
             return fault.message.rstrip(".")
 
 
-def _problem(file: str, fault: ScenarioFault) -> Problem:
+def _problem(file: str, fault: FileFault, kind: FileKind) -> Problem:
     code = "SF210" if fault.kind == "tool" else _CODES.get(fault.kind, "SF106")
     # A recorded model's wrong call is played as it was. Any other fault prevents the file from being played.
     severity = Severity.WARNING if fault.kind in ("tool", "arguments") else Severity.ERROR
@@ -233,6 +276,6 @@ def _problem(file: str, fault: ScenarioFault) -> Problem:
         file=file,
         path="".join(f"/{part}" for part in fault.place),
         line=fault.line,
-        message=f"the scenario: {_message(fault)}",
-        fix=_FIXES[code],
+        message=f"the {kind.noun}: {_message(fault, kind)}",
+        fix=_FIXES[code].replace("{format}", kind.format),
     )

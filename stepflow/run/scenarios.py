@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import did_you_mean, shown
@@ -52,8 +53,8 @@ def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScenarioFault:
-    """A problem in a scenario."""
+class FileFault:
+    """A problem in a YAML file, such as a scenario."""
 
     #: 1-based; None if the problem has no line.
     line: int | None
@@ -70,18 +71,26 @@ class ScenarioFault:
         return f"{file}: {f'{location}: ' if location else ''}{self.message}."
 
 
-def read_scenario_text(text: str) -> Scenario | tuple[ScenarioFault, ...]:
+def read_scenario_text(text: str) -> Scenario | tuple[FileFault, ...]:
     """Parse a scenario; returns all problems if there are any."""
+    return read_yaml_text(text, Scenario)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_yaml_text(text: str, model: type[M]) -> M | tuple[FileFault, ...]:
+    """Parse the text of a YAML file of this form; returns all problems if there are any."""
     try:
         node, data = _read(text)
     except YamlFault as exc:
         message = f"this cannot be read as YAML: {exc.problem}"
-        return (ScenarioFault(line=exc.line, place=(), message=message, kind="yaml"),)
+        return (FileFault(line=exc.line, place=(), message=message, kind="yaml"),)
     try:
-        return Scenario.model_validate_json(data)
+        return model.model_validate_json(data)
     except ValidationError as exc:
         return tuple(
-            ScenarioFault(
+            FileFault(
                 line=_line(node, error["loc"]),
                 place=error["loc"],
                 message=_message(error),

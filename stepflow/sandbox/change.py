@@ -120,6 +120,51 @@ class ChangeRepository:
         run_git(folder, "update-ref", "--no-deref", "HEAD", commit)
         return commit
 
+    def changed_files(self, base: str, head: str) -> tuple[str, ...]:
+        """The paths of the files that differ between two commits, of renamed ones both."""
+        listed = self._ask("diff", "--no-renames", "--name-only", "-z", "--ignore-submodules=all", base, head)
+        return tuple(name for name in listed.split("\0") if name)
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """The content of a regular file; None where there is none."""
+        mode, _, blob = self._ask("ls-tree", "-z", commit, "--", path).partition("\t")[0].partition(" blob ")
+        if mode not in _REGULAR:
+            return None
+        # In a file: git's output would lose line endings.
+        file = self._nothing / self._ask("unpack-file", blob)
+        content = file.read_bytes()
+        file.unlink()
+        return content
+
+    def check_out(self, tree: str, folder: Path) -> None:
+        """Write the files of a tree into a new folder. No program of the repository runs."""
+        folder.mkdir()
+        self._ask("read-tree", tree)
+        self._ask("checkout-index", "--all", "--quiet", f"--prefix={folder}/")
+
+    def without_files(self, commit: str, is_left_out: Callable[[str], bool]) -> str:
+        """The tree of a commit without some of its files."""
+        names = self._ask("ls-tree", "-r", "-z", "--name-only", commit).split("\0")
+        left_out = [name for name in names if name and is_left_out(name)]
+        return self._edited(commit, [("update-index", "--force-remove", "--", name) for name in left_out])
+
+    def with_texts(self, commit: str, texts: Mapping[str, str | None]) -> str:
+        """The tree of a commit, where files have these texts; None removes a file. What is in the way is removed, and
+        a file keeps its mode."""
+        words: list[tuple[str, ...]] = []
+        for path, text in texts.items():
+            if text is None:
+                words.append(("update-index", "--force-remove", "--", path))
+                continue
+            mode = self._ask("ls-tree", commit, "--", path).partition(" ")[0]
+            file = self._nothing / "text"
+            file.write_bytes(text.encode())
+            name = self._ask("hash-object", "-w", "--no-filters", str(file))
+            file.unlink()
+            mode = mode if mode in _REGULAR else _REGULAR[0]
+            words.append(("update-index", "--add", "--replace", "--cacheinfo", f"{mode},{name},{path}"))
+        return self._edited(commit, words)
+
     def with_suggestions(self, commit: str, suggestions: Sequence[Suggestion]) -> EditedTree:
         """The tree of a commit where suggestions that do not overlap were applied, or why one of them cannot be."""
         words: list[tuple[str, ...]] = []

@@ -25,6 +25,7 @@ from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
+from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.isolation import Identity, ToolboxOptions, closed_folder, closed_interpreter
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -57,6 +58,7 @@ _BESIDE = ("lib", "lib64", "libexec", "include")
 _SHIMS = "shims"
 _RUSTUP, _RUSTUP_HOME = "rustup", "RUSTUP_HOME"
 _ENVIRONMENT = "pyvenv.cfg"
+_NODE_MODULES = "node_modules"
 #: Where a virtual environment writes down its own place, and those of packages that are installed editable.
 _PLACES = ("bin/*", "lib/*/site-packages/*.pth", "lib/*/site-packages/__editable__*.py")
 _LARGEST = 1024 * 1024
@@ -252,6 +254,17 @@ def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> N
         target = _place(folder.parent, source, copy)
         shutil.copytree(folder.parent, target, symlinks=True, copy_function=_copy_file)
         _rewrite(target, {folder.parent: target, source: copy})
+
+
+def copy_dependencies(source: Path, copy: Path) -> None:
+    """Copy what a checkout has installed and not committed, virtual environments and `node_modules`, to the same places
+    of another checkout, to which it then leads."""
+    for name in ask_git(source, "ls-files", "--others", "--directory", "-z").split("\0"):
+        folder, target = source / name, copy / name
+        is_installed = folder.name == _NODE_MODULES or (folder / _ENVIRONMENT).is_file()
+        if name.endswith("/") and is_installed and not os.path.lexists(target):
+            shutil.copytree(folder, target, symlinks=True, copy_function=_copy_file)
+            _rewrite(target, {source: copy})
 
 
 def _copy_file(source: str, target: str) -> None:

@@ -33,7 +33,7 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
     # What builds an image is tried by tests/e2e.
-    if block.language == "yaml" and block.note not in ("cache mode", "resume", "policy", "agent")
+    if block.language == "yaml" and block.note not in ("cache mode", "resume", "policy", "agent", "case")
 ]
 
 

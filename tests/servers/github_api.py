@@ -89,6 +89,8 @@ class State:
     #: The time of what is added now, as GitHub writes it.
     now: Callable[[], str] = lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     pulls: list[Json] = field(default_factory=list)
+    #: Merged pull requests as GraphQL shows them, newest first.
+    merged: list[Json] = field(default_factory=list)
     threads: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)
     jobs: list[Json] = field(default_factory=list)
@@ -665,7 +667,11 @@ class _Api(ReviewEndpoints):
     def _repository(self, _info: Any, owner: str, name: str, followRenames: bool) -> Json:
         if f"{owner}/{name}" not in (self._state.repository, self._state.renamed_to):
             raise Rejected("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
-        return {"pullRequest": self._pull_node}
+        return {"pullRequest": self._pull_node, "pullRequests": self._merged_nodes}
+
+    def _merged_nodes(self, _info: Any, states: list[str], orderBy: Json, **page: Any) -> Json:
+        assert (states, orderBy) == (["MERGED"], {"field": "CREATED_AT", "direction": "DESC"})
+        return connection(self._state.merged, **page)
 
     def _pull_node(self, _info: Any, number: int) -> Json:
         if not any(pull["number"] == number for pull in self._state.pulls):

@@ -1,0 +1,156 @@
+"""`stepflow eval AGENT`: compares two definitions of an agent on the same cases."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from stepflow.cli.layouts.detect import find_proof_command
+from stepflow.cli.options import add_agent, add_flags, read_flags
+from stepflow.cli.output import print_json, runs_folder
+from stepflow.cli.run import request_of, root_of
+from stepflow.cli.terminal import make_console, print_kinds
+from stepflow.domain.evaluation import EvalTrial, EvalVerdict
+from stepflow.domain.text import count
+from stepflow.errors import InputError
+from stepflow.modes.eval.evaluate import EvalListener, EvalRequest, evaluate
+from stepflow.modes.eval.history import CollectRequest, collect_cases
+from stepflow.report.evaluation import evaluation_json, evaluation_lines, trial_lines
+from stepflow.report.safe_text import defuse, one_line
+from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
+from stepflow.run.request import RunRequest, with_retries
+from stepflow.run.start.trigger import Trigger
+from stepflow.sandbox.environment import user_programs
+
+#: Inputs that the user sets for an eval. A case sets the issue.
+INPUTS = (
+    *("provider", "model", "scenario", "anthropic-api-key", "anthropic-base-url", "anthropic-workload-identity"),
+    *("max-iterations", "timeout-minutes", "budget-tokens"),
+    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("working-directory", "run-folder", "allow", "read-token", "github-api-url"),
+)
+#: Characters of a message.
+NOTE = 600
+MOST_USD, MOST_MINUTES, MOST_CASES = 10.0, 300.0, 40
+
+
+def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `eval`."""
+    parser.usage = (
+        "stepflow eval NAME [--against REF|DIGEST] [--against-model MODEL] [--budget-usd USD] [--minutes N] [--cases N]"
+        " [--json] [--INPUT VALUE …]"
+    )
+    add_agent(parser)
+    parser.add_argument(
+        "--against",
+        default="",
+        metavar="REF|DIGEST",
+        help="the baseline: a commit, tag or branch, or the digest of a definition (default: the last commit)",
+    )
+    parser.add_argument(
+        "--against-model", default="", metavar="MODEL", help="the baseline's model (default: as the candidate)"
+    )
+    parser.add_argument(
+        "--budget-usd",
+        dest="most_usd",
+        type=float,
+        default=MOST_USD,
+        metavar="USD",
+        help=f"US dollars for the whole eval (default: {MOST_USD:g})",
+    )
+    parser.add_argument(
+        "--minutes",
+        dest="most_minutes",
+        type=float,
+        default=MOST_MINUTES,
+        metavar="N",
+        help=f"minutes for the whole eval, from this start on (default: {MOST_MINUTES:g})",
+    )
+    parser.add_argument(
+        "--cases",
+        dest="most_cases",
+        type=int,
+        default=MOST_CASES,
+        metavar="N",
+        help=f"most cases, always the same ones (default: {MOST_CASES})",
+    )
+    parser.add_argument(
+        "--budget-usd-per-run", dest="budget_usd", metavar="USD", help="US dollars for each run (default: 5)"
+    )
+    parser.add_argument(
+        "--collect",
+        action="store_true",
+        help="run nothing; write cases from merged pull requests that close an issue and bring tests",
+    )
+    parser.add_argument(
+        "--command",
+        dest="run",
+        metavar="COMMAND",
+        help="with --collect: runs the tests; {tests} is the test files (default: what the repository's files suggest)",
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object on stdout")
+    add_flags(parser, INPUTS)
+
+
+def execute_eval(arguments: argparse.Namespace) -> int:
+    """Run the eval, print the comparison, and return 1 if the candidate is worse."""
+    for name in ("most_usd", "most_minutes", "most_cases"):
+        if not getattr(arguments, name) > 0:
+            raise InputError("--budget-usd, --minutes and --cases must be more than 0.", hint="Leave one out.")
+    inputs = read_flags(arguments, agent=arguments.agent)
+    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
+    if not inputs.run_folder:
+        # The same for the next start, which continues.
+        place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+        inputs = inputs.model_copy(update={"run_folder": str(runs_folder() / f"eval-{arguments.agent}-{place}")})
+    programs = user_programs(arguments.path, os.environ)
+    request = request_of(inputs, root, trigger=Trigger(agent=arguments.agent, by_writer=True), programs=programs)
+    console = make_console(sys.stderr if arguments.json else sys.stdout)
+
+    def note(text: str) -> None:
+        console.print(defuse(f"… {one_line(text, NOTE)}"), style="dim")
+
+    if arguments.collect:
+        return _collect(arguments, request, note)
+    asked = EvalRequest(
+        against=arguments.against,
+        against_model=arguments.against_model,
+        most_usd=arguments.most_usd,
+        most_minutes=arguments.most_minutes,
+        most_cases=arguments.most_cases,
+    )
+
+    def show_trial(case: str, is_candidate: bool, trial: EvalTrial) -> None:
+        print_kinds(console, trial_lines(case, is_candidate, trial))
+
+    cancellation = Cancellation()
+    with cancellation.listening():
+        evaluation = evaluate(request, asked, cancellation, EvalListener(on_note=note, on_trial=show_trial))
+    print_kinds(console, evaluation_lines(evaluation))
+    if arguments.json:
+        print_json(evaluation_json(evaluation))
+    return 1 if evaluation.comparison.verdict is EvalVerdict.WORSE else 0
+
+
+def _collect(arguments: argparse.Namespace, request: RunRequest, note: Callable[[str], None]) -> int:
+    """Write cases, and print which."""
+    command = arguments.run
+    if command is None:
+        command = find_proof_command(request.root, request.programs or ())
+        note(f"the tests run by {command or 'no known command'}")
+    asked = CollectRequest(command=command, most_cases=arguments.most_cases, most_minutes=arguments.most_minutes)
+    cancellation = Cancellation()
+    services = clock_of_services(SystemClock(), cancellation)
+    with cancellation.listening():
+        collected = collect_cases(with_retries(request, services, note), asked, cancellation, note)
+    if arguments.json:
+        print_json({"cases": [*collected.files], "left_out": [asdict(each) for each in collected.left_out]})
+    else:
+        print(f"{count(len(collected.files), 'case')} written. Read them before you commit them.")
+    return 0

@@ -1,0 +1,1 @@
+"""Evals: two definitions of an agent on the same cases."""

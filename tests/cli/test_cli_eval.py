@@ -1,0 +1,405 @@
+"""`stepflow eval`: real runs of two definitions on cases, against a Messages API on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from stepflow.cli import main
+from stepflow.domain.evaluation import EvalPair, EvalTrial, Evaluation, Variant
+from stepflow.domain.words import Outcome
+from stepflow.modes.eval.comparison import compare
+from stepflow.report.evaluation import evaluation_html, evaluation_lines
+from tests.checkout import git
+from tests.docs.page import DOCS, named_block, page_blocks
+from tests.servers.messages_api import MessagesApi, Reply, answers, calls
+
+KEY = "sk-ant-key-of-a-test-0123456789"
+PROMPT = ".agent/fixer/prompts/steps/continuation/issue/f_default.md"
+TESTS = "Run the tests before you commit."
+#: A hidden check with a hidden file, which names what it wants.
+HIDDEN = """
+read -r said < answer.txt
+[ "$said" = "{number}" ] || { echo "expected {number}, but answer.txt says $said"; exit 1; }
+"""
+
+
+def write_case(checkout: Path, number: int, **changed: Any) -> None:
+    case = {
+        "base": "start",
+        "issue": {"number": number, "title": f"Greet {number}", "body": "The greeting lacks its number."},
+        "checks": ["sh {tests}"],
+        "tests": {"tests/hidden.test.sh": HIDDEN.replace("{number}", str(number))},
+        **changed,
+    }
+    folder = checkout / ".agent/fixer/evals"
+    folder.mkdir(exist_ok=True)
+    (folder / f"greet-{number}.yaml").write_text(json.dumps(case))
+
+
+@pytest.fixture
+def project(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose last commit tells the agent to run the tests. Its working tree does not."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    prompt = checkout / PROMPT
+    worse = prompt.read_text()
+    prompt.write_text(f"{worse}\n{TESTS}\n")
+    git("commit", "--quiet", "--all", "--message", "Ask for the tests", cwd=checkout)
+    git("tag", "start", cwd=checkout)
+    prompt.write_text(worse)
+    return checkout
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(block.get("text", "") for block in content)
+
+
+def agent_that(command: Callable[[int, bool], str]) -> Callable[[dict[str, Any]], Reply]:
+    """A model that walks the steps and works by the command for an issue, and for whether its prompt has `TESTS`."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        prompts = [text_of(message) for message in body["messages"] if message["role"] == "user"]
+        prompt = next(text for text in reversed(prompts) if "issue" in text)
+        number = int(re.findall(r"issue (\d+)", prompt)[-1])
+        if "Find out what" in prompt:
+            return step("initial", "next", understanding="x")
+        if "Check whether" in prompt:
+            return step("closure", "closing")
+        if "tool_result" in json.dumps(body["messages"][-1]):
+            return step("continuation", "handoff", summary="y")
+        return calls(
+            ("bash", {"command": f"{command(number, TESTS in prompt)} && git add . && git commit -qm 'Greet'"})
+        )
+
+    return reply
+
+
+def step(name: str, action: str, **more: str) -> Reply:
+    return answers({"stepId": f"{name}.issue", "next_action": {"action": action, "reason": "z"}, **more})
+
+
+def greet(number: int, right: bool) -> str:
+    # The agent's own check asks for no more than the greeting.
+    return f"echo 'hello, world' > greeting.txt; echo {number if right else 'wrong'} > answer.txt"
+
+
+@pytest.fixture
+def model() -> Iterator[MessagesApi]:
+    """A model that solves an issue if its prompt asks for the tests."""
+    with MessagesApi(agent_that(greet), api_key=KEY) as api:
+        yield api
+
+
+def words(api: MessagesApi, *more: str) -> list[str]:
+    return ["eval", "fixer", "--anthropic-base-url", api.url, "--json", *more]
+
+
+def run_eval(api: MessagesApi, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    code = main(words(api, *more))
+    said = capsys.readouterr()
+    assert said.out, said.err
+    found = json.loads(said.out)
+    assert code == (1 if found["verdict"] == "worse" else 0), said.err
+    return found
+
+
+@pytest.mark.whole
+def test_both_definitions_run_on_each_case(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    found = run_eval(model, capsys)
+    (pair,) = found["pairs"]
+    assert (pair["candidate"]["success"], pair["baseline"]["success"]) == (False, True)
+    assert pair["candidate"]["outcome"] == "completed"
+    assert "expected 7, but answer.txt says wrong" in pair["candidate"]["failure"]
+    assert pair["baseline"]["cost_usd"] > 0
+    assert found["spent_usd"] == pytest.approx(pair["baseline"]["cost_usd"] + pair["candidate"]["cost_usd"])
+    assert (found["verdict"], found["comparison"]["cases"]) == ("no difference shown", 1)
+    # Nothing of it is in the repository.
+    assert git("status", "--porcelain", cwd=project).split() == ["M", PROMPT, "??", ".agent/fixer/evals/"]
+
+
+@pytest.mark.whole
+def test_what_is_finished_is_not_paid_for_again(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    found = run_eval(model, capsys)
+    asked = len(model.bodies)
+    assert run_eval(model, capsys) == found
+    assert len(model.bodies) == asked
+    # With another case, only that one is tried; with another definition, only that one.
+    write_case(project, 8)
+    assert len(run_eval(model, capsys)["pairs"]) == 2
+    assert len(model.bodies) == 2 * asked
+    (project / PROMPT).write_text(f"Think first. {(project / PROMPT).read_text()}")
+    run_eval(model, capsys)
+    assert len(model.bodies) == 3 * asked
+
+
+@pytest.mark.whole
+def test_the_agent_sees_neither_the_hidden_tests_nor_what_came_later(project: Path, capsys) -> None:
+    write_case(project, 7)
+    git("add", "--all", cwd=project)
+    git("commit", "--quiet", "--message", "A later commit", cwd=project)
+    git("tag", "start", "--force", cwd=project)
+    (project / "greeting.txt").write_text("the future\n")
+    git("commit", "--quiet", "--all", "--message", "The solution", cwd=project)
+    (project / PROMPT).write_text(f"{(project / PROMPT).read_text()}\n{TESTS}\n")
+    look = (
+        "git log --all --format=%s; git for-each-ref; find . -path '*evals*' -not -path './.git/*'; "
+        "for each in $(git cat-file --batch-all-objects --batch-check='%(objectname)'); do git cat-file -p $each; done;"
+        " git rev-list --all --objects | wc -l; git cat-file --batch-all-objects --batch-check | wc -l"
+    )
+    with MessagesApi(agent_that(lambda number, _: f"({look}); {greet(number, True)}"), api_key=KEY) as api:
+        found = run_eval(api, capsys, "--against", "HEAD")
+        seen = "".join(str(block["content"]) for body in api.bodies for block in results_in(body))
+    assert found["pairs"][0]["candidate"]["success"]
+    assert "trial\n" in seen
+    for secret in ("the future", "The solution", "A later commit", "hidden", "evals", "but answer.txt says"):
+        assert secret not in seen, secret
+    # There is no object but those of the one commit.
+    *_, reachable, objects = re.findall(r"^(\d+)$", seen, re.MULTILINE)
+    assert reachable == objects
+
+
+def results_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for message in body["messages"]:
+        if isinstance(message["content"], list):
+            yield from (block for block in message["content"] if block.get("type") == "tool_result")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"checks": ["true"]}, "its checks pass on the base commit already"),
+        ({"base": "no-such-branch"}, 'There is no commit "no-such-branch" here.'),
+    ],
+    ids=["passes at once", "no commit"],
+)
+def test_what_is_no_case_is_left_out(project: Path, model: MessagesApi, capsys, changed: Any, why: str) -> None:
+    write_case(project, 7, **changed)
+    found = run_eval(model, capsys)
+    assert (found["pairs"], [why in each["reason"] for each in found["dropped"]]) == ([], [True]), found["dropped"]
+    assert not model.bodies
+
+
+@pytest.mark.whole
+def test_the_budget_ends_an_eval_and_a_larger_one_continues_it(project: Path, model: MessagesApi, capsys) -> None:
+    for number in range(1, 4):
+        write_case(project, number)
+    price = run_eval(model, capsys, "--cases", "1")["spent_usd"] / 2
+    asked = len(model.bodies)
+    found = run_eval(model, capsys, "--budget-usd", str(2.5 * price))
+    assert len(found["pairs"]) == 1
+    assert (found["dropped"], found["ended"]) == ([], f"--budget-usd {2.5 * price:g} is spent")
+    # A turn that has begun is paid for.
+    assert found["spent_usd"] < 3.2 * price
+    assert len(model.bodies) < 2 * asked
+    found = run_eval(model, capsys)
+    assert len(found["pairs"]) == 3
+    # The run that the budget had ended went on.
+    assert len(model.bodies) == 3 * asked
+    costs = [pair[role]["cost_usd"] for pair in found["pairs"] for role in ("candidate", "baseline")]
+    assert found["spent_usd"] == pytest.approx(sum(costs))
+
+
+def test_the_minutes_end_an_eval(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    found = run_eval(model, capsys, "--minutes", "0.0001")
+    assert (found["pairs"], found["ended"]) == ([], "--minutes 0.0001 are over")
+
+
+@pytest.mark.whole
+def test_a_killed_eval_goes_on_without_paying_twice(project: Path, capsys) -> None:
+    write_case(project, 7)
+    write_case(project, 8)
+    reached, turns = threading.Event(), agent_that(greet)
+    with MessagesApi(turns, api_key=KEY) as api:
+        run_eval(api, capsys, "--run-folder", str(project.parent / "whole"))
+        whole = len(api.bodies)
+
+    def killed_in_the_third_run(body: dict[str, Any]) -> Reply:
+        if len(api.bodies) == whole // 2 + 3 and not reached.is_set():
+            reached.set()
+            os.kill(process.pid, signal.SIGKILL)
+        return turns(body)
+
+    with MessagesApi(killed_in_the_third_run, api_key=KEY) as api:
+        process = subprocess.Popen([sys.executable, "-I", "-m", "stepflow", *words(api)], stdout=subprocess.DEVNULL)
+        process.wait(timeout=120)
+        assert reached.is_set()
+        found = run_eval(api, capsys)
+        # Only the turn that was on its way is asked again.
+        assert len(api.bodies) == whole + 1
+    assert len(found["pairs"]) == 2
+
+
+@pytest.mark.whole
+def test_two_models_of_one_definition(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    found = run_eval(model, capsys, "--model", "haiku", "--against-model", "opus")
+    assert found["candidate"]["digest"] == found["baseline"]["digest"]
+    assert [found[role]["model"] for role in ("candidate", "baseline")] == ["haiku", "opus"]
+    assert {body["model"].split("-")[1] for body in model.bodies} == {"haiku", "opus"}
+
+
+@pytest.mark.whole
+def test_the_baseline_may_be_a_digest(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    digest = run_eval(model, capsys)["baseline"]["digest"]
+    git("commit", "--quiet", "--all", "--message", "Leave the tests out", cwd=project)
+    found = run_eval(model, capsys, "--against", digest[:12])
+    assert found["baseline"]["digest"] == digest
+    assert found["baseline"]["name"].startswith("commit ")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("--against", "start^{tree}"), "is no commit"),
+        (("--against", "abcdef1234"), "has this digest"),
+        (("--against-model", ""), "There is nothing to compare: HEAD"),
+        (("--cases", "0"), "must be more than 0"),
+    ],
+)
+def test_what_cannot_be_compared_costs_nothing(
+    project: Path, model: MessagesApi, capsys, given: tuple[str, ...], why: str
+) -> None:
+    write_case(project, 7)
+    git("checkout", "--quiet", "--", PROMPT, cwd=project)
+    assert main(words(model, *given)) == 2
+    assert why in capsys.readouterr().err
+    assert not model.bodies
+
+
+def test_without_a_key_the_eval_ends_at_once(project: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        write_case(project, number + 1)
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    assert main(["eval", "fixer"]) == 2
+    said = capsys.readouterr()
+    assert "There is no API key" in said.err
+    assert "left out" not in said.out
+
+
+def test_a_broken_case_is_reported_before_anything_runs(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7, chekcs=["true"], issue={"number": 0, "title": "x"}, tests={".git/config": "x"})
+    assert main(words(model)) == 2
+    said = capsys.readouterr().err
+    assert ".agent/fixer/evals/greet-7.yaml:1: issue.number:" in said
+    assert "stepflow schema eval" in said
+    assert main(["validate", "fixer"]) == 2
+    said = capsys.readouterr().out
+    assert 'the case: there is no key "chekcs" (did you mean "checks"?)' in said
+    assert "git's own files cannot be test files" in said
+    assert "SF108" in said
+    assert "`stepflow schema eval`" in said
+
+
+def test_the_scripted_model_plays_the_scenario_of_each_case(project: Path, capsys) -> None:
+    write_case(project, 7)
+    folder = project / ".agent/fixer/scenarios"
+    folder.mkdir()
+    scenario = (project.parent / "scenario.yaml").read_text()
+    (folder / "greet-7.yaml").write_text(scenario.replace("&& git", "&& echo 7 > answer.txt && git add . && git"))
+    git("add", "--all", cwd=project)
+    git("commit", "--quiet", "--message", "A scenario", cwd=project)
+    (folder / "greet-7.yaml").write_text(scenario)
+    (project / PROMPT).write_text("Do what issue {uv-issue} asks for. {uv-initial_issue_understanding}")
+    assert main(["eval", "fixer", "--provider", "scripted"]) == 0
+    said = capsys.readouterr().out
+    assert "✓ greet-7  baseline: completed, $0.00" in said
+    assert "✗ greet-7  candidate: completed, $0.00" in said
+    assert "only the baseline solves greet-7; candidate: sh tests/hidden.test.sh: " in said
+
+
+PAGE = DOCS / "how-to/evals.md"
+
+
+def evaluation_of(results: list[tuple[bool, bool]], failure: str = "") -> Evaluation:
+    trials = [
+        [
+            EvalTrial(
+                success=success,
+                outcome=Outcome.COMPLETED,
+                failure="" if success else failure,
+                cost_usd=cost / len(results),
+                seconds=seconds,
+            )
+            for success, cost, seconds in zip(pair, (1.87, 2.31), (126.0, 156.0), strict=True)
+        ]
+        for pair in results
+    ]
+    return Evaluation(
+        agent="fixer",
+        candidate=Variant(name="working tree", digest="5d5e538fb40b4ddf"),
+        baseline=Variant(name="v1.2.0", digest="8e1a2effe584e39c"),
+        pairs=tuple(
+            EvalPair(case=f"case-{number}", issue=number, title=failure, candidate=candidate, baseline=baseline)
+            for number, (candidate, baseline) in enumerate(trials, 1)
+        ),
+        dropped=(),
+        comparison=compare(results),
+        spent_usd=4.18,
+        ended="the difference is shown",
+        folder="/tmp/eval",
+    )
+
+
+def test_the_table_of_the_guide_is_one_that_is_printed() -> None:
+    (shown,) = (block.text for block in page_blocks(PAGE) if block.language == "text")
+    evaluation = evaluation_of([(True, True)] * 4 + [(False, True)] * 9 + [(False, False)])
+    lines = [text for _tone, text in evaluation_lines(evaluation)]
+    assert "\n".join(lines[:3]) == shown.rstrip()
+    assert lines[-2].startswith("The candidate is worse: 14 cases, difference of the success rates −64 points, 95 %")
+
+
+def test_the_case_of_the_guide_is_one(project: Path, capsys) -> None:
+    write_case(project, 7)
+    (project / ".agent/fixer/evals/greet-7.yaml").write_text(named_block("case", PAGE))
+    git("tag", "v1.2.0", cwd=project)
+    with MessagesApi(agent_that(greet), api_key=KEY) as api:
+        command = named_block("command", PAGE).split()[3:]
+        found = run_eval(api, capsys, *command, "--budget-usd", "0.000001")
+    assert (found["dropped"], found["ended"]) == ([], "--budget-usd 1e-06 is spent")
+
+
+def test_hostile_texts_stay_texts() -> None:
+    hostile = "<script>alert(1)</script>\x1b[2J\n::error::owned ##[add-path]/tmp"
+    evaluation = evaluation_of([(False, True), (False, False)], hostile)
+    page = evaluation_html(evaluation)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    for _tone, line in evaluation_lines(evaluation):
+        assert "\x1b" not in line
+        assert "##[" not in line
+        assert not line.lstrip().startswith("::")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("rate", "verdict"), [(0.3, "worse"), (0.9, "no difference shown")])
+def test_a_planted_worse_definition_is_told_within_forty_cases(
+    project: Path, capsys, rate: float, verdict: str
+) -> None:
+    """The model succeeds by chance, seeded; less often if its prompt leaves out the tests."""
+    for number in range(1, 41):
+        write_case(project, number)
+
+    def by_chance(number: int, has_tests: bool) -> str:
+        return greet(number, Random(f"{number} {has_tests}").random() < (0.9 if has_tests else rate))
+
+    with MessagesApi(agent_that(by_chance), api_key=KEY) as api:
+        found = run_eval(api, capsys, "--cases", "40")
+    assert found["verdict"] == verdict
+    assert len(found["pairs"]) <= 40
+    assert (found["ended"] == "the difference is shown") == (verdict == "worse")
