@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import responses
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 import requests
 
 from stepflow.domain.connection import Connection, certificate_problem
-from stepflow.domain.text import cut
 from stepflow.telemetry.metrics import RunMetrics, Telemetry
 from stepflow.telemetry.spans import RunTrace
 
@@ -27,8 +27,6 @@ T = TypeVar("T")
 SECONDS = 4.5
 #: Spans in one request. Collectors refuse requests of more than some megabytes.
 MOST_SPANS = 256
-#: Characters of an answer or an error that are shown.
-MOST_SHOWN = 300
 NOT_INSTALLED = "the OpenTelemetry SDK is not installed; install `stepflow[otel]`"
 TOO_SLOW = "it did not answer in time; a run waits for it no longer than five seconds"
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
@@ -60,7 +58,9 @@ class _Session(requests.Session):
         except requests.RequestException as error:
             self.problem = _describe(error, self._connection)
             raise
-        self.problem = "" if answer.ok else f"it answered {answer.status_code} {answer.reason}"
+        # The server's own words for it could say anything.
+        words = responses.get(answer.status_code, "")
+        self.problem = "" if answer.ok else f"it answered {answer.status_code} {words}".rstrip()
         if answer.status_code in REDIRECTS:
             self.problem = f"it answered {answer.status_code}, and no redirect is followed"
             # The SDK would take it for a success.
@@ -139,7 +139,7 @@ def send_telemetry(build: Callable[[], Telemetry | None], collector: Collector, 
     sending = _Sending(build, collector, time.monotonic() + seconds)
     sending.start()
     sending.join(seconds)
-    return cut(TOO_SLOW if sending.is_alive() else sending.problem, MOST_SHOWN)
+    return TOO_SLOW if sending.is_alive() else sending.problem
 
 
 def write_telemetry(trace: RunTrace, metrics: RunMetrics, path: Path) -> None:

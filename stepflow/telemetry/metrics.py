@@ -6,39 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from stepflow.telemetry.spans import (
-    AGENT,
-    CACHE_READ,
-    CACHE_WRITE,
-    CHAT,
-    COST,
-    DIGEST,
-    ERROR,
-    EXECUTE_TOOL,
-    INPUT_TOKENS,
-    INVOKE_AGENT,
-    OPERATION,
-    OUTCOME,
-    OUTPUT_TOKENS,
-    PROVIDER,
-    REQUEST_MODEL,
-    RESPONSE_MODEL,
-    TOOL,
-    Attributes,
-    RunSpan,
-    RunTrace,
-    Value,
-)
+from stepflow.telemetry import spans
+from stepflow.telemetry.spans import Attributes, RunSpan, RunTrace, Value
 
 #: Bounds of the buckets of durations in seconds, by what takes the time. Those of calls are the conventions'.
 CALL_BOUNDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 RUN_BOUNDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 
 TOKENS = {
-    INPUT_TOKENS: "gen_ai.client.inference.usage.input_tokens",
-    OUTPUT_TOKENS: "gen_ai.client.inference.usage.output_tokens",
-    CACHE_READ: "gen_ai.client.inference.usage.cache_read.input_tokens",
-    CACHE_WRITE: "gen_ai.client.inference.usage.cache_write.input_tokens",
+    spans.INPUT_TOKENS: "gen_ai.client.inference.usage.input_tokens",
+    spans.OUTPUT_TOKENS: "gen_ai.client.inference.usage.output_tokens",
+    spans.CACHE_READ: "gen_ai.client.inference.usage.cache_read.input_tokens",
+    spans.CACHE_WRITE: "gen_ai.client.inference.usage.cache_write.input_tokens",
 }
 #: The service does not say which of its tokens are images.
 MODALITY = {"gen_ai.token.modality": "unknown"}
@@ -80,21 +59,25 @@ def build_metrics(trace: RunTrace, *, whole: bool = False) -> RunMetrics:
     """Build the metrics of the process that ran last: an earlier one has sent its own. With `whole`, those of all."""
     run = trace.spans[0]
     since, start = (0, run.start) if whole or not trace.resumed else (trace.resumed, trace.resumed_at)
-    calls, tools = ([*_ended_since(trace, since, operation)] for operation in (CHAT, EXECUTE_TOOL))
+    calls, tools = ([*_ended_since(trace, since, operation)] for operation in (spans.CHAT, spans.EXECUTE_TOOL))
     # The model makes up the name of a tool that its step does not have.
     tools = [span for span in tools if span.error != "denied"]
-    agent = {name: run.attributes[name] for name in (AGENT, DIGEST) if name in run.attributes}
-    outcome = {**agent, OUTCOME: run.attributes.get(OUTCOME, "unfinished")}
-    model = (OPERATION, PROVIDER, REQUEST_MODEL, RESPONSE_MODEL)
+    agent = {name: run.attributes[name] for name in (spans.AGENT, spans.DIGEST) if name in run.attributes}
+    outcome = {**agent, spans.OUTCOME: run.attributes.get(spans.OUTCOME, "unfinished")}
+    model = (spans.OPERATION, spans.PROVIDER, spans.REQUEST_MODEL, spans.RESPONSE_MODEL)
     ran = (Point(attributes={**agent, **_error(run)}, values=(run.end - start,)),)
     ended = (Point(attributes=outcome, values=(1,)),)
-    costs = _points(calls, (REQUEST_MODEL, RESPONSE_MODEL), _attribute(COST), outcome)
+    costs = _points(calls, (spans.REQUEST_MODEL, spans.RESPONSE_MODEL), _attribute(spans.COST), outcome)
     metrics = (
         RunMetric(name="stepflow.runs", unit="{run}", description="Runs that ended, by outcome.", points=ended),
         RunMetric(name="stepflow.cost", unit="{USD}", description="What the model cost.", points=costs),
-        _durations(f"gen_ai.{INVOKE_AGENT}.duration", ran, RUN_BOUNDS),
-        _durations("gen_ai.client.inference.duration", _points(calls, (*model, ERROR), _seconds), CALL_BOUNDS),
-        _durations(f"gen_ai.{EXECUTE_TOOL}.duration", _points(tools, (OPERATION, TOOL, ERROR), _seconds), CALL_BOUNDS),
+        _durations(f"gen_ai.{spans.INVOKE_AGENT}.duration", ran, RUN_BOUNDS),
+        _durations("gen_ai.client.inference.duration", _points(calls, (*model, spans.ERROR), _seconds), CALL_BOUNDS),
+        _durations(
+            f"gen_ai.{spans.EXECUTE_TOOL}.duration",
+            _points(tools, (spans.OPERATION, spans.TOOL, spans.ERROR), _seconds),
+            CALL_BOUNDS,
+        ),
         *(
             RunMetric(
                 name=metric,
@@ -109,7 +92,7 @@ def build_metrics(trace: RunTrace, *, whole: bool = False) -> RunMetrics:
 
 
 def _ended_since(trace: RunTrace, since: int, operation: str) -> Iterable[RunSpan]:
-    return (span for span in trace.spans if span.ended > since and span.attributes.get(OPERATION) == operation)
+    return (span for span in trace.spans if span.ended > since and span.attributes.get(spans.OPERATION) == operation)
 
 
 def _durations(name: str, points: tuple[Point, ...], bounds: tuple[float, ...]) -> RunMetric:
@@ -117,14 +100,14 @@ def _durations(name: str, points: tuple[Point, ...], bounds: tuple[float, ...]) 
 
 
 def _points(
-    spans: Iterable[RunSpan],
+    measured: Iterable[RunSpan],
     names: tuple[str, ...],
     measure: Callable[[RunSpan], object],
     more: Attributes | None = None,
 ) -> tuple[Point, ...]:
     """Group the spans by these attributes, and measure each. A span that has no such value does not count."""
     values: dict[tuple[tuple[str, Value], ...], list[float]] = defaultdict(list)
-    for span in spans:
+    for span in measured:
         if isinstance(value := measure(span), int | float):
             facts = {**span.attributes, **_error(span)}
             values[tuple((name, facts[name]) for name in names if name in facts)].append(value)
@@ -142,4 +125,4 @@ def _seconds(span: RunSpan) -> float:
 
 
 def _error(span: RunSpan) -> Attributes:
-    return {ERROR: span.error} if span.error else {}
+    return {spans.ERROR: span.error} if span.error else {}

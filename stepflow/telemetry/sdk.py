@@ -43,7 +43,7 @@ def sdk_spans(trace: RunTrace) -> Iterator[ReadableSpan]:
         yield ReadableSpan(
             name=span.name,
             context=context(span.number),
-            parent=context(span.parent) if span.parent else None,
+            parent=context(span.parent.number) if span.parent else None,
             resource=resource,
             attributes={**span.attributes, **failed},
             events=[Event(each.name, each.attributes, timestamp=_nanoseconds(each.time)) for each in span.events],

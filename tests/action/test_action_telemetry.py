@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 
 from stepflow.journal.file import iter_journal
 from stepflow.telemetry.spans import build_trace
 from tests.servers.collector import CollectorServer, accept, attributes_of, busy, drip, hang
 from tests.servers.loopback import Handler
-from tests.servers.private_network import closed_port
+from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
@@ -96,6 +98,28 @@ def test_a_dead_or_slow_collector_costs_five_seconds_at_most_and_changes_nothing
     (warning,) = [line for line in done.log.splitlines() if "[Telemetry]" in line]
     assert warning.startswith("::warning")
     assert f"could not be sent to {url}: it " in warning
+
+
+def test_a_collector_is_reached_through_the_proxy_of_the_run_and_trusted_by_its_certificates(world: World) -> None:
+    host, authority = "collector.corp.example", trustme.CA()
+    with ExitStack() as stack:
+        server = stack.enter_context(CollectorServer())
+        front = stack.enter_context(TlsFront(authority, host, to=lambda _: address_of(server.url)))
+        proxy = stack.enter_context(Proxy({host: ("127.0.0.1", front.port)}, login="ann:open-sesame-42"))
+        world.runner.environ = {"HTTPS_PROXY": proxy.url_with_login}
+        given = {"otel_endpoint": f"https://{host}", "otel_headers": f"X-Token: {HEADER_TOKEN}"}
+        script = [answer("initial.issue", "abort", understanding="no")]
+        done = world.run(script, **given, ca_certificates=pem_of(authority))
+        assert "[Telemetry]" not in done.log
+        assert proxy.targets() == {f"{host}:443"}
+        heads = "".join(requests.head for requests in proxy.requests)
+        distrusted = world.run(script, label_event(), **given)
+    assert [path for path, _, _ in server.requests] == ["/v1/traces", "/v1/metrics"]
+    assert HEADER_TOKEN not in heads
+    assert "its certificate was rejected through the proxy" in distrusted.log
+    assert "open-sesame-42" not in distrusted.log.replace("::add-mask::open-sesame-42", "").replace(
+        "::add-mask::ann:open-sesame-42", ""
+    )
 
 
 def test_a_resumed_run_is_one_trace(world: World, tmp_path: Path) -> None:

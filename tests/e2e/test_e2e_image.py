@@ -12,6 +12,7 @@ from release.try_image import try_image
 from tests.docs.images import PAGE
 from tests.e2e.act_job import RUNNER_IMAGE
 from tests.e2e.repository import git
+from tests.telemetry.journals import PLAUSIBLE
 
 #: Bytes of the image with Node.js, git and Python, unpacked and compressed.
 MOST_BYTES, MOST_COMPRESSED = 550_000_000, 200_000_000
@@ -74,6 +75,16 @@ def test_everything_that_a_run_loads_is_there_as_bytecode(image: str) -> None:
 def test_the_image_is_not_heavier_than_promised(image: str) -> None:
     assert sum(layer.unpacked for layer in layers(image)) <= MOST_BYTES, table(image)
     assert compressed_size(image) <= MOST_COMPRESSED
+
+
+def test_the_image_has_what_sends_a_run_to_a_collector(image: str, tmp_path: Path) -> None:
+    shutil.copy(PLAUSIBLE, tmp_path / "journal.jsonl")
+    options = ("--network=none", f"--volume={tmp_path}:/run-folder")
+    written = run_in_image(image, "show", "/run-folder", "--otlp", "/run-folder/otlp.jsonl", options=options)
+    assert written.returncode == 0, written.stderr
+    assert len((tmp_path / "otlp.jsonl").read_text().splitlines()) == 2
+    sent = run_in_image(image, "show", "/run-folder", "--otlp", "http://127.0.0.1:1", options=options)
+    assert (sent.returncode, "could not be reached (Connection refused)" in sent.stderr) == (1, True), sent.stderr
 
 
 def test_the_command_line_of_stepflow_is_in_the_image(image: str) -> None:

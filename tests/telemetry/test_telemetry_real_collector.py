@@ -115,7 +115,7 @@ def test_a_real_collector_receives_a_run_and_an_old_run_folder(rotel: Path, tmp_
     for span in received:
         sent = names[int.from_bytes(span.span_id)]
         assert span.name == sent.name
-        assert int.from_bytes(span.parent_span_id) == (trace.span_id(sent.parent) if sent.parent else 0)
+        assert int.from_bytes(span.parent_span_id) == (trace.span_id(sent.parent.number) if sent.parent else 0)
         attributes = attributes_of(span)
         assert attributes.pop("error.type", "") == sent.error
         assert attributes == {**sent.attributes}
