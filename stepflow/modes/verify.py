@@ -41,6 +41,8 @@ SIGNER = "org/stepflow-action/.github/workflows/agent.yml"
 #: Anybody's workflow can give its artifact the name that is looked for.
 MOST_ARTIFACTS = 10
 SIGNATURE = "signature"
+#: Bytes of what is unpacked. GitHub takes predicates of up to 16 MB.
+LARGEST = {JOURNAL: 500_000_000, STATEMENT: 20_000_000}
 #: The inputs that decide what an agent's definition is.
 _OF_DEFINITION = ("agent", "allow", "checks", "prove", "working-directory")
 
@@ -135,7 +137,7 @@ class _Case:
         for artifact in self.reader.artifacts(artifact_name(commit))[:MOST_ARTIFACTS]:
             folder = self.scratch / f"artifact-{artifact.id}"
             folder.mkdir()
-            if unpack_artifact(self.reader.packed_artifact(artifact), (JOURNAL, STATEMENT), folder):
+            if unpack_artifact(self.reader.packed_artifact(artifact), LARGEST, folder):
                 yield folder
 
     def check(self, folder: Path) -> _Evidence:
@@ -206,7 +208,8 @@ class _Case:
         pull, expected = self.pull, self.request.repository
         now = {
             "repository": (str(said["repository"]).casefold(), expected.casefold()),
-            "pull request": (said["number"], pull.number),
+            # Where the token could not open one, a person did.
+            "pull request": (said["number"] or pull.number, pull.number),
             "branch": (said["branch"], pull.head),
             "branch's repository": (pull.head_repository.casefold(), expected.casefold()),
         }

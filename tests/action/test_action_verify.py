@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +16,11 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.run.ending import statement_of
+from tests.action.verify_world import AGENT_WORKFLOW, Proven, copy_of, failed, keep, made_by, signed
 from tests.checkout import git
 from tests.docs.page import DOCS, page_blocks
 from tests.signing import Signer
-from tests.world import BRANCH, TOKEN, World, open_world, solve
-
-FILES = ("journal.jsonl", "statement.json", "predicate.json")
-Json = dict[str, Any]
-
-
-@dataclass
-class Proven:
-    """A pull request with the folder of the run that made it, and a clone to verify it in."""
-
-    world: World
-    folder: Path
-    clone: Path
-    commit: str
-    capture: Callable[[], str] = field(default=str)
-
-    def verify(self, *words: str, code: int | None = None) -> Json:
-        """What the command says, as JSON."""
-        api = self.world.github.plain_url
-        done = main(["verify", "8", "--repo", str(self.clone), "--github-api-url", api, "--json", *words])
-        said = json.loads(self.capture())
-        assert "checks" in said, said["reason"]
-        assert done == (1 if any(check["state"] == "failed" for check in said["checks"]) else 0)
-        assert code in (None, done), json.dumps(said, indent=1)
-        return said
-
-    def of_folder(self, folder: Path) -> Json:
-        """The same of a run folder, whoever signed."""
-        return self.verify("--run-folder", str(folder), "--unsigned")
-
-
-def failed(said: Json) -> list[str]:
-    return [check["name"] for check in said["checks"] if check["state"] == "failed"]
-
-
-def keep(world: World, folder: Path, commit: str) -> None:
-    """Upload what the shipped workflow uploads."""
-    files = {name: (folder / name).read_bytes() for name in FILES}
-    world.github.state.artifacts.append({"name": f"stepflow-{commit}", "files": files, "expired": False})
+from tests.world import BRANCH, TOKEN, open_world, solve
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proven]:
     parent = tmp_path_factory.mktemp("verify")
     with open_world(parent) as world:
         done = world.run(solve())
-        assert done.outputs["outcome"] == "completed", done.log
-        folder, commit = Path(done.outputs["run-folder"]), done.outputs["commit"]
-        keep(world, folder, commit)
-        clone = parent / "clone"
-        git("clone", "--quiet", str(world.served), str(clone), cwd=parent)
-        yield Proven(world, folder, clone, commit)
+        yield made_by(world, done, parent / "clone")
 
 
 @pytest.fixture
@@ -93,20 +50,12 @@ def test_what_the_artifact_says_is_what_is_on_github(proven: Proven) -> None:
     assert said["summary"].endswith("agrees with its statement, but who made that was not checked")
 
 
-AGENT_WORKFLOW = "org/stepflow-action/.github/workflows/agent.yml@refs/tags/v1"
 OWN_WORKFLOW = "o/r/.github/workflows/stepflow.yml@refs/heads/main"
 
 
 @pytest.fixture(scope="module")
 def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
     return Signer(tmp_path_factory.mktemp("signer") / "own")
-
-
-def signed(proven: Proven, signer: Signer, file: Path, *, statement: Json | None = None, **facts: str) -> list[str]:
-    """The words that give the command a signature by the shipped workflow, but for these facts."""
-    said = statement or json.loads((proven.folder / "statement.json").read_text())
-    file.write_text(json.dumps(signer.sign(said, **{"repository": "o/r", "workflow": AGENT_WORKFLOW, **facts})))
-    return ["--bundle", str(file), "--trusted-root", str(signer.trusted_root)]
 
 
 def test_a_signed_statement_is_verified_by_the_real_gh(proven: Proven, signer: Signer, tmp_path: Path) -> None:
@@ -116,6 +65,7 @@ def test_a_signed_statement_is_verified_by_the_real_gh(proven: Proven, signer: S
     assert check["detail"] == f"by {AGENT_WORKFLOW}"
 
 
+@pytest.mark.whole
 def test_ones_own_workflow_is_named(proven: Proven, signer: Signer, tmp_path: Path) -> None:
     words = signed(proven, signer, tmp_path / "bundle.json", workflow=OWN_WORKFLOW)
     refused = proven.verify(*words, code=1)
@@ -128,11 +78,16 @@ def test_ones_own_workflow_is_named(proven: Proven, signer: Signer, tmp_path: Pa
     "facts",
     [
         pytest.param({"workflow": "o/r/.github/workflows/ci.yml@refs/heads/main"}, id="another workflow"),
-        pytest.param({"workflow": f"{AGENT_WORKFLOW.replace('.yml', '.yml-2.yml')}"}, id="one whose name begins so"),
-        pytest.param({"repository": "o/other"}, id="another repository"),
-        pytest.param({"repository": "other/r"}, id="another owner"),
-        pytest.param({"ref": "refs/heads/stepflow/fixer/issue-7"}, id="a branch"),
         pytest.param({"ref": "refs/pull/8/merge"}, id="the pull request's own workflow"),
+        *(
+            pytest.param(facts, id=name, marks=pytest.mark.whole)
+            for name, facts in {
+                "one whose name begins so": {"workflow": AGENT_WORKFLOW.replace(".yml", ".yml-2.yml")},
+                "another repository": {"repository": "o/other"},
+                "another owner": {"repository": "other/r"},
+                "a branch": {"ref": "refs/heads/stepflow/fixer/issue-7"},
+            }.items()
+        ),
     ],
 )
 def test_a_signature_of_somebody_else_is_refused(
@@ -142,6 +97,7 @@ def test_a_signature_of_somebody_else_is_refused(
     assert failed(said) == ["signature", "coverage"]
 
 
+@pytest.mark.whole
 def test_a_signature_of_an_authority_that_nobody_knows_is_refused(
     proven: Proven, signer: Signer, tmp_path: Path
 ) -> None:
@@ -215,14 +171,6 @@ def test_the_statement_of_another_run_or_of_an_older_commit_does_not_count(
         said = proven.verify(*words, "--run-folder", str(folder), code=1)
         assert "signature" not in failed(said), said
         assert {"pull request", "commit"} & {*failed(said)}, (name, said)
-
-
-def copy_of(proven: Proven, folder: Path) -> Path:
-    """A run folder to change."""
-    folder.mkdir()
-    for name in FILES:
-        shutil.copyfile(proven.folder / name, folder / name)
-    return folder
 
 
 def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -437,18 +385,19 @@ def change_file(chance: random.Random) -> Callable[[bytes], bytes]:
     return change
 
 
+@pytest.mark.whole
 def test_another_file_than_those_of_the_definition_may_change(moved_main: Proven, tmp_path: Path) -> None:
     folder = begin_at(moved_main, tmp_path / "run", "greeting.txt", lambda data: data + b"!")
     assert failed(moved_main.of_folder(folder)) == []
 
 
-@pytest.mark.parametrize("file", [DEFINITION[0], DEFINITION[-1]])
+@pytest.mark.parametrize("file", DEFINITION[:1])
 def test_another_definition_is_found(moved_main: Proven, tmp_path: Path, file: str) -> None:
     folder = begin_at(moved_main, tmp_path / "run", file, change_file(random.Random(file)))
     assert "definition" in failed(moved_main.of_folder(folder))
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", ["a verdict", "a field of the statement"])
 def test_a_change_is_found(proven: Proven, tmp_path: Path, kind: str) -> None:
     folder = copy_of(proven, tmp_path / "run")
     CHANGES[kind](folder, random.Random(kind))

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stepflow.boundary.attestation.artifact import artifact_name
 from stepflow.cli import COMMANDS, main
+from stepflow.report.statement import PREDICATE_TYPE
+from stepflow.run.ending import PREDICATE, STATEMENT
+from stepflow.run.recording.recorded import JOURNAL
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
@@ -99,6 +103,23 @@ def test_the_caller_of_the_workflow_for_one_agent_gives_what_it_takes() -> None:
     assert job["permissions"] == {name: level for each in needed for name, level in each.items()}
     (step,) = (step for step in AGENT["jobs"]["agent"]["steps"] if step.get("id") == "stepflow")
     assert set(step["with"]) <= INPUTS
+
+
+def test_the_job_that_signs_runs_no_agent_and_the_agents_job_cannot_sign() -> None:
+    agent, attest = AGENT["jobs"]["agent"], AGENT["jobs"]["attest"]
+    assert "id-token" not in agent["permissions"]
+    assert [step["uses"].partition("@")[0] for step in attest["steps"]] == [
+        "actions/download-artifact",
+        "actions/attest",
+    ]
+    signed = attest["steps"][-1]["with"]
+    assert signed["predicate-type"] == PREDICATE_TYPE
+    assert (ROOT / PREDICATE_TYPE.partition("/blob/v1/")[2]).is_file()
+    (kept,) = (step["with"] for step in agent["steps"] if step.get("with", {}).get("name"))
+    assert kept["name"] == artifact_name("${{ steps.stepflow.outputs.commit }}")
+    files = [path.rpartition("/")[2] for path in kept["path"].splitlines()]
+    assert files == [JOURNAL, STATEMENT, PREDICATE]
+    assert [signed[name].rpartition("/")[2] for name in ("subject-path", "predicate-path")] == [JOURNAL, PREDICATE]
 
 
 def test_the_policy_of_the_page_has_every_key_and_so_has_its_table() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
+import zlib
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
-#: Bytes that one file may have when it is unpacked.
-LARGEST_FILE = 1_000_000_000
 _CHUNK = 1024 * 1024
 
 
@@ -17,22 +16,22 @@ def artifact_name(commit: str) -> str:
     return f"stepflow-{commit}"
 
 
-def unpack_artifact(packed: bytes, names: Iterable[str], folder: Path) -> bool:
-    """Write these files of the artifact into the folder, and return False if it does not have them all. Anybody's
-    workflow may have made it, so nothing else of it is unpacked, and a file only up to a size."""
+def unpack_artifact(packed: bytes, sizes: Mapping[str, int], folder: Path) -> bool:
+    """Write these files of the artifact into the folder, each of at most so many bytes, and return False if it does not
+    have them all. Anybody's workflow may have made it, so nothing else of it is unpacked."""
     try:
         with zipfile.ZipFile(BytesIO(packed)) as archive:
-            return all(_unpack_file(archive, name, folder / name) for name in names)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, NotImplementedError, RuntimeError, ValueError, OSError):
+            return all(_unpack_file(archive, name, folder / name, size) for name, size in sizes.items())
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, ValueError, OSError, zlib.error):
         return False
 
 
-def _unpack_file(archive: zipfile.ZipFile, name: str, path: Path) -> bool:
+def _unpack_file(archive: zipfile.ZipFile, name: str, path: Path, largest: int) -> bool:
     with archive.open(name) as packed, path.open("wb") as file:
         size = 0
         while chunk := packed.read(_CHUNK):
             size += len(chunk)
-            if size > LARGEST_FILE:
+            if size > largest:
                 return False
             file.write(chunk)
     return True

@@ -1,0 +1,116 @@
+"""`stepflow verify` on what different runs leave: a follow-up, a resumed run, commits that GitHub wrote; and on
+archives that no run made."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stepflow.boundary.attestation.artifact import unpack_artifact
+from tests.action.follow_up_world import commented, follow_up, improve
+from tests.action.verify_world import Proven, failed, made_by
+from tests.checkout import git
+from tests.servers.github_api import Fault
+from tests.world import BRANCH, TOKEN, World, solve
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Lets a pull request be verified with the read token."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("STEPFLOW_READ_TOKEN", TOKEN)
+
+    def reading(proven: Proven) -> Proven:
+        proven.capture = lambda: capsys.readouterr().out
+        return proven
+
+    return reading
+
+
+@pytest.mark.whole
+def test_each_run_on_a_pull_request_vouches_for_its_own_commits(opened: World, tmp_path: Path, reader) -> None:
+    (folder,) = (path.parent for path in opened.runner.folder.rglob("statement.json"))
+    first = opened.branches()[BRANCH]
+    done = follow_up(opened, improve(), commented("/stepflow run"), name="issue_comment")
+    proven = reader(made_by(opened, done, tmp_path / "clone"))
+    git("checkout", "--quiet", "main", cwd=proven.clone)
+    said = proven.verify("--unsigned", code=1)
+    assert failed(said) == ["coverage"]
+    assert f"1 commit not covered by a valid statement: {first[:12]}" in said["checks"][-1]["detail"]
+    files = {path.name: path.read_bytes() for path in folder.glob("*.json*")}
+    opened.github.state.artifacts.append({"name": f"stepflow-{first}", "files": files, "expired": False})
+    both = proven.verify("--unsigned", code=0)
+    assert [check["name"] for check in both["checks"]].count("definition") == 2
+    assert both["checks"][-1]["detail"] == "2 commits"
+
+
+@pytest.mark.whole
+def test_a_resumed_run_says_which_lines_another_job_wrote(world: World, tmp_path: Path, reader) -> None:
+    folder = tmp_path / "run"
+    world.github.state.faults.append(Fault("POST", "/pulls", 422, message="not today", times=9))
+    stopped = world.run(solve(), run_folder=str(folder), on_failure="nothing")
+    assert stopped.outputs["outcome"] == "boundary_failed"
+    before = len((folder / "journal.jsonl").read_bytes().splitlines())
+    world.github.state.faults.clear()
+    proven = reader(made_by(world, world.run([], run_folder=str(folder)), tmp_path / "clone"))
+    said = proven.verify("--unsigned", code=0)
+    (check,) = (each for each in said["checks"] if each["name"] == "journal")
+    assert check["state"] == "warning"
+    assert check["detail"].endswith(f"the run was resumed: lines 1 to {before} came from its run folder")
+
+
+@pytest.mark.whole
+def test_commits_that_github_wrote_are_those_of_the_statement(world: World, tmp_path: Path, reader) -> None:
+    proven = reader(made_by(world, world.run(solve(), commits="verified"), tmp_path / "clone"))
+    assert proven.verify("--unsigned", code=0)["checks"][-1]["detail"] == "1 commit"
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            made.writestr(name, content)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"no archive", id="no archive"),
+        pytest.param(archive({"journal.jsonl": b"{}"}), id="a file is missing"),
+        pytest.param(archive({"journal.jsonl": b"{}", "statement.json": bytes(20_000_000)}), id="too large"),
+        pytest.param(archive({"journal.jsonl": b"{}", "statement.json": b"{}"})[:-40], id="torn"),
+    ],
+)
+def test_an_archive_that_no_run_made_is_left_out(packed: bytes, tmp_path: Path) -> None:
+    assert not unpack_artifact(packed, {"journal.jsonl": 1000, "statement.json": 1000}, tmp_path)
+
+
+def test_only_the_files_that_are_looked_for_are_unpacked(tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    packed = archive({"../evil": b"x", "/tmp/evil": b"x", "more": b"x", "journal.jsonl": b"{}"})
+    assert unpack_artifact(packed, {"journal.jsonl": 1000}, folder)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["journal.jsonl"]
+
+
+@pytest.mark.whole
+def test_a_forged_journal_ends_in_a_check_and_not_in_an_error(world: World, tmp_path: Path, reader) -> None:
+    tree = git("rev-parse", "HEAD", cwd=world.checkout).strip()
+    git("push", "--quiet", str(world.served), f"HEAD:refs/heads/{BRANCH}", cwd=world.checkout)
+    world.github.state.add_pull(BRANCH, login="github-actions[bot]")
+    folder = tmp_path / "forged"
+    folder.mkdir()
+    proven = reader(Proven(world, folder, world.checkout, tree))
+    started = {"v": 2, "seq": 1, "t": 1.0, "event": "run_started", "run_id": "r", "agent": "../../etc", "dialect": "no"}
+    facts = {"definition_digest": "", "verdict_type": "", "entry_step": "", "max_iterations": 1}
+    for journal in ("", "{", "[" * 100_000, json.dumps(started), json.dumps({**started, **facts})):
+        for statement in ("", "{}", "[" * 100_000, '{"predicate": 1}'):
+            (folder / "journal.jsonl").write_text(f"{journal}\n")
+            (folder / "statement.json").write_text(statement)
+            assert failed(proven.of_folder(folder))[0] == "journal"
