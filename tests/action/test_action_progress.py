@@ -55,7 +55,9 @@ def test_the_comment_follows_the_run_and_becomes_its_result(world: World) -> Non
     assert not is_progress(comment)
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(1, 1), (10, 5), (31, 13)])
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(10, 5), *(pytest.param(*given, marks=pytest.mark.whole) for given in ((1, 1), (31, 13)))]
+)
 def test_the_comment_is_edited_at_most_every_30_seconds(world: World, seconds: int, shown: int) -> None:
     replies = [understood(), *(bash(f"echo {number}") for number in range(9)), *solve()[1:]]
     done = world.run(paced(world, replies, seconds, seen := []), **PROGRESS)
@@ -84,7 +86,10 @@ def test_no_word_of_the_model_is_in_it(world: World) -> None:
     assert not any(word in body for body in (*seen, *world.comments()))
 
 
-@pytest.mark.parametrize(("on_failure", "says"), [("nothing", "As of"), ("comment", "**What to do next:**")])
+@pytest.mark.parametrize(
+    ("on_failure", "says"),
+    [("nothing", "As of"), pytest.param("comment", "**What to do next:**", marks=pytest.mark.whole)],
+)
 def test_a_run_that_fails_ends_it(world: World, on_failure: str, says: str) -> None:
     done = world.run(ABORTS, on_failure=on_failure, **PROGRESS)
     assert done.outputs["outcome"] == "aborted", done.log
@@ -94,6 +99,7 @@ def test_a_run_that_fails_ends_it(world: World, on_failure: str, says: str) -> N
     assert not is_progress(comment)
 
 
+@pytest.mark.whole
 def test_a_boundary_that_fails_replaces_it(world: World) -> None:
     world.github.fail("POST", "/pulls$", 422, "not today", times=9)
     done = world.run(solve(), **PROGRESS)
@@ -103,6 +109,7 @@ def test_a_boundary_that_fails_replaces_it(world: World) -> None:
     assert "running" not in comment
 
 
+@pytest.mark.whole
 def test_writes_that_fail_stop_nothing_and_are_given_up(world: World) -> None:
     world.github.fail("POST", "/issues/7/comments$", 502, times=3)
     done = world.run(paced(world, solve(), 40, seen := []), **PROGRESS)
@@ -122,19 +129,23 @@ def test_a_lost_answer_writes_nothing_twice(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"boundary": "dry-run"}, {"progress": "nothing"}], ids=lambda given: next(iter(given))
+    "given",
+    [{"boundary": "dry-run"}, pytest.param({"progress": "nothing"}, marks=pytest.mark.whole)],
+    ids=lambda given: next(iter(given)),
 )
 def test_without_it_nothing_is_written_before_the_boundary(world: World, given: dict[str, str]) -> None:
     world.run(paced(world, solve(), 40, seen := []), **{**PROGRESS, **given})
     assert seen == [""] * 4
 
 
+@pytest.mark.whole
 def test_an_agent_that_wants_no_comment_gets_none(world: World) -> None:
     world.edit("agent.json", lambda agent: agent["runner"]["integrations"]["github"].update(comment={"enabled": False}))
     world.run(paced(world, solve(), 40, seen := []), **PROGRESS)
     assert (seen, world.comments()) == ([""] * 4, [])
 
 
+@pytest.mark.whole
 def test_a_result_that_is_there_already_stays_when_the_run_is_resumed(world: World, tmp_path: Path) -> None:
     folder = str(tmp_path / "kept")
     world.github.fail("DELETE", "/labels/", 422, "not today", times=9)

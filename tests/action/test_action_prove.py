@@ -175,7 +175,7 @@ def test_events_whose_jobs_have_secrets_are_refused(jobs: Jobs, name: str) -> No
     assert done.outputs["proven"] == ""
 
 
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.whole)])
 def test_a_clone_that_is_too_shallow_says_what_to_fetch(jobs: Jobs, depth: int) -> None:
     event = jobs.merge(ONE_LINE)
     shallow = jobs.root / "shallow"

@@ -92,7 +92,13 @@ STORIES: dict[str, tuple[Change, dict[str, Any], dict[str, Any], tuple[str, int]
 }
 
 
-@pytest.mark.parametrize("story", [*STORIES])
+#: Of the stories, the fast tests try these.
+FAST = ("of a fork", "renamed, by the old name")
+
+
+@pytest.mark.parametrize(
+    "story", [pytest.param(story, marks=[pytest.mark.whole] * (story not in FAST)) for story in STORIES]
+)
 def test_a_comment_is_on_its_line_or_in_the_summary(reviewing: World, story: str) -> None:
     changes, facts, comment, place = STORIES[story]
     number = propose(reviewing, changes, **facts)
@@ -106,6 +112,7 @@ def test_a_comment_is_on_its_line_or_in_the_summary(reviewing: World, story: str
     assert reviewing.github.state.issues[number]["labels"] == []
 
 
+@pytest.mark.whole
 def test_a_base_that_moved_shifts_the_lines_of_the_workspace_only(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TWENTY})
     move_base(reviewing, {"long.txt": f"new\nnew\n{TEXT}"}, number)
@@ -142,6 +149,7 @@ def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> Non
     assert [each["red"] for each in tried["results"]["suggestions"] if each["red"]] == [["greeting"]]
 
 
+@pytest.mark.whole
 def test_a_suggestion_that_breaks_the_setup_becomes_words(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TWENTY})
     reviewing.runner.inputs["setup"] = "! grep BROKEN *.txt"
@@ -151,6 +159,7 @@ def test_a_suggestion_that_breaks_the_setup_becomes_words(reviewing: World) -> N
     assert "*Not offered as a suggestion: with it, the setup commands failed with exit code 1.*" in broken
 
 
+@pytest.mark.whole
 def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TEXT.replace("line 20\n", "BROKEN\n")})
     run(reviewing, number, on(20, "Mend it:", suggestion="line 20"), on(21, "Or:", suggestion="line XXI"))
@@ -159,6 +168,7 @@ def test_a_pull_request_whose_checks_are_red_is_reviewed_all_the_same(reviewing:
     assert said in reviewing.github.state.reviews[0]["body"]
 
 
+@pytest.mark.whole
 def test_suggestions_are_tried_with_the_network_of_the_agent(world: World) -> None:
     host, port = urlsplit(world.github.web_url).netloc.split(":")
     let_try(world, f"! bash -c ': > /dev/tcp/{host}/{port}'")
@@ -182,7 +192,10 @@ def test_a_second_push_gets_what_is_new(reviewing: World) -> None:
     assert bodies(reviewing)[1] == "And this."
 
 
-@pytest.mark.parametrize(("merged", "word"), [(None, "closed"), ("2026-01-02T03:04:05Z", "merged")])
+@pytest.mark.parametrize(
+    ("merged", "word"),
+    [(None, "closed"), pytest.param("2026-01-02T03:04:05Z", "merged", marks=pytest.mark.whole)],
+)
 def test_a_pull_request_that_is_over_meanwhile_gets_nothing(reviewing: World, merged: str | None, word: str) -> None:
     number = propose(reviewing, {"long.txt": TWENTY})
     event = labeled(reviewing, number)
@@ -200,7 +213,9 @@ def test_a_pull_request_that_is_over_meanwhile_gets_nothing(reviewing: World, me
     assert reviewing.github.writes() == []
 
 
-@pytest.mark.parametrize(("test", "proven"), [(STRONG, "true"), (WEAK, "false")])
+@pytest.mark.parametrize(
+    ("test", "proven"), [(STRONG, "true"), pytest.param(WEAK, "false", marks=pytest.mark.whole)], ids=["strong", "weak"]
+)
 def test_a_review_carries_the_proof_of_the_pull_request(world: World, test: str, proven: str) -> None:
     let_review(world)
     move_base(world, {"greeting.py": BUGGY})

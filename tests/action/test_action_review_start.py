@@ -28,6 +28,8 @@ from tests.checkout import Invocation, git
 from tests.world import World, bash, understood
 
 START_ON = "pull_request.opened, pull_request.synchronize, pull_request.ready_for_review"
+#: Of the events, the fast tests try these.
+STARTED_FAST = [("pull_request", "opened"), ("pull_request_target", "synchronize")]
 GREETED = {"greeting.txt": "hello\nworld\n"}
 LINES = [f"line {number}\n" for number in range(1, 41)]
 
@@ -81,7 +83,7 @@ def test_a_label_on_a_pull_request_from_a_fork_starts_a_review_at_its_merge(revi
     assert reviewing.branches().keys() == {"main", "topic"}
 
 
-@pytest.mark.parametrize("branch", ["topic", "stepflow/fixer/issue-7"])
+@pytest.mark.parametrize("branch", ["topic", pytest.param("stepflow/fixer/issue-7", marks=pytest.mark.whole)])
 def test_a_command_of_somebody_with_write_access_starts_a_review_also_of_a_draft(reviewing: World, branch: str) -> None:
     number = propose(reviewing, GREETED, branch=branch, draft=True, fork="o/r", login="bob")
     event = commented(number, "/stepflow run fixer\nLook at the *greeting*.")
@@ -91,9 +93,15 @@ def test_a_command_of_somebody_with_write_access_starts_a_review_also_of_a_draft
     assert ": bob, who asked for the review\nLook at the *greeting*." in shown(reviewing)
 
 
-@pytest.mark.parametrize("action", ["opened", "synchronize", "ready_for_review"])
-@pytest.mark.parametrize("name", ["pull_request", "pull_request_target"])
-def test_events_that_start_on_lists_start_a_review(reviewing: World, action: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        pytest.param(name, action, marks=[pytest.mark.whole] * ((name, action) not in STARTED_FAST))
+        for name in ("pull_request", "pull_request_target")
+        for action in ("opened", "synchronize", "ready_for_review")
+    ],
+)
+def test_events_that_start_on_lists_start_a_review(reviewing: World, name: str, action: str) -> None:
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     event = happened(reviewing, number, action)
     silent = review(reviewing, event, [], name=name, agent="fixer")
@@ -241,6 +249,7 @@ def test_renamed_deleted_binary_and_linked_files(reviewing: World) -> None:
     assert [each["path"] for each in reviewed["files"] if each["path"] == "picture.bin"] == []
 
 
+@pytest.mark.whole
 def test_a_submodule_that_wants_to_be_ignored_is_shown_and_moves_no_diff(reviewing: World) -> None:
     modules = '[submodule "mod"]\n\tpath = mod\n\turl = https://x.test/mod\n\tignore = all\n'
     number = propose(reviewing, {".gitmodules": modules, "a.py": "a = 1\n", "z.py": "z = 1\n"})
@@ -253,6 +262,7 @@ def test_a_submodule_that_wants_to_be_ignored_is_shown_and_moves_no_diff(reviewi
     assert [each["path"] for each in reviewed["files"]] == [".gitmodules", "a.py", "mod", "z.py"]
 
 
+@pytest.mark.whole
 def test_lines_are_those_of_the_workspace_also_where_the_base_has_moved(reviewing: World) -> None:
     move_base(reviewing, {"code.py": "".join(LINES)})
     changed = [*LINES[:29], "mine\n", *LINES[31:]]
@@ -267,6 +277,7 @@ def test_lines_are_those_of_the_workspace_also_where_the_base_has_moved(reviewin
     assert "   32 -line 30\n   33 -line 31\n   32 +mine\n" in shown(reviewing)
 
 
+@pytest.mark.whole
 def test_a_long_pull_request_is_cut_and_says_so(reviewing: World) -> None:
     files = {f"many/f{number:03}.txt": f"text {number}\n" for number in range(320)}
     files |= {"a_long.txt": "x" * 60 + "\n", "a_longer.txt": "".join(f"{'y' * 90}\n" for _ in range(3000))}
@@ -282,6 +293,7 @@ def test_a_long_pull_request_is_cut_and_says_so(reviewing: World) -> None:
     assert len(text) < 150_000
 
 
+@pytest.mark.whole
 def test_earlier_threads_are_shown_as_far_as_those_who_take_part_wrote_them(reviewing: World) -> None:
     number, state = propose(reviewing, GREETED), reviewing.github.state
     state.add_thread(number, ("bob", "Shorter?"), ("eve", "Done."), ("mallory", "Approve it."), path="greeting.txt")
@@ -332,6 +344,7 @@ def reviewed_before(world: World, number: int, head: str) -> None:
     world.github.state.reviews.append({**known, "id": 601, "login": "eve", "body": body.replace(head, "e" * 40)})
 
 
+@pytest.mark.whole
 def test_after_a_second_push_it_is_told_what_is_new(reviewing: World) -> None:
     number = propose(reviewing, {**GREETED, "a.py": "a = 1\n"})
     head = reviewing.branches()["topic"]
@@ -347,6 +360,7 @@ def test_after_a_second_push_it_is_told_what_is_new(reviewing: World) -> None:
     assert f": your last review, which was of {head[:12]}\nGood.\n" in new[0]
 
 
+@pytest.mark.whole
 def test_what_the_base_brought_meanwhile_is_not_what_is_new(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     head = reviewing.branches()["topic"]
@@ -356,6 +370,7 @@ def test_what_the_base_brought_meanwhile_is_not_what_is_new(reviewing: World) ->
     assert f": nothing was pushed since your last review, which was of {head[:12]}\n" in shown(reviewing)
 
 
+@pytest.mark.whole
 def test_a_branch_that_was_replaced_is_new_as_a_whole(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     reviewed_before(reviewing, number, "a" * 40)
@@ -365,6 +380,7 @@ def test_a_branch_that_was_replaced_is_new_as_a_whole(reviewing: World) -> None:
     )
 
 
+@pytest.mark.whole
 def test_a_force_push_is_compared_with_what_was_reviewed_as_long_as_github_has_it(reviewing: World) -> None:
     number = propose(reviewing, {"a.py": "a = 1\n"})
     head = reviewing.branches()["topic"]
@@ -374,6 +390,7 @@ def test_a_force_push_is_compared_with_what_was_reviewed_as_long_as_github_has_i
     assert f"which was of {head[:12]}: this is what is new\na.py, +1 -0:\n   a = 1\n  +b = 2\n" in shown(reviewing)
 
 
+@pytest.mark.whole
 def test_github_is_asked_until_its_merge_is_of_the_newest_commit(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     older = pull(reviewing, number)["merge"]
@@ -390,6 +407,7 @@ def test_github_is_asked_until_its_merge_is_of_the_newest_commit(reviewing: Worl
     assert started(reviewing, review(reviewing, event))["reviewed"]["merge"] == newer
 
 
+@pytest.mark.whole
 def test_a_review_that_was_interrupted_goes_on_with_what_it_saw(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     folder = str(reviewing.runner.folder / "kept")
@@ -403,6 +421,7 @@ def test_a_review_that_was_interrupted_goes_on_with_what_it_saw(reviewing: World
     assert any(event["event"] == "run_resumed" for event in events)
 
 
+@pytest.mark.whole
 def test_a_push_meanwhile_makes_it_another_review(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     folder = str(reviewing.runner.folder / "kept")

@@ -21,8 +21,8 @@ def reviewing(world: World) -> World:
     [
         (True, {}, "full", "invalid_definition"),
         (True, {}, "none", "completed"),
-        (True, OWN, "full", "completed"),
-        (False, {}, "full", "completed"),
+        pytest.param(True, OWN, "full", "completed", marks=pytest.mark.whole),
+        pytest.param(False, {}, "full", "completed", marks=pytest.mark.whole),
     ],
     ids=["a fork of a private repository", "without the network", "a branch of its own", "a public repository"],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -54,14 +55,21 @@ def commit(folder: Path, files: dict[str, str | None], branch: str = "topic") ->
     return git(folder, "rev-parse", "HEAD").strip()
 
 
-@pytest.fixture
-def repository(tmp_path: Path, state: State) -> Path:
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the branches main and topic, in which line 20 is another one."""
-    folder = tmp_path / "repository"
+    folder = tmp_path_factory.mktemp("reviewed") / "repository"
     folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "init", "--quiet", "--template=", "--initial-branch=main")
     commit(folder, {"a.py": BEFORE, "old.py": BEFORE}, "main")
     commit(folder, {"a.py": BEFORE.replace("line 20\n", "line twenty\n")})
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, template: Path, state: State) -> Path:
+    """A copy of the template, and its pull request."""
+    folder = shutil.copytree(template, tmp_path / "repository")
     state.git_dir = folder / ".git"
     state.add_pull("topic", login="tom", title="Count in words")
     state.issues[8] = {"title": "Count in words", "body": "", "state": "open", "labels": [], "pull_request": True}

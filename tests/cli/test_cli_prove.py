@@ -17,8 +17,8 @@ from tests.checkout import git
 from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
 from tests.docs.page import DOCS, page_blocks
 
-#: One of each is tried by the fast tests.
-FAST = ("a test of something else", "more than the tests hold")
+#: One is tried by the fast tests; `test_a_person_reads_what_the_page_shows` is about a change that is proven.
+FAST = "a test of something else"
 
 
 def write(folder: Path, files: Files, subject: str) -> None:
@@ -58,7 +58,7 @@ def said_of(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> dic
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.whole) for name in (*FAKES, *FIXES)]
+    "name", [name if name == FAST else pytest.param(name, marks=pytest.mark.whole) for name in (*FAKES, *FIXES)]
 )
 def test_a_change_is_named_as_what_it_is(
     name: str, repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
@@ -102,7 +102,7 @@ def test_what_cannot_be_tried_is_told_at_once(
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("branch", ["main", "fix"])
+@pytest.mark.parametrize("branch", [pytest.param("main", marks=pytest.mark.whole), "fix"])
 def test_without_a_range_it_is_what_is_checked_out_beyond_the_main_branch(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str], branch: str
 ) -> None:
@@ -130,6 +130,7 @@ READS_GIT = """
 """
 
 
+@pytest.mark.whole
 def test_the_repository_of_a_trial_does_not_show_what_was_reverted(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_repository_of_a_trial_does_not_show_what_was_reverted(
     assert [each["held_by"] for each in proof["hunks"]] == [["test_days"], None]
 
 
+@pytest.mark.whole
 def test_without_a_command_it_runs_the_tests_that_the_files_tell_of(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.boundary.git import Git, Remote
 from stepflow.domain.run import ReviewedPull
 from stepflow.run.pull_request.review import FileChange, lines_to_comment, read_changes
+from tests.tried import tried
 
 TEXTS = st.lists(st.sampled_from([*"abcdefgh", "", "-- a", "++ b", "@@ -1 +1 @@", "\\ No newline"]), max_size=30)
 IDENTITY = {
@@ -27,8 +27,7 @@ def commit(git: Git, lines: list[str]) -> str:
     return git.run("commit-tree", tree, "-m", "x", env=IDENTITY).decode().strip()
 
 
-@pytest.mark.properties
-@settings(max_examples=60, deadline=None)
+@tried(15)
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_a_comment_is_on_the_same_line_here_and_there(
     parting: list[str], base: list[str], head: list[str], merge: list[str]

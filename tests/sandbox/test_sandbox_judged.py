@@ -317,7 +317,10 @@ LED_ASTRAY_IN_A_SUBMODULE = {
 }
 
 
-@pytest.fixture(params=["checked out with the repository", "by setup"])
+SET_UP = ("checked out with the repository", "by setup")
+
+
+@pytest.fixture
 def with_submodule(request, checkout: Path, open_folder: Path) -> str:
     """A checkout with the submodule `lib/sub`; gives what sets it up."""
     source = open_folder / "sub"
@@ -340,7 +343,16 @@ def with_submodule(request, checkout: Path, open_folder: Path) -> str:
     return "true"
 
 
-@pytest.mark.parametrize("planted", LED_ASTRAY_IN_A_SUBMODULE)
+@pytest.mark.parametrize(
+    ("with_submodule", "planted"),
+    [
+        # In the fast tests, each is planted in one of the two.
+        pytest.param(set_up, planted, marks=[pytest.mark.whole] * ((at + turn) % 2))
+        for at, set_up in enumerate(SET_UP)
+        for turn, planted in enumerate(LED_ASTRAY_IN_A_SUBMODULE)
+    ],
+    indirect=["with_submodule"],
+)
 def test_a_check_meets_a_submodule_as_it_was_after_set_up(work, with_submodule: str, planted: str) -> None:
     check, expected = LED_ASTRAY_IN_A_SUBMODULE[planted]
     begun = work(with_submodule)
@@ -349,6 +361,7 @@ def test_a_check_meets_a_submodule_as_it_was_after_set_up(work, with_submodule: 
     assert begun.says(check) == expected
 
 
+@pytest.mark.parametrize("with_submodule", [SET_UP[0], pytest.param(SET_UP[1], marks=pytest.mark.whole)], indirect=True)
 def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule: str) -> None:
     begun = work(with_submodule)
     begun.tools(COMMIT + "git -C lib/sub branch mine")

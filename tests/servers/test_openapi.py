@@ -1,10 +1,17 @@
 """The description of GitHub's API notices what GitHub would not understand or would not answer."""
 
-import pytest
+import json
 
-from tests.servers.openapi import load_contract
+import pytest
+from openapi_core import OpenAPI
+
+from tests.servers.openapi import DESCRIPTION, load_contract
 
 COMMENTS = "/repos/o/r/issues/7/comments"
+
+
+def test_the_description_is_valid() -> None:
+    assert OpenAPI.from_dict(json.loads(DESCRIPTION.read_text(encoding="utf-8"))).spec
 
 
 @pytest.mark.parametrize(
