@@ -8,6 +8,8 @@ from stepflow.domain.report import CheckState
 
 #: Bytes of one link.
 LINK = 32
+#: The check of who made a statement.
+SIGNATURE = "signature"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,11 @@ class Verification:
     pull_request: str
     head: str
     checks: tuple[StatementCheck, ...]
-    is_signed: bool
+
+    @property
+    def is_signed(self) -> bool:
+        """Return whether it is known who made each statement."""
+        return {each.state for each in self.checks if each.name == SIGNATURE} == {CheckState.OK}
 
     @property
     def failed(self) -> tuple[StatementCheck, ...]:

@@ -15,7 +15,7 @@ from stepflow.boundary.attestation.signature import SignaturePolicy, SignedState
 from stepflow.domain.event import RunStarted
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.report import CheckState
-from stepflow.domain.statement import StatementCheck, Verification
+from stepflow.domain.statement import SIGNATURE, StatementCheck, Verification
 from stepflow.domain.text import count, name_some
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import iter_journal
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 SIGNER = "org/stepflow-action/.github/workflows/agent.yml"
 #: Anybody's workflow can give its artifact the name that is looked for.
 MOST_ARTIFACTS = 10
-SIGNATURE = "signature"
 #: Bytes of what is unpacked. GitHub takes predicates of up to 16 MB.
 LARGEST = {JOURNAL: 500_000_000, STATEMENT: 20_000_000}
 #: The inputs that decide what an agent's definition is.
@@ -105,8 +104,6 @@ def verify_pull_request(request: RunRequest, asked: VerifyRequest) -> Verificati
         pull_request=f"{case.request.repository}#{asked.number}",
         head=pull.head_commit,
         checks=tuple(evidence.checks),
-        is_signed=any(each.name == SIGNATURE for each in evidence.checks)
-        and all(each.state is CheckState.OK for each in evidence.checks if each.name == SIGNATURE),
     )
 
 

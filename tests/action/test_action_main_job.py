@@ -200,7 +200,11 @@ def test_the_statement_is_in_toto_and_says_what_was_pushed_and_how_it_was_checke
     assert said["models"] == [*dict.fromkeys(each["model"] for each in solved.world.events(done) if "usage" in each)]
     assert said["usage"]["costUsd"] == report["cost_usd"] > 0
     assert said["sandbox"]["layers"] == report["isolation"]
-    assert said["journal"]["lines"] == len(journal.splitlines())
+    link = bytes(32)
+    for line in journal.splitlines(keepends=True):
+        link = hashlib.sha256(link + line).digest()
+    part = {"lines": len(journal.splitlines()), "chain": link.hex()}
+    assert said["journal"] == {**part, "parts": [part]}
 
 
 def test_no_secret_reaches_the_model_or_its_tools(solved: Solved) -> None:

@@ -436,6 +436,46 @@ def test_each_of_200_single_changes_is_found_and_the_run_as_it_was_is_not(moved_
     assert (missed, tried) == ([], 200)
 
 
+def test_the_pull_request_may_be_an_address(proven: Proven, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    api = proven.world.github.plain_url
+    words = ["--repo", str(proven.clone), "--github-api-url", api, "--unsigned", "--json"]
+    assert main(["verify", "https://github.com/o/r/pull/8#discussion", *words]) == 0
+    assert json.loads(proven.capture())["pull_request"] == "o/r#8"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["eight"], "eight is no pull request."),
+        (["9"], "read the pull request"),
+        (["8", "--run-folder", "/nowhere"], "There is no /nowhere."),
+        (["8", "--bundle", "/nowhere"], "There is no /nowhere."),
+        (["8", "--repo", "/nowhere"], "There is no folder /nowhere."),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else None,
+)
+def test_what_cannot_be_looked_at_is_an_error_and_no_verdict(proven: Proven, words: list[str], reason: str) -> None:
+    given = ["--repo", str(proven.clone)] if "--repo" not in words else []
+    code = main(["verify", *words, *given, "--github-api-url", proven.world.github.plain_url, "--unsigned", "--json"])
+    said = json.loads(proven.capture())
+    assert code == 2
+    assert reason in said["reason"]
+
+
+def test_a_number_alone_is_of_the_repository_that_the_clone_came_from(
+    proven: Proven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    before = git("remote", "get-url", "origin", cwd=proven.clone).strip()
+    try:
+        for address in ("git@github.com:o/r.git", "https://github.com/o/r", "ssh://git@github.com/o/r.git/"):
+            git("remote", "set-url", "origin", address, cwd=proven.clone)
+            assert proven.verify("--unsigned")["pull_request"] == "o/r#8"
+    finally:
+        git("remote", "set-url", "origin", before, cwd=proven.clone)
+
+
 def test_a_person_reads_one_line_for_each_check(proven: Proven, signer: Signer, tmp_path: Path) -> None:
     api, words = proven.world.github.plain_url, signed(proven, signer, tmp_path / "bundle.json")
     assert main(["verify", "8", "--repo", str(proven.clone), "--github-api-url", api, *words]) == 0

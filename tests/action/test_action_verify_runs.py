@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from stepflow.boundary.attestation.artifact import unpack_artifact
+from stepflow.run.ending import statement_of
 from tests.action.follow_up_world import commented, follow_up, improve
 from tests.action.verify_world import Proven, failed, made_by
 from tests.checkout import git
 from tests.servers.github_api import Fault
-from tests.world import BRANCH, TOKEN, World, solve
+from tests.world import BRANCH, CLOSING, COMMIT, TOKEN, World, answer, bash, label_event, solve
 
 
 @pytest.fixture
@@ -67,6 +69,48 @@ def test_a_resumed_run_says_which_lines_another_job_wrote(world: World, tmp_path
 def test_commits_that_github_wrote_are_those_of_the_statement(world: World, tmp_path: Path, reader) -> None:
     proven = reader(made_by(world, world.run(solve(), commits="verified"), tmp_path / "clone"))
     assert proven.verify("--unsigned", code=0)["checks"][-1]["detail"] == "1 commit"
+
+
+#: A shipped agent's definition has the checks that the workflow gives it.
+CHECKS = {"agent": "builtin/fix", "checks": "grep 'hello, world' greeting.txt\ntrue"}
+PROOF = {"agent": "builtin/fix", "checks": "true", "prove": "command: sh {tests}\ntests: [check.sh]\n"}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("inputs", "was", "now"),
+    [
+        (CHECKS, b'greeting.txt","true"', b'greeting.txt"'),
+        (PROOF, b'"sh {tests}"', b'"true {tests}"'),
+    ],
+    ids=["checks", "proof"],
+)
+def test_the_definition_of_a_shipped_agent_has_the_checks_of_the_workflow(
+    world: World, tmp_path: Path, reader, inputs: dict[str, str], was: bytes, now: bytes
+) -> None:
+    shutil.rmtree(world.checkout / ".agent")
+    git("commit", "--quiet", "--all", "--message", "Without agents", cwd=world.checkout)
+    git("push", "--quiet", str(world.served), "main", cwd=world.checkout)
+    world.runner.inputs |= inputs
+    replies = [
+        answer("initial.default", "next", cause="no world", plan="greet it"),
+        bash(
+            f"echo 'hello, world' > greeting.txt; echo grep world greeting.txt > check.sh; git add check.sh; {COMMIT}"
+        ),
+        answer("continuation.default", "handoff", changes="the greeting"),
+        answer(
+            "closure.default", "closing", missing="nothing", comment="Greeted.", pull_request=CLOSING["pull_request"]
+        ),
+    ]
+    done = world.run(replies, {**label_event(), "label": {"name": "agent:fix"}})
+    proven = reader(made_by(world, done, tmp_path / "clone"))
+    assert failed(proven.verify("--unsigned", code=0)) == []
+    journal = proven.folder / "journal.jsonl"
+    data = journal.read_bytes()
+    assert was in data
+    journal.write_bytes(data.replace(was, now))
+    (proven.folder / "statement.json").write_text(json.dumps(statement_of(journal)))
+    assert "definition" in failed(proven.of_folder(proven.folder))
 
 
 def archive(files: dict[str, bytes]) -> bytes:
