@@ -33,6 +33,7 @@ COMMANDS = {
     "preflight": "show what would stop a run, before a token is spent",
     "show": "show a run as a readable timeline, even while it is in progress",
     "gather": "show the results of many issues in one table, from their jobs' reports",
+    "ledger": "show what the runs of a repository cost, and what became of their changes",
     "graph": "draw an agent's step graph",
     "mcp": "pin the tools of an agent's MCP servers in its lock file, as they list them now",
     "schema": "print the JSON Schema of a file format, for editors",
@@ -46,7 +47,7 @@ MODULES = {
 }
 
 #: Commands that get a key or a token, or whose tools run as the same user as this process.
-HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "prove", "verify", "eval", "mcp"})
+HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight", "prove", "verify", "eval", "ledger", "mcp"})
 
 #: The exit code that a shell reports for a program that was ended by SIGPIPE.
 READER_GONE = 141

@@ -54,6 +54,7 @@ FORMATS = {
     "journal": "stepflow.journal.file:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.document:problems_schema",
+    "ledger": "stepflow.report.ledger.text:ledger_schema",
 }
 
 
@@ -63,7 +64,8 @@ def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
         "format",
         choices=tuple(FORMATS),
         help="registry: steps_registry.json; agent: agent.json; scenario: scenarios/*.yaml; eval: evals/*.yaml; "
-        "journal: one line of journal.jsonl; report: report.json; problems: `validate --format json`",
+        "journal: one line of journal.jsonl; report: report.json; problems: `validate --format json`; "
+        "ledger: `ledger --json`",
     )
 
 

@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from tests.servers import github_graphql, github_json
 from tests.servers.answer import Answer
 from tests.servers.bare_repository import NOTHING, BareRepository, Rejected
+from tests.servers.history_nodes import HistoryNodes, points_of
 from tests.servers.job_logs import LogStore
 from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.openapi import Contract, load_contract
@@ -99,6 +100,10 @@ class State:
     releases: list[Json] = field(default_factory=list)
     #: Each issue's number with what somebody reacted to it with.
     reactions: list[tuple[int, str]] = field(default_factory=list)
+    #: The commits of the default branch as GraphQL lists them, newest first: time and message.
+    commits: list[tuple[str, str]] = field(default_factory=list)
+    #: What is left of the hour's points for GraphQL.
+    points: int = 5_000
     #: The workflows that can be dispatched, and what was: workflow, branch and commit of each run.
     workflows: set[str] = field(default_factory=lambda: {"ci.yml"})
     dispatched: list[tuple[str, str, str]] = field(default_factory=list)
@@ -629,6 +634,7 @@ class _Api(ReviewEndpoints):
     def _graphql(self) -> Json:
         resolvers = {
             "viewer": self._viewer,
+            "rateLimit": self._rate_limit,
             "updateRefs": self._update_refs,
             "createCommitOnBranch": self._create_commit,
             "repository": self._repository,
@@ -637,7 +643,13 @@ class _Api(ReviewEndpoints):
             "resolveReviewThread": self._resolve,
         }
         data, self.violations = github_graphql.answer(self._body, resolvers)
+        if not self.violations:
+            self._state.points -= points_of(self._body["query"])
         return data
+
+    def _rate_limit(self, _info: Any, dryRun: bool) -> Json:
+        cost, reset = points_of(self._body["query"]), "2026-11-27T13:00:00Z"
+        return {"cost": cost, "remaining": self._state.points - cost, "resetAt": reset}
 
     def _viewer(self, _info: Any) -> Json:
         state = self._state
@@ -667,7 +679,12 @@ class _Api(ReviewEndpoints):
     def _repository(self, _info: Any, owner: str, name: str, followRenames: bool) -> Json:
         if f"{owner}/{name}" not in (self._state.repository, self._state.renamed_to):
             raise Rejected("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
-        return {"pullRequest": self._pull_node, "pullRequests": self._merged_nodes}
+        history = HistoryNodes(self._state).repository()
+
+        def pull_requests(info: Any, states: list[str] | None = None, **page: Any) -> Json:
+            return self._merged_nodes(info, states, **page) if states else history["pullRequests"](info, **page)
+
+        return {**history, "pullRequest": self._pull_node, "pullRequests": pull_requests}
 
     def _merged_nodes(self, _info: Any, states: list[str], orderBy: Json, **page: Any) -> Json:
         assert (states, orderBy) == (["MERGED"], {"field": "CREATED_AT", "direction": "DESC"})
@@ -677,7 +694,8 @@ class _Api(ReviewEndpoints):
         if not any(pull["number"] == number for pull in self._state.pulls):
             raise Rejected("NOT_FOUND", f"Could not resolve to a PullRequest with the number of {number}.")
         threads = [self._thread_node(each) for each in self._state.threads if each["pull"] == number]
-        return {"reviewThreads": lambda _info, **page: connection(threads, **page)}
+        threaded = {"reviewThreads": lambda _info, **page: connection(threads, **page)}
+        return threaded | {"reviews": HistoryNodes(self._state).reviews_of(number)}
 
     def _node(self, _info: Any, id: str) -> Json:
         return self._thread_node(self._thread(id))

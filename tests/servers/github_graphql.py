@@ -33,13 +33,15 @@ from graphql import (
     visit,
 )
 
-from stepflow.boundary.github_types import DOCUMENTS
+from stepflow.boundary import github_types
+from stepflow.boundary.ledger_reader import LEDGER_DOCUMENTS
 from tests.servers.bare_repository import Rejected
 from tests.servers.npm_package import fetch_member
 
 PACKAGE = "@octokit/graphql-schema"
 VERSION = "15.26.1"
 SCHEMA = Path(__file__).parent / "github-schema.graphql"
+DOCUMENTS = (*github_types.DOCUMENTS, *LEDGER_DOCUMENTS)
 
 Json = dict[str, Any]
 

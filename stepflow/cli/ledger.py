@@ -1,0 +1,79 @@
+"""`stepflow ledger`: what a repository's runs cost, and what became of their changes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from argparse import ArgumentTypeError
+from datetime import date
+from pathlib import Path
+
+from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.output import print_json
+from stepflow.cli.terminal import make_console
+from stepflow.errors import InputError
+from stepflow.modes.ledger import read_ledger
+from stepflow.report.ledger.page import ledger_html
+from stepflow.report.ledger.text import ledger_json, ledger_lines
+from stepflow.run.clock import SystemClock
+from stepflow.run.request import proxy_config_of
+
+#: Inputs that the user sets: how to reach GitHub.
+INPUTS = ("github-token", "read-token", "github-api-url", "github-server-url", "ca-certificates")
+
+
+def add_ledger_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `ledger`."""
+    parser.usage = (
+        "stepflow ledger [--repository OWNER/NAME] [--since DATE] [--author LOGIN] [--json] [--html FILE] "
+        "[--INPUT VALUE …]"
+    )
+    parser.add_argument("--repository", metavar="OWNER/NAME", help="the repository (default: GITHUB_REPOSITORY)")
+    parser.add_argument(
+        "--since", type=_day, metavar="DATE", help="leave out pull requests opened and runs recorded before this day"
+    )
+    parser.add_argument(
+        "--author",
+        default="",
+        metavar="LOGIN",
+        help="the account that the runs write as, such as github-actions[bot] (default: that of the token)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the ledger as one JSON object (`stepflow schema ledger`)"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots, too")
+    add_flags(parser, INPUTS)
+
+
+def execute_ledger(arguments: argparse.Namespace) -> int:
+    """Read, print the table or the JSON, and write the page."""
+    inputs = read_flags(arguments)
+    ledger = read_ledger(
+        inputs,
+        arguments.repository or os.environ.get("GITHUB_REPOSITORY", ""),
+        proxy_config=proxy_config_of(inputs, os.environ, Path.cwd()),
+        clock=SystemClock(),
+        note=lambda line: make_console(sys.stderr).print(f"… {line}", style="dim"),
+        since=arguments.since,
+        author=arguments.author,
+    )
+    if arguments.html:
+        try:
+            Path(arguments.html).write_text(ledger_html(ledger), encoding="utf-8")
+        except OSError as exc:
+            raise InputError(
+                f"The page {arguments.html} cannot be written: {exc.strerror}.", hint="Name another file."
+            ) from exc
+    if arguments.json:
+        print_json(ledger_json(ledger))
+    else:
+        print(*ledger_lines(ledger), sep="\n")
+    return 0
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no day such as 2026-01-31") from None

@@ -1,0 +1,258 @@
+"""`stepflow ledger` reads a repository's history from GitHub's API, and prints figures that are exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from stepflow.boundary.own_texts import Marker, marked
+from stepflow.cli import main
+from stepflow.domain.text import Spent
+from stepflow.domain.words import Outcome
+from stepflow.report.ledger.text import ledger_schema
+from tests.ledger_world import BEGIN, BOT, NAMES, LedgerWorld, Version, many_pulls
+from tests.servers.github_api import GitHubServer
+
+TOKEN = "ghs_token"
+FIRST, SECOND = ("fixer", "0123456789ab"), ("fixer", "ba9876543210")
+DONE = (Outcome.COMPLETED, 500_000, 4.0)
+Read = Callable[..., Any]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Read]:
+    """Runs the command on a world, and returns its JSON, or with `text` what it printed."""
+    servers = []
+
+    def ledger(world: LedgerWorld, *words: str, text: bool = False, code: int = 0) -> Any:
+        server = GitHubServer(world.state, TOKEN)
+        servers.append(server.__enter__())
+        monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+        addresses = ("--github-api-url", server.api_url, "--github-server-url", server.web_url)
+        given = ("ledger", "--repository", "o/r", *addresses, *words, *(() if text else ("--json",)))
+        assert main(given) == code
+        printed = capsys.readouterr()
+        assert TOKEN not in printed.out + printed.err
+        if code:
+            return printed.err
+        ledger.requests = len(server.requests)  # type: ignore[attr-defined]
+        return printed.out if text else json.loads(printed.out)
+
+    yield ledger
+    for server in servers:
+        server.__exit__(None)
+
+
+def figures(document: Any) -> dict[Version, dict[str, Any]]:
+    return {(each["agent"], each["digest"]): each for each in document["figures"]}
+
+
+def compare(world: LedgerWorld, document: Any) -> None:
+    """Every figure is the known one."""
+    found = figures(document)
+    assert set(found) == set(world.truth)
+    for version, truth in world.truth.items():
+        known = truth.figures()
+        assert {name: found[version][name] for name in known} == known
+
+
+def test_small_history_is_read_exactly_and_fits_its_published_schema(read: Read) -> None:
+    world = many_pulls(40)
+    document = read(world)
+    jsonschema.validate(document, ledger_schema())
+    compare(world, document)
+    last = {(each["agent"], each["digest"]): each["accepted"] for each in document["accepted"]}
+    assert last == {version: each["accepted"] for version, each in figures(document).items() if each["accepted"]}
+
+
+@pytest.mark.whole
+def test_ten_thousand_pull_requests_are_read_exactly_within_the_limit_of_a_jobs_token(read: Read) -> None:
+    world = many_pulls(10_000)
+    for number in range(500):
+        world.add_foreign_pull(5_000_000 + number, "By hand.")
+    world.state.points = 1_000
+    pulls, commits = len(world.state.pulls), len(world.state.commits)
+    compare(world, read(world))
+    # A hundred each of pull requests, issues and commits, and one question whose the token is.
+    pages = -(-pulls // 100) + 100 + -(-commits // 100)
+    assert read.requests == pages + 1  # type: ignore[attr-defined]
+    assert 1_000 - world.state.points < 700
+
+
+def test_what_strangers_write_counts_nothing_and_is_named(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    copied = world.state.comments[0]["body"]
+    world.state.add_comment(1, copied.replace("0123456789ab", "666666666666"), "eve")
+    world.state.add_comment(1, copied.replace("issue=1", "issue=9").replace("0123456789ab", "777777777777"), BOT)
+    world.add_foreign_pull(9, world.state.comments[0]["body"], login="eve")
+    document = read(world)
+    compare(world, document)
+    assert document["other_accounts"] == ["eve"]
+    assert "Use --author to count one." in read(world, text=True)
+    assert set(figures(read(world, "--author", "eve"))) == {("fixer", "666666666666")}
+
+
+def test_a_token_of_another_account_reads_what_the_named_one_wrote(read: Read) -> None:
+    world = many_pulls(5)
+    world.state.viewer = ("ann", 5)
+    assert read(world)["figures"] == []
+    compare(world, read(world, "--author", "GitHub-Actions[bot]"))
+
+
+def test_long_discussions_are_read_to_their_end(read: Read) -> None:
+    world = LedgerWorld()
+    for number in range(170):
+        world.state.add_issue(1, "Long", "It breaks.") if not number else None
+        world.state.add_comment(1, f"Remark {number}", "ann")
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    compare(world, read(world))
+
+
+def test_a_review_counts_with_the_runs_of_its_pull_request(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    review = world.state.comments.pop()
+    del world.state.issues[1]
+    world.add_foreign_pull(1, "Please look.")
+    world.state.reviews.append({"pull": 1, "body": review["body"], "login": BOT})
+    compare(world, read(world))
+
+
+def test_costs_that_are_lower_bounds_stay_marked(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_runs(2, SECOND, [DONE], BEGIN)
+    (first, _) = world.state.comments
+    first["body"] = first["body"].replace(":0.500000:", ":0.500000+:")
+    document = read(world)
+    assert [each["is_lower_bound"] for each in document["figures"]] == [True, False]
+    lines = read(world, text=True).splitlines()
+    assert "$0.5000+" in lines[1]
+    assert "$0.5000+" not in lines[2]
+    assert "A cost with a plus is a lower bound" in "\n".join(lines)
+
+
+def test_old_comments_count_without_a_digest_and_tie_their_pull_request(read: Read) -> None:
+    world = LedgerWorld()
+    old = Marker(run="r-2", agent="fixer", issue=1, cost=Spent(usd=3.0), before=Spent(usd=2.0))
+    world.state.add_issue(1, "Old", "It breaks.")
+    world.state.add_comment(1, marked("Done.\n\nPull request: #2", old), BOT)
+    world.add_foreign_pull(2, "By an old version.", BEGIN, login=BOT)
+    world.add_foreign_pull(3, "A release of another workflow.", BEGIN, login=BOT)
+    document = read(world)
+    ((version, found),) = figures(document).items()
+    assert version == ("fixer", "")
+    assert (found["runs"], found["pull_requests"], found["merged"], found["cost_usd"]) == (1, 1, 1, 1.0)
+    assert (document["unlisted_usd"], found["median_minutes"]) == (2.0, None)
+    assert "another $2.00" in read(world, text=True)
+
+
+def test_runs_beyond_the_newest_twenty_keep_their_cost(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE] * 20, BEGIN)
+    body = world.state.comments[0]["body"]
+    world.state.comments[0]["body"] = body.replace(
+        "cost=10.000000 before=9.500000", "cost=12.000000+ before=11.500000+"
+    )
+    document = read(world)
+    compare(world, document)
+    assert (document["unlisted_usd"], document["is_unlisted_lower_bound"]) == (2.0, True)
+
+
+def test_since_leaves_out_what_is_older(read: Read) -> None:
+    world, later = LedgerWorld(), LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(11, 1, FIRST, BEGIN, "merged")
+    for each in (world, later):
+        each.add_runs(2, SECOND, [DONE], BEGIN + timedelta(days=2))
+        each.add_pull(12, 2, SECOND, BEGIN + timedelta(days=2), "merged")
+    day = f"{BEGIN + timedelta(days=1):%Y-%m-%d}"
+    document = read(world, "--since", day)
+    compare(later, document)
+    assert (document["since"], document["unlisted_usd"]) == (day, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "reverted"),
+    [
+        ("This reverts commit {oid}.", 1),
+        ("This reverts commit {short} (Fix, 2026-03-02)", 1),
+        ("This reverts commit {inner}.", 1),
+        ("This reverts commit 1234567890.", 0),
+        ("Fix what commit {oid} broke.", 0),
+    ],
+)
+def test_a_revert_is_known_by_the_commit_that_it_names(read: Read, message: str, reverted: int) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    (pull,) = world.state.pulls
+    names = {"oid": pull["merge_commit"], "short": pull["merge_commit"][:9], "inner": pull["commits"][0][0]}
+    world.state.commits.insert(0, ("2026-03-04T00:00:00Z", f"Revert it\n\n{message.format(**names)}"))
+    assert read(world)["figures"][0]["reverted"] == reverted
+
+
+def test_a_revert_that_is_not_merged_reverts_nothing(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    world.add_foreign_pull(3, "Reverts o/r#2")
+    world.add_foreign_pull(4, "Reverts other/repository#2", BEGIN + timedelta(days=1))
+    compare(world, read(world))
+
+
+def test_it_stops_before_the_limit_of_the_hour_is_used_up_and_says_when_to_go_on(read: Read) -> None:
+    world = many_pulls(250)
+    world.state.points = 55
+    said = read(world, code=1)
+    assert "GitHub lets this token use 51 more points of its GraphQL API until 13:00 UTC" in said
+    assert "--since" in said
+    assert world.state.points > 45
+
+
+def test_an_empty_repository_is_no_error(read: Read, tmp_path: Path) -> None:
+    page = tmp_path / "ledger.html"
+    assert "No run by github-actions[bot] in o/r." in read(LedgerWorld(), "--html", str(page), text=True)
+    assert "<svg" not in page.read_text(encoding="utf-8")
+
+
+def test_the_table_has_a_line_for_each_version_and_the_page_is_written(read: Read, tmp_path: Path) -> None:
+    world, page = many_pulls(30), tmp_path / "ledger.html"
+    lines = read(world, "--html", str(page), text=True).splitlines()
+    assert [tuple(line.split()[:2]) for line in lines[1 : len(world.truth) + 1]] == sorted(
+        world.truth, key=lambda version: [*figures(read(world))].index(version)
+    )
+    assert page.read_text(encoding="utf-8").count("<svg") > 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("--repository", "nothing"), "is no repository"), (("--github-api-url", "http://example.org"), "cannot be used")],
+)
+def test_wrong_words_are_told_before_anything_is_sent(
+    words: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    assert main(["ledger", "--repository", "o/r", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_without_a_token_it_says_which_variable_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("GITHUB_TOKEN", "STEPFLOW_READ_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["ledger", "--repository", "o/r"]) == 2
+    assert "GITHUB_TOKEN" in capsys.readouterr().err
+
+
+def test_the_names_of_the_counts_are_those_of_the_schema() -> None:
+    assert set(NAMES) <= set(ledger_schema()["$defs"]["AgentFigures"]["properties"])  # type: ignore[index,call-overload,arg-type]
