@@ -171,7 +171,7 @@ class LedgerReader(GitHubReader):
         pulls = tuple(self._pulls(begin))
         issues = tuple(self._list_nodes("list the issues", ISSUES, _Issue, ISSUE_LIST, since=_written(begin)))
         texts = [(each.number, text) for each in (*issues, *pulls) for text in self._texts(each)]
-        found = _Found(account=account, since=since)
+        found = _HistoryBuilder(account=account, since=since)
         for pull in pulls:
             found.add_pull(pull)
         for number, text in texts:
@@ -242,7 +242,7 @@ def _written(moment: datetime | None) -> str | None:
 
 
 @dataclass(kw_only=True)
-class _Found:
+class _HistoryBuilder:
     """What was found so far."""
 
     account: str
