@@ -56,8 +56,8 @@ REQUIREMENTS ?= requirements.txt
 image: ## build the image under the name IMAGE=…, with the packages of REQUIREMENTS=…
 	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
 
-e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; and what installs packages from npm's registry
-	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "npm or e2e" tests/e2e tests/real_agents tests/report
+e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; and what installs packages from npm's and PyPI's registries
+	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "npm or e2e" tests/e2e tests/real_agents tests/report tests/telemetry
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m e2e_security tests/e2e/security

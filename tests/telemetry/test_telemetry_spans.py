@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,7 @@ def test_a_trace_tells_how_the_run_ended(name: str) -> None:
     assert run.error == (last.outcome if exit_code(last.outcome) else "")
 
 
+@cache
 def known_names() -> set[str]:
     """Every attribute of the official package."""
     from opentelemetry.semconv import attributes as stable
