@@ -23,7 +23,7 @@ from stepflow.modes.eval.comparison import compare
 from stepflow.report.evaluation import evaluation_html, evaluation_lines
 from tests.checkout import git
 from tests.docs.page import DOCS, named_block, page_blocks
-from tests.servers.messages_api import MessagesApi, Reply, answers, calls
+from tests.servers.messages_api import Failure, MessagesApi, Reply, answers, calls
 
 KEY = "sk-ant-key-of-a-test-0123456789"
 PROMPT = ".agent/fixer/prompts/steps/continuation/issue/f_default.md"
@@ -137,6 +137,12 @@ def test_what_is_finished_is_not_paid_for_again(project: Path, model: MessagesAp
     asked = len(model.bodies)
     assert run_eval(model, capsys) == found
     assert len(model.bodies) == asked
+    # Killed after a run had ended, during its hidden checks.
+    (folder,) = (project.parent / "temp/stepflow").iterdir()
+    for file in (folder / "trials").glob("*.json"):
+        file.unlink()
+    assert run_eval(model, capsys) == found
+    assert len(model.bodies) == asked
     # With another case, only that one is tried; with another definition, only that one.
     write_case(project, 8)
     assert len(run_eval(model, capsys)["pairs"]) == 2
@@ -242,6 +248,34 @@ def test_a_killed_eval_goes_on_without_paying_twice(project: Path, capsys) -> No
         # Only the turn that was on its way is asked again.
         assert len(api.bodies) == whole + 1
     assert len(found["pairs"]) == 2
+
+
+@pytest.mark.whole
+def test_trials_that_the_models_service_fails_are_no_results(project: Path, model: MessagesApi, capsys) -> None:
+    for number in range(1, 6):
+        write_case(project, number)
+    failing = MessagesApi(lambda _: Failure(status=400, message="Your credit balance is too low"), api_key=KEY)
+    with failing:
+        found = run_eval(failing, capsys)
+    assert (found["pairs"], found["ended"]) == ([], "the model's service failed 3 trials in a row")
+    assert len(found["dropped"]) == 3
+    assert "credit balance" in found["dropped"][0]["reason"]
+    found = run_eval(model, capsys, "--cases", "1")
+    assert (len(found["pairs"]), found["dropped"]) == (1, [])
+
+
+@pytest.mark.whole
+def test_a_project_in_a_folder_of_the_repository(project: Path, model: MessagesApi, capsys) -> None:
+    app = project / "app"
+    app.mkdir()
+    git("checkout", "--quiet", "--", ".", cwd=project)
+    git("mv", "greeting.txt", ".agent", "app", cwd=project)
+    git("commit", "--quiet", "--message", "Move it", cwd=project)
+    git("tag", "start", "--force", cwd=project)
+    (app / PROMPT).write_text((app / PROMPT).read_text().replace(TESTS, ""))
+    write_case(app, 7, checks=["sh ../{tests}"])
+    (pair,) = run_eval(model, capsys, "--working-directory", "app")["pairs"]
+    assert (pair["candidate"]["success"], pair["baseline"]["success"]) == (False, True), pair
 
 
 @pytest.mark.whole

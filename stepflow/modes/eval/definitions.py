@@ -91,6 +91,6 @@ def _export(request: RunRequest, commit: str, name: str, folder: Path) -> Defini
     repository = ChangeRepository(folder / f"{commit}-git", request.root)
     exported = folder / commit
     repository.check_out(repository.tree_of(commit), exported)
-    digest = load_requested(replace(request, root=exported)).digest
-    agents = exported / request.definition_root.relative_to(request.root) / AGENTS
-    return Definition(agents=agents, variant=Variant(name=name, digest=digest))
+    there = replace(request, root=exported)
+    variant = Variant(name=name, digest=load_requested(there).digest)
+    return Definition(agents=there.definition_root / AGENTS, variant=variant)

@@ -14,13 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from stepflow.definition.builtin import PREFIX
 from stepflow.domain.evaluation import DroppedCase, EvalPair, EvalTrial, Evaluation, EvalVerdict
-from stepflow.domain.event import Entry
 from stepflow.domain.json import compact
 from stepflow.domain.text import count, minutes, usd
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.journal.file import MemoryJournal, hold_alone
-from stepflow.modes.eval.cases import NamedCase, read_cases
+from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
 from stepflow.modes.eval.comparison import compare
 from stepflow.modes.eval.definitions import Definition, open_definitions
 from stepflow.modes.eval.trial import (
@@ -61,12 +60,10 @@ class EvalRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalListener:
-    """Called with messages; with each finished trial, its case, and whether it is the candidate's; and with each event
-    of a run."""
+    """Called with messages, and with each finished trial, its case, and whether it is the candidate's."""
 
     on_note: Callable[[str], None] = lambda _: None
     on_trial: Callable[[str, bool, EvalTrial], None] = lambda *_: None
-    on_event: Callable[[Entry], None] = lambda _: None
 
 
 def evaluate(request: RunRequest, asked: EvalRequest, cancellation: Cancellation, listener: EvalListener) -> Evaluation:
@@ -212,7 +209,7 @@ class _Trying:
                 opened = stack.enter_context(open_case(self.request, trials[0].named, self.cancellation))
             except InputError as error:
                 return error.message
-            if problem := self._check_base(opened, trials):
+            if problem := self._check_base(opened):
                 return problem
             try:
                 return next(filter(None, (self._run(opened, each) for each in trials if each.key not in self.done)), "")
@@ -220,12 +217,19 @@ class _Trying:
                 # Both are sound here and now, but not with the files of the base.
                 return str(error)
 
-    def _check_base(self, opened: OpenedCase, trials: Sequence[_PlannedTrial]) -> str:
+    def _check_base(self, opened: OpenedCase) -> str:
         """Return why the case can show nothing: its checks pass before anything was done. Asked once."""
-        file = self.request.folder / "trials" / f"base-{trials[0].key}.txt"
+        file = self.request.folder / "trials" / f"base-{self._identify(opened.case, opened.tree)}.txt"
         if not file.exists():
             write_whole(file, opened.check_tree(opened.tree, self.cancellation))
         return "" if file.read_text(encoding="utf-8") else "its checks pass on the base commit already"
+
+    def _identify(self, case: EvalCase, start: str, **more: str) -> str:
+        """Return a name for what follows from the case, the commit or tree it starts on, the inputs, and more."""
+        options = {name: value for name, value in self.request.inputs.options().items() if name not in _OTHER_INPUTS}
+        return hashlib.sha256(compact({**options, "case": case.digest, "start": start, **more}).encode()).hexdigest()[
+            :16
+        ]
 
     def _run(self, opened: OpenedCase, planned: _PlannedTrial) -> str:
         """Make a trial and keep it. Returns why it is no result; empty if it is one."""
@@ -238,7 +242,7 @@ class _Trying:
             "timeout_minutes": min(inputs.timeout_minutes, minutes_left),
         }
         request = replace(request, inputs=request.inputs.model_copy(update=limits))
-        report = run_case(opened, planned.definition.agents, request, self.cancellation, self.listener.on_event)
+        report = run_case(opened, planned.definition.agents, request, self.cancellation)
         cost = self.run_usd if report.cost_usd is None else report.cost_usd
         self.costs[planned.key] = cost
         self.cancellation.check()
@@ -266,12 +270,10 @@ class _Trying:
     def _plan(self, named: NamedCase) -> tuple[_PlannedTrial, ...]:
         """Return the case's trials, with what is known of them from earlier starts."""
         commit = resolve_commit(self.request.root, named.case.base)
-        options = {name: value for name, value in self.request.inputs.options().items() if name not in _OTHER_INPUTS}
         trials = []
         for definition in (self.candidate, self.baseline):
             variant = definition.variant
-            parts = {**options, "case": named.case.digest, "commit": commit, "model": variant.model}
-            key = hashlib.sha256(compact({**parts, "definition": variant.digest}).encode()).hexdigest()[:16]
+            key = self._identify(named.case, commit, definition=variant.digest, model=variant.model)
             is_candidate = definition is self.candidate
             trials.append(_PlannedTrial(named=named, definition=definition, is_candidate=is_candidate, key=key))
             if trial := self._read(key):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from pathlib import Path
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.evaluation import EvalTrial
-from stepflow.domain.event import Entry
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.report import RunReport
 from stepflow.domain.text import telling_line
@@ -139,31 +138,30 @@ def resolve_commit(root: Path, name: str) -> str:
     return ask_git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}", may_fail=True)
 
 
-def replace_agents(target: Path, source: Path) -> None:
-    """Put other definitions in the place of a checkout's, without any cases."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _replace_agents(opened: OpenedCase, agents: Path) -> None:
+    """Put definitions in the place of the checkout's own, wherever these are, without any cases."""
+    for folder in {opened.agents, opened.request.definition_root / AGENTS}:
+        shutil.rmtree(folder, ignore_errors=True)
 
-    def cases(folder: str, names: Sequence[str]) -> set[str]:
-        return {name for name in names if _CASE_FILES.fullmatch(f"{Path(folder).relative_to(source.parent)}/{name}/")}
+    def list_cases(folder: str, names: Sequence[str]) -> set[str]:
+        where = Path(folder).relative_to(agents.parent)
+        return {name for name in names if _CASE_FILES.fullmatch(f"{where}/{name}/")}
 
-    shutil.copytree(source, target, symlinks=True, ignore=cases)
+    shutil.copytree(agents, opened.agents, symlinks=True, ignore=list_cases)
 
 
-def run_case(
-    opened: OpenedCase, agents: Path, request: RunRequest, cancellation: Cancellation, listen: Callable[[Entry], None]
-) -> RunReport:
+def run_case(opened: OpenedCase, agents: Path, request: RunRequest, cancellation: Cancellation) -> RunReport:
     """Run one of the definitions in the folder `agents` on a case. A run that is in the run folder already continues.
     `request` comes from `trial_request`."""
     if ended := _read_ended(request.folder):
         return ended
     # A run reads the definition from its checkout, and works from the checkout's commit.
-    replace_agents(opened.agents, agents)
+    _replace_agents(opened, agents)
     clock = clock_for(request.inputs)
     with open_workspace(request) as workspace:
         prepared = prepare_run(workspace.request, now=clock.now())
         workspace.fill(prepared, cancellation)
-        return drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listen,)).report
+        return drive_run(prepared, clock=clock, cancellation=cancellation).report
 
 
 def trial_request(request: RunRequest, opened: OpenedCase, agent: str, key: str, model: str) -> RunRequest:
