@@ -67,7 +67,7 @@ class _Evidence:
     """The checks of one statement, and the commits of the pull request that it covers."""
 
     checks: list[StatementCheck] = field(default_factory=list)
-    covered: tuple[str, ...] = ()
+    covered: frozenset[str] = frozenset()
 
     @property
     def failures(self) -> int:
@@ -159,7 +159,7 @@ class _Case:
         self._check_subject(evidence, derived)
         self._check_definition(evidence, journal, source)
         if not evidence.failures:
-            evidence.covered = tuple(self._commits_of(derived))
+            evidence.covered = self._commits_of(derived)
         return evidence
 
     def _check_signature(self, evidence: _Evidence, journal: Path, derived: JsonObject) -> str:
@@ -256,12 +256,21 @@ class _Case:
         request = replace(self.request, root=folder, inputs=read_inputs(options), trigger=trigger)
         return load_requested(request).digest
 
-    def _commits_of(self, derived: JsonObject) -> Iterator[str]:
-        """Yield the commits between the one that the run began at and the one that it pushed."""
-        ids = [each.oid for each in self.commits]
+    def _commits_of(self, derived: JsonObject) -> frozenset[str]:
+        """Return the commits of the pull request between the one that the run began at and the one that it pushed, by
+        their parents: the order in which GitHub lists them may be anybody's."""
         base, pushed = (str(value_at(derived, f"predicate.{_FACTS[name]}")) for name in ("base", "commit"))
-        first = ids.index(base) + 1 if base in ids else 0
-        yield from ids[first : ids.index(pushed) + 1]
+        return self._ancestors(pushed) - self._ancestors(base)
+
+    def _ancestors(self, commit: str) -> frozenset[str]:
+        """Return the commits of the pull request that lead to this one, and itself."""
+        parents, found, waiting = {each.oid: each.parents for each in self.commits}, set[str](), [commit]
+        while waiting:
+            oid = waiting.pop()
+            if oid in parents and oid not in found:
+                found.add(oid)
+                waiting += parents[oid]
+        return frozenset(found)
 
     def add_coverage(self, evidence: _Evidence, found: list[_Evidence]) -> None:
         """Check that each commit of the pull request is covered by a statement."""

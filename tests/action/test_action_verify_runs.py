@@ -8,6 +8,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,34 @@ def test_a_resumed_run_says_which_lines_another_job_wrote(world: World, tmp_path
 def test_commits_that_github_wrote_are_those_of_the_statement(world: World, tmp_path: Path, reader) -> None:
     proven = reader(made_by(world, world.run(solve(), commits="verified"), tmp_path / "clone"))
     assert proven.verify("--unsigned", code=0)["checks"][-1]["detail"] == "1 commit"
+
+
+@pytest.mark.whole
+def test_a_commit_that_was_merged_in_is_covered_by_nothing_however_old_it_says_it_is(
+    world: World, tmp_path: Path, reader
+) -> None:
+    done = world.run(solve())
+    proven, merged = reader(made_by(world, done, tmp_path / "clone")), tmp_path / "merged"
+    git("clone", "--quiet", "--branch", BRANCH, str(world.served), str(merged), cwd=tmp_path)
+    git("checkout", "--quiet", "-b", "side", "origin/main", cwd=merged)
+    (merged / "evil.txt").write_text("evil")
+    git("add", "evil.txt", cwd=merged)
+    old = "2001-01-01T00:00:00Z"
+    git("-c", "user.name=Eve", "commit", "--quiet", "--date", old, "--message", "Look away", cwd=merged)
+    git("checkout", "--quiet", BRANCH, cwd=merged)
+    git("merge", "--quiet", "--no-edit", "--no-ff", "side", cwd=merged)
+    git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=merged)
+
+    def first(data: Any) -> Any:
+        """However GitHub orders them."""
+        is_commits = isinstance(data, list) and data and "commit" in data[0]
+        return sorted(data, key=lambda each: each["commit"]["message"] != "Look away") if is_commits else data
+
+    world.github.rewrite = first
+    said = proven.verify("--unsigned", code=1)
+    assert failed(said) == ["coverage"]
+    assert said["checks"][-1]["detail"].startswith("2 commits not covered by a valid statement: ")
+    assert "(Look away)" in said["checks"][-1]["detail"]
 
 
 #: A shipped agent's definition has the checks that the workflow gives it.
