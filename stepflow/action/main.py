@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TextIO, assert_never
 
 from stepflow.action.runner import (
@@ -30,12 +31,12 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import compact
 from stepflow.domain.problem import Problem, count_problems
 from stepflow.domain.proof import ProofVerdict
-from stepflow.domain.report import Rehearsed, RunReport
+from stepflow.domain.report import IssuePage, Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import BoundaryError, RunCancelled, StepflowError
-from stepflow.modes.batch import gather_results, matrix_entry, plan_issues
+from stepflow.modes.batch import batch_budget, gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.prove import ProofRequest, proof_comment_problem, prove, write_proof, write_proof_comment
 from stepflow.modes.rehearse import rehearse_agents
@@ -89,6 +90,7 @@ from stepflow.run.request import (
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
 from stepflow.run.start.inputs import Mode
+from stepflow.run.start.policy import refusal
 from stepflow.run.start.trigger import PullRequestPayload, Skip, Trigger, read_event
 from stepflow.run.workspace import open_workspace
 from stepflow.sandbox.change import pull_request_range
@@ -342,23 +344,38 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
 
 
 def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
-    """Plan one page of issues. This uses only `read-token`, and no file of the repository."""
+    """Plan one page of issues, unless the policy lets no job of it start. This uses only `read-token`, and no file of
+    the repository."""
+    inputs = runner.inputs
+    if inputs.policy and (reason := inputs.policy.objection_to(runner.actor)):
+        nothing = IssuePage(label=inputs.many_issues.label)
+        return replace(without_run(Outcome.SKIPPED, reason), outputs=_outputs_of_page(nothing))
+    if inputs.policy and inputs.agent and (reason := inputs.policy.objection_to_agent(inputs.agent)):
+        raise refusal(reason)
     page = plan_issues(
-        runner.inputs,
+        inputs,
         runner.repository,
         clock=clock,
-        proxy_config=proxy_config_of(runner.inputs, runner.environment, runner.workspace),
+        proxy_config=proxy_config_of(inputs, runner.environment, runner.workspace),
         redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
         note=lambda line: _warn_of_wait(job, line),
     )
     reason = describe_page(page)
     job.say(reason)
-    outputs = {
+    return replace(without_run(Outcome.COMPLETED, reason), summary=page_summary(page), outputs=_outputs_of_page(page))
+
+
+def _outputs_of_page(page: IssuePage) -> dict[str, str]:
+    return {
         "plan": compact([matrix_entry(issue) for issue in page.issues]),
         "plan-issues": compact([issue.number for issue in page.issues]),
         "plan-next": str(page.after or ""),
+        "budget-left": _dollars_left(page.budget_left),
     }
-    return replace(without_run(Outcome.COMPLETED, reason), summary=page_summary(page), outputs=outputs)
+
+
+def _dollars_left(left: Decimal | None) -> str:
+    return "" if left is None else f"{left:f}"
 
 
 def gather_mode(runner: Runner, job: Job) -> ActionResult:
@@ -367,10 +384,12 @@ def gather_mode(runner: Runner, job: Job) -> ActionResult:
     folder = runner.workspace / many.folder
     # If no job left a report, nothing was downloaded and the folder does not exist.
     folders = (folder,) if folder.exists() or not many.issues else ()
-    gathered = gather_results(folders, many.issues)
+    gathered = gather_results(folders, many.issues, batch_budget(runner.inputs))
     job.say(*gathered_lines(gathered))
-    result = without_run(Outcome.COMPLETED, describe_totals(gathered))
-    return replace(result, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})
+    outputs = {"gathered": gathered_json(gathered), "budget-left": _dollars_left(gathered.budget_left)}
+    return replace(
+        without_run(Outcome.COMPLETED, describe_totals(gathered)), summary=gathered_summary(gathered), outputs=outputs
+    )
 
 
 def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: Clock) -> ActionResult:

@@ -268,11 +268,12 @@ OUTPUTS = (
     "plan-issues",
     "plan-next",
     "gathered",
+    "budget-left",
     "proven",
 )
 
 #: Outputs that only some modes set.
-OF_MODES = ("plan", "plan-issues", "plan-next", "gathered")
+OF_MODES = ("plan", "plan-issues", "plan-next", "gathered", "budget-left")
 
 #: A skipped effect was already as planned, so it has a result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)

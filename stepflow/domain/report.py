@@ -5,8 +5,9 @@ The types are imported at run time because pydantic builds `report.json` and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Literal
 
@@ -279,14 +280,44 @@ class PlannedIssue:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchBudget:
+    """US dollars for all issues of a batch together, and the most that `each` of them may cost."""
+
+    total: float
+    each: float
+
+    @property
+    def most_issues(self) -> int:
+        """Return how many issues can be worked on at the same time."""
+        return int(_exact(self.total) // _exact(self.each))
+
+    def left_after(self, costs: Iterable[float | None]) -> Decimal:
+        """Return what these costs leave. An unknown one counts as the most that it may be."""
+        spent = sum((_exact(self.each if cost is None else cost) for cost in costs), Decimal())
+        return max(_exact(self.total) - spent, Decimal())
+
+
+def _exact(dollars: float) -> Decimal:
+    """Return the number as people write it: sums of floats differ from it."""
+    return Decimal(str(dollars))
+
+
+@dataclass(frozen=True, kw_only=True)
 class IssuePage:
     """The issues of one matrix, by number. `waiting` counts the issues left for later pages. The next page begins
-    `after` the last number on this one. `requests` counts the API requests made."""
+    `after` the last number on this one. `requests` counts the API requests made. `budget` is for this page and the
+    later ones; None means that nothing limits their sum."""
 
     label: str
     issues: tuple[PlannedIssue, ...] = ()
     waiting: int = 0
     requests: int = 0
+    budget: BatchBudget | None = None
+
+    @property
+    def budget_left(self) -> Decimal | None:
+        """Return what is left of the budget if every issue of the page costs the most that it may."""
+        return self.budget.left_after([None] * len(self.issues)) if self.budget else None
 
     @property
     def after(self) -> int | None:
@@ -315,6 +346,7 @@ class Gathered:
     """The results for all issues, by number."""
 
     results: tuple[IssueResult, ...]
+    budget: BatchBudget | None = None
 
     @property
     def completed(self) -> int:
@@ -325,6 +357,12 @@ class Gathered:
     def cost_usd(self) -> float:
         """Return the sum of the known costs."""
         return sum(result.cost_usd or 0.0 for result in self.results)
+
+    @property
+    def budget_left(self) -> Decimal | None:
+        """Return what is left of the budget. A job without a readable report may have cost as much as it could."""
+        costs = (None if each.outcome is None else each.cost_usd for each in self.results)
+        return self.budget.left_after(costs) if self.budget else None
 
     @property
     def unpriced(self) -> int:

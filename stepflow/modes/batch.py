@@ -15,7 +15,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.definition.folder import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue, RunReport
+from stepflow.domain.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue, RunReport
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
@@ -69,7 +69,13 @@ def plan_issues(
         connection=proxy_config.connection_to(inputs.github_api_url),
     )
     with closing(reader):
-        return _read_page(reader, inputs.many_issues)
+        return _read_page(reader, inputs.many_issues, batch_budget(inputs))
+
+
+def batch_budget(inputs: Inputs) -> BatchBudget | None:
+    """Return the budget for all issues together, if there is one."""
+    total = inputs.many_issues.budget_usd_total
+    return None if total is None else BatchBudget(total=total, each=inputs.budget_usd)
 
 
 def matrix_entry(issue: PlannedIssue) -> JsonObject:
@@ -77,10 +83,11 @@ def matrix_entry(issue: PlannedIssue) -> JsonObject:
     return {"issue": issue.number, "text": issue.text}
 
 
-def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
-    """Return all open issues after `after`, with the texts of as many as fit into a job's output. An issue that appears
-    twice, because the list changed, counts once."""
+def _read_page(reader: GitHubReader, many: ManyIssuesInput, spending: BatchBudget | None) -> IssuePage:
+    """Return all open issues after `after`, with the texts of as many as fit into a job's output and the budget. An
+    issue that appears twice, because the list changed, counts once."""
     numbers, texts, requests = set[int](), dict[int, str](), 0
+    most = min(many.limit, spending.most_issues) if spending else many.limit
     listed: Mapping[str, str] | None = {}
     while listed is not None:
         if requests == MOST_REQUESTS:
@@ -92,7 +99,7 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
         requests += 1
         behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > (many.after or 0)}
         numbers.update(behind)
-        texts = dict(sorted({**texts, **behind}.items())[: many.limit])
+        texts = dict(sorted({**texts, **behind}.items())[:most])
         listed = listing.next
     issues: list[PlannedIssue] = []
     budget = LARGEST_PAGE
@@ -104,7 +111,7 @@ def _read_page(reader: GitHubReader, many: ManyIssuesInput) -> IssuePage:
             break
         issues.append(issue)
     waiting = len(numbers) - len(issues)
-    return IssuePage(label=many.label, issues=tuple(issues), waiting=waiting, requests=requests)
+    return IssuePage(label=many.label, issues=tuple(issues), waiting=waiting, requests=requests, budget=spending)
 
 
 def _text(issue: Issue) -> str:
@@ -121,7 +128,7 @@ WRITTEN = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 NO_REPORT = "its job left no report; the job's own log says why"
 
 
-def gather_results(folders: Iterable[Path], planned: Sequence[int] = ()) -> Gathered:
+def gather_results(folders: Iterable[Path], planned: Sequence[int] = (), budget: BatchBudget | None = None) -> Gathered:
     """Return one result per report, and one for each planned issue without a report.
 
     Raise `InputError` if a folder does not exist.
@@ -130,7 +137,7 @@ def gather_results(folders: Iterable[Path], planned: Sequence[int] = ()) -> Gath
     known = {result.issue for result in results}
     missing = (number for number in sorted(set(planned)) if number not in known)
     results += (IssueResult(issue=number, outcome=None, reason=NO_REPORT) for number in missing)
-    return Gathered(results=tuple(sorted(results, key=lambda result: result.issue or 0)))
+    return Gathered(results=tuple(sorted(results, key=lambda result: result.issue or 0)), budget=budget)
 
 
 def _reports(folder: Path) -> Iterator[Path]:

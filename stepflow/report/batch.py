@@ -25,10 +25,18 @@ def describe_page(page: IssuePage) -> str:
     """Return one or two sentences about what was planned."""
     whole = len(page.issues) + page.waiting
     label = f'labeled "{one_line(page.label, 60)}"'
+    budget = page.budget
+    if budget and page.waiting and not page.issues:
+        return (
+            f"planned none of {count(whole, 'open issue')} {label}: {usd(budget.total)} is left for all of them, and "
+            f"one may cost {usd(budget.each)}"
+        )
     if not page.issues:
         return f"no open issue {label} is left to take"
     numbers = f"#{page.issues[0].number} to #{page.issues[-1].number}"
     text = f"planned {len(page.issues):,} of {count(whole, 'open issue')} {label}, {numbers}"
+    if budget:
+        text += f", with {usd(budget.total)} for all of them and at most {usd(budget.each)} for each"
     return f"{text}; the next page begins after #{page.after}" if page.after else text
 
 
@@ -43,12 +51,14 @@ def describe_totals(gathered: Gathered) -> str:
     outcomes = Counter(result.outcome or NO_REPORT for result in gathered.results)
     named = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes.most_common())
     unpriced = f" and what {count(gathered.unpriced, 'run')} of unknown price cost" if gathered.unpriced else ""
+    left, budget = gathered.budget_left, gathered.budget
+    of_budget = f" ({usd(float(left))} is left of {usd(budget.total)})" if budget and left is not None else ""
     parts = (
         f"{count(len(gathered.results), 'issue')}{': ' if named else ''}{named}",
         count(_pull_requests(gathered), "pull request"),
         count(sum(result.iterations for result in gathered.results), "iteration"),
         f"{sum(result.tokens for result in gathered.results):,} tokens",
-        f"{usd(gathered.cost_usd)}{unpriced}",
+        f"{usd(gathered.cost_usd)}{unpriced}{of_budget}",
         f"{seconds_text(sum(result.seconds for result in gathered.results))} of work",
     )
     return " · ".join(parts)

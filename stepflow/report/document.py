@@ -60,6 +60,7 @@ def read_report(document: JsonValue) -> RunReport:
     return _report_adapter().validate_python({name: each for name, each in document.items() if name != "schema"})
 
 
+@cache
 def report_schema() -> JsonObject:
     """Return the JSON Schema of the report. All fields are required, even those with a default in the classes."""
     schema = _report_adapter().json_schema(mode="serialization", by_alias=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +212,114 @@ def test_a_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
     assert [round(wait) for wait in world.clock.slept[:2]] == [37, 37]
     assert 200 < world.clock.slept[2] <= 301
     assert world.github.writes() == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("policy", "agent", "outcome", "says"),
+    [
+        ("enabled: false", "fixer", "skipped", "turns off all runs"),
+        ("started-by: [someone]", "fixer", "skipped", "does not let bob start a run"),
+        ("agents: { other: any }", "fixer", "refused", "allows only these agents: other"),
+        ("agents: { fixer: any }", "fixer", "completed", "planned 1 of 1"),
+        ("started-by: [bob]", "", "completed", "planned 1 of 1"),
+    ],
+)
+def test_a_policy_ends_a_plan_before_anything_is_asked(
+    world: World, policy: str, agent: str, outcome: str, says: str
+) -> None:
+    world.runner.inputs |= {"policy": policy, "agent": agent}
+    world.runner.environ = {**world.runner.environ, "GITHUB_ACTOR": "bob"}
+    done = plan(world)
+    assert done.outputs["outcome"] == outcome, done.log
+    assert says in done.outputs["reason"]
+    if outcome == "completed":
+        assert numbers(done) == [7]
+    else:
+        # A refused plan fails its job; after a skipped one, an empty matrix starts none.
+        assert (done.exit_code, done.outputs["plan"]) == ((0, "[]") if outcome == "skipped" else (1, ""))
+        assert world.requests_made() == 0
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("given", "policy", "planned", "left"),
+    [
+        ("0.3", "", [7, 8, 9], "0.0"),
+        ("0.35", "", [7, 8, 9], "0.05"),
+        ("20", "", [7, 8, 9, 10, 11, 12], "19.4"),
+        ("0.09", "", [], "0.09"),
+        ("0", "", [], "0.0"),
+        ("0.3", "budget-usd: 0.15", [7, 8, 9], "0.0"),
+        ("0.3", "budget-usd: 0.05", [7, 8, 9, 10, 11, 12], "0.00"),
+    ],
+)
+def test_a_page_has_as_many_issues_as_the_budget_for_all_covers(
+    world: World, given: str, policy: str, planned: list[int], left: str
+) -> None:
+    add_issues(world, range(8, 13))
+    world.runner.inputs |= {"budget-usd": "0.1", "policy": policy}
+    done = plan(world, **{"budget-usd-total": given})
+    assert (numbers(done), done.outputs["budget-left"]) == (planned, left)
+    assert done.outputs["plan-next"] == (str(planned[-1]) if planned and planned[-1] < 12 else "")
+    if not planned:
+        assert 'planned none of 6 open issues labeled "bug": $0' in done.outputs["reason"]
+
+
+@pytest.mark.timeout(600)
+def test_five_thousand_issues_never_cost_more_than_their_budget_and_none_is_taken_twice(
+    world: World, ran: Invocation, tmp_path: Path, show: Callable[[str], None]
+) -> None:
+    """A sweep whose jobs cost something known, something unknown, or leave nothing; of the third page, nothing is known
+    at all. It ends when its budget does, and goes on with another one."""
+    world.github.contract = None
+    add_issues(world, range(8, 5007))
+    chance, text = random.Random(41), json.loads((Path(ran.outputs["run-folder"]) / "report.json").read_text())
+    each, budgets = Decimal("0.5"), [Decimal("900"), Decimal("2000")]
+    taken: list[int] = []
+    after, page = "", 0
+    for total in budgets:
+        left, cost, before = total, Decimal(), len(taken)
+        while True:
+            page += 1
+            given = {"after": after, "budget-usd-total": f"{left:f}"}
+            world.runner.inputs["budget-usd"] = str(each)
+            planned = plan(world, **given)
+            entries = numbers(planned)
+            assert len(entries) <= min(MATRIX, left // each)
+            assert Decimal(planned.outputs["budget-left"]) == left - each * len(entries)
+            if not entries:
+                break
+            taken += entries
+            costs = {number: Decimal(chance.randrange(500_001)) / 1_000_000 for number in entries}
+            cost += sum(costs.values())
+            # Of one in twenty there is no report, and of as many no price.
+            states = {number: chance.choice(["none", "unpriced", *["known"] * 18]) for number in entries}
+            folder = tmp_path / f"page-{page}"
+            for number, state in states.items():
+                if state != "none" and page != 3:
+                    artifact = folder / f"stepflow-{number}"
+                    artifact.mkdir(parents=True)
+                    known = float(costs[number]) if state == "known" else None
+                    (artifact / "report.json").write_text(json.dumps(text | {"issue": number, "cost_usd": known}))
+            counted = sum((costs[number] if state == "known" else each for number, state in states.items()), Decimal())
+            if page == 3:
+                left = Decimal(planned.outputs["budget-left"])
+            else:
+                asked = f"from: {folder}\nissues: {json.dumps(entries)}\nbudget-usd-total: {left:f}"
+                done = world.runner.run({}, name="schedule", mode="gather", many_issues=asked)
+                left -= counted
+                assert Decimal(done.outputs["budget-left"]) == left, done.log
+                totals = json.loads(done.outputs["gathered"])["totals"]
+                assert totals["outcomes"].get("no report", 0) == [*states.values()].count("none")
+            after = planned.outputs["plan-next"] or after
+            if not planned.outputs["plan-next"]:
+                break
+        assert cost <= total
+        assert left >= 0
+        assert left < each or len(taken) == 5000
+        show(f"sweep of 5,000 issues with ${total:,}: {len(taken) - before:,} for ${cost:,.2f}, ${left:,.2f} left")
+    assert taken == [*range(7, 5007)]
 
 
 # gather

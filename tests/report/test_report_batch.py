@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
 from stepflow.report.batch import (
     describe_page,
@@ -33,6 +34,27 @@ def test_a_page_is_told_with_its_numbers_and_where_the_next_one_begins() -> None
     assert described == 'planned 2 of 5,000 open issues labeled "bug", #7 to #9; the next page begins after #9'
     assert describe_page(page()) == 'no open issue labeled "bug" is left to take'
     assert page_summary(page()).startswith("## No open issue")
+
+
+def test_a_budget_for_all_is_told_with_what_is_left_of_it() -> None:
+    budget = BatchBudget(total=10, each=4)
+    described = describe_page(replace(page(7, 9, waiting=3), budget=budget))
+    assert described == (
+        'planned 2 of 5 open issues labeled "bug", #7 to #9, with $10.00 for all of them and at most $4.00 for each; '
+        "the next page begins after #9"
+    )
+    poor = replace(page(waiting=3), budget=BatchBudget(total=3.2, each=4))
+    assert describe_page(poor) == (
+        'planned none of 3 open issues labeled "bug": $3.20 is left for all of them, and one may cost $4.00'
+    )
+    results = (
+        IssueResult(issue=7, outcome=Outcome.COMPLETED, reason="", cost_usd=0.1),
+        IssueResult(issue=8, outcome=Outcome.COMPLETED, reason="", cost_usd=None),
+        IssueResult(issue=9, outcome=None, reason="no report"),
+    )
+    assert "$0.1000 and what 1 run of unknown price cost ($1.90 is left of $10.00)" in describe_totals(
+        Gathered(results=results, budget=budget)
+    )
 
 
 def test_a_page_on_which_no_issue_fits_names_no_next_page() -> None:

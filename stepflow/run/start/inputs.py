@@ -95,18 +95,25 @@ class ManyIssuesInput(InputMap):
     after: Count = None
     folder: Annotated[str, Field(alias="from")] = ""
     issues: Numbers = ()
+    budget_usd_total: Annotated[
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(empty_to_none)
+    ] = None
 
 
 #: The keys of `many-issues` in each of its modes; the first one is required.
-MANY_ISSUES = {Mode.PLAN: ("label", "limit", "after"), Mode.GATHER: ("from", "issues")}
+MANY_ISSUES = {
+    Mode.PLAN: ("label", "limit", "after", "budget-usd-total"),
+    Mode.GATHER: ("from", "issues", "budget-usd-total"),
+}
 
 
 def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
     """Check that the map has what the mode needs, and nothing that belongs to another mode."""
     map_ = value.model_dump(by_alias=True, exclude_unset=True)
+    known = next((keys for mode, keys in MANY_ISSUES.items() if mode is info.data.get("mode")), ())
     for mode, keys in MANY_ISSUES.items():
         if info.data.get("mode") is not mode:
-            if others := [key for key in keys if key in map_]:
+            if others := [key for key in keys if key in map_ and key not in known]:
                 raise ValueError(f"`{others[0]}` is for the mode {mode}")
         elif not map_.get(keys[0]):
             raise ValueError(f"the mode {mode} needs `{keys[0]}: …` in it")
@@ -326,7 +333,8 @@ class Inputs(BaseModel):
     default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
     `plan-next` of the page before, to take only issues with a higher number. In the mode `gather`: `from`, the folder
     below which the reports of the jobs were downloaded; `issues`, the output `plan-issues`, so that an issue whose job
-    left no report is shown too."""
+    left no report is shown too. In both: `budget-usd-total`, the most US dollars for all issues together; a page has
+    only as many issues as it covers at `budget-usd` each."""
     # proof
     prove: Annotated[ProveInput | None, BeforeValidator(parse_proof)] = None
     """Command that runs the tests of a change, such as `pytest -q {tests}`, or a YAML map: `command`; `tests`, a list
