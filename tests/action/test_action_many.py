@@ -360,6 +360,7 @@ def test_gather_makes_one_table_of_all_reports_with_totals(world: World, ran: In
     assert "10 \\| x" in rows[3]
     assert "❌ no report" in rows[4]
     assert done.summary.startswith("## ❌ 1 of 3 issues completed\n\n3 issues: 1 completed, 1 limit")
+    assert "`stepflow ledger` says later what became of these pull requests" in done.summary
     gathered = json.loads(done.outputs["gathered"])
     assert [row["issue"] for row in gathered["issues"]] == [7, 9, 12]
     assert gathered["issues"][0]["pull_request_url"] == ran.outputs["pull-request-url"]
