@@ -43,7 +43,7 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `eval`."""
     parser.usage = (
         "stepflow eval NAME [--against REF|DIGEST] [--against-model MODEL] [--budget-usd USD] [--minutes N] [--cases N]"
-        " [--json] [--INPUT VALUE …]"
+        " [--json] [--INPUT VALUE …]; stepflow eval NAME --collect [--command COMMAND] [--cases N]"
     )
     add_agent(parser)
     parser.add_argument(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -226,6 +227,58 @@ def test_the_minutes_end_an_eval(project: Path, model: MessagesApi, capsys) -> N
 
 
 @pytest.mark.whole
+def test_the_budget_of_a_definition_is_its_own(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    file = project / ".agent/fixer/agent.json"
+    git("checkout", "--quiet", "--", PROMPT, cwd=project)
+    agent = json.loads(file.read_text())
+    agent["runner"]["boundaries"] = {"budgetUsd": 0.0001}
+    file.write_text(json.dumps(agent))
+    (pair,) = run_eval(model, capsys)["pairs"]
+    assert (pair["candidate"]["outcome"], pair["baseline"]["success"]) == ("budget_exhausted", True)
+
+
+@pytest.mark.whole
+def test_the_minutes_end_a_run_that_goes_on_later(project: Path, capsys) -> None:
+    write_case(project, 7)
+    turns, pause = agent_that(greet), [2.5]
+
+    def slowly(body: dict[str, Any]) -> Reply:
+        time.sleep(pause[0])
+        return turns(body)
+
+    with MessagesApi(slowly, api_key=KEY) as api:
+        found = run_eval(api, capsys, "--minutes", "0.1")
+        assert (found["pairs"], found["dropped"], found["ended"]) == ([], [], "--minutes 0.1 are over")
+        # Four turns take longer than that, however fast the rest is.
+        assert len(api.bodies) < 4
+        pause[0] = 0
+        assert len(run_eval(api, capsys)["pairs"]) == 1
+        # A turn that was on its way may be asked again.
+        assert len(api.bodies) <= 9
+
+
+@pytest.mark.whole
+def test_what_is_installed_is_there_and_nothing_else_of_the_checkout(project: Path, model: MessagesApi, capsys) -> None:
+    (project / ".gitignore").write_text("node_modules\n.venv\nbuild\n")
+    (project / "AGENTS.md").write_text("Speak as of old.\n")
+    git("add", ".gitignore", "AGENTS.md", cwd=project)
+    git("commit", "--quiet", "--message", "Ignore what is installed", cwd=project)
+    git("tag", "start", "--force", cwd=project)
+    (project / "AGENTS.md").write_text("Speak as of now.\n")
+    for name in ("node_modules/tool/index.js", ".venv/pyvenv.cfg", "build/later.txt", "new.txt"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("x\n")
+    there = "cat node_modules/tool/index.js .venv/pyvenv.cfg && test ! -e build && test ! -e new.txt"
+    write_case(project, 7, checks=[there, "sh {tests}"])
+    (pair,) = run_eval(model, capsys)["pairs"]
+    assert pair["baseline"]["success"], pair
+    sent = json.dumps(model.bodies)
+    assert "Speak as of old." in sent
+    assert "Speak as of now." not in sent
+
+
+@pytest.mark.whole
 def test_a_killed_eval_goes_on_without_paying_twice(project: Path, capsys) -> None:
     write_case(project, 7)
     write_case(project, 8)
@@ -304,6 +357,7 @@ def test_the_baseline_may_be_a_digest(project: Path, model: MessagesApi, capsys)
         (("--against", "abcdef1234"), "has this digest"),
         (("--against-model", ""), "There is nothing to compare: HEAD"),
         (("--cases", "0"), "must be more than 0"),
+        (("--budget-usd", "nan"), "must be more than 0"),
     ],
 )
 def test_what_cannot_be_compared_costs_nothing(
@@ -398,6 +452,7 @@ def test_the_table_of_the_guide_is_one_that_is_printed() -> None:
     assert lines[-2].startswith("The candidate is worse: 14 cases, difference of the success rates −64 points, 95 %")
 
 
+@pytest.mark.whole
 def test_the_case_of_the_guide_is_one(project: Path, capsys) -> None:
     write_case(project, 7)
     (project / ".agent/fixer/evals/greet-7.yaml").write_text(named_block("case", PAGE))

@@ -12,6 +12,7 @@ from stepflow.definition.folder import AGENTS
 from stepflow.domain.evaluation import Variant
 from stepflow.errors import DefinitionError, InputError
 from stepflow.modes.eval.trial import resolve_commit
+from stepflow.run.caps import run_budget
 from stepflow.run.prepare import load_requested
 from stepflow.run.readiness import requested_agent
 from stepflow.run.request import RunRequest
@@ -26,10 +27,11 @@ MOST_COMMITS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A variant, and the folder that has its agent in it."""
+    """A variant, the folder that has its agent in it, and what a run of it may cost."""
 
     agents: Path
     variant: Variant
+    run_usd: float
 
 
 @contextmanager
@@ -41,17 +43,12 @@ def open_definitions(
 
     Raises `DefinitionError` for one that cannot run, and `InputError` if there is none or both are the same.
     """
-    model, here = request.inputs.model or "", "working tree"
-    candidate = Definition(
-        agents=request.definition_root / AGENTS,
-        variant=Variant(name=here, digest=load_requested(request).digest, model=model),
-    )
+    model = request.inputs.model or ""
+    candidate = _read(request, "working tree")
     with temporary_folder(request.root) as folder:
         against = against or ("" if against_model else "HEAD")
-        if not against or candidate.variant.digest.startswith(against):
-            baseline = candidate
-        else:
-            baseline = _find(request, against, folder, note)
+        baseline = _find(request, against, candidate, folder, note) if against else candidate
+        candidate = replace(candidate, variant=replace(candidate.variant, model=model))
         variant = replace(baseline.variant, model=against_model or model)
         if (variant.digest, variant.model) == (candidate.variant.digest, candidate.variant.model):
             raise InputError(
@@ -62,11 +59,15 @@ def open_definitions(
         yield candidate, replace(baseline, variant=variant)
 
 
-def _find(request: RunRequest, against: str, folder: Path, note: Callable[[str], None]) -> Definition:
+def _find(
+    request: RunRequest, against: str, candidate: Definition, folder: Path, note: Callable[[str], None]
+) -> Definition:
     commit = resolve_commit(request.root, against)
     if commit:
         return _export(request, commit, against, folder)
     if DIGEST.fullmatch(against):
+        if candidate.variant.digest.startswith(against):
+            return candidate
         note(f"looking for the definition {against[:12]} in the history")
         agent_folder = request.definition_root / AGENTS / requested_agent(request)
         listed = ask_git(
@@ -91,6 +92,13 @@ def _export(request: RunRequest, commit: str, name: str, folder: Path) -> Defini
     repository = ChangeRepository(folder / f"{commit}-git", request.root)
     exported = folder / commit
     repository.check_out(repository.tree_of(commit), exported)
-    there = replace(request, root=exported)
-    variant = Variant(name=name, digest=load_requested(there).digest)
-    return Definition(agents=there.definition_root / AGENTS, variant=variant)
+    return _read(replace(request, root=exported), name)
+
+
+def _read(request: RunRequest, name: str) -> Definition:
+    agent = load_requested(request)
+    return Definition(
+        agents=request.definition_root / AGENTS,
+        variant=Variant(name=name, digest=agent.digest),
+        run_usd=run_budget(agent, request.inputs),
+    )

@@ -32,10 +32,8 @@ from stepflow.modes.eval.trial import (
     trial_request,
 )
 from stepflow.report.evaluation import evaluation_html, evaluation_json
-from stepflow.run.caps import run_budget
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.ending import make_folder, write_whole
-from stepflow.run.prepare import load_requested
 from stepflow.run.readiness import check_policy, check_request, requested_agent
 from stepflow.run.request import RunRequest
 from stepflow.run.workspace import demand_repository, install
@@ -96,7 +94,6 @@ def evaluate(request: RunRequest, asked: EvalRequest, cancellation: Cancellation
             cancellation=cancellation,
             listener=listener,
             end=end,
-            run_usd=run_budget(load_requested(request), request.inputs),
         )
         return trying.try_cases(cases)
 
@@ -138,8 +135,6 @@ class _Trying:
     listener: EvalListener
     #: When the minutes are over, in seconds since the epoch.
     end: float
-    #: What a run may cost.
-    run_usd: float
     #: Finished trials, and the cost of all trials, by key; those of earlier starts too.
     done: dict[str, EvalTrial] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
@@ -154,9 +149,10 @@ class _Trying:
         """Try case after case, and write the page after each."""
         planned = [self._plan(named) for named in cases]
         most, asked = min(len(cases), self.asked.most_cases), self.asked
+        most_usd = max(self.candidate.run_usd, self.baseline.run_usd)
         self.listener.on_note(
             f"{self.candidate.variant} against {self.baseline.variant}: up to {count(2 * most, 'run')} on "
-            f"{count(most, 'case')}, at most {usd(self.run_usd)} each, {usd(asked.most_usd)} and "
+            f"{count(most, 'case')}, at most {usd(most_usd)} each, {usd(asked.most_usd)} and "
             f"{minutes(asked.most_minutes)} minutes in all"
         )
         self.listener.on_note(f"finished trials are kept in {self.request.folder}, where the same command continues")
@@ -235,20 +231,19 @@ class _Trying:
         """Make a trial and keep it. Returns why it is no result; empty if it is one."""
         # What an interrupted run has cost counts as its own.
         usd_left = self._usd_left() + self.costs[planned.key]
-        minutes_left, inputs = max(0.01, self._minutes_left()), self.request.inputs
+        run_usd, minutes_left, inputs = planned.definition.run_usd, max(0.01, self._minutes_left()), self.request.inputs
         request = trial_request(self.request, opened, self.agent, planned.key, planned.definition.variant.model)
         limits = {
-            "budget_usd": min(self.run_usd, usd_left),
+            "budget_usd": min(run_usd, usd_left),
             "timeout_minutes": min(inputs.timeout_minutes, minutes_left),
         }
         request = replace(request, inputs=request.inputs.model_copy(update=limits))
         report = run_case(opened, planned.definition.agents, request, self.cancellation)
-        cost = self.run_usd if report.cost_usd is None else report.cost_usd
-        self.costs[planned.key] = cost
+        self.costs[planned.key] = run_usd if report.cost_usd is None else report.cost_usd
         self.cancellation.check()
         self.faults = self.faults + 1 if report.outcome is Outcome.MODEL_FAILED else 0
         match report.outcome:
-            case Outcome.BUDGET_EXHAUSTED if limits["budget_usd"] < self.run_usd:
+            case Outcome.BUDGET_EXHAUSTED if limits["budget_usd"] < run_usd:
                 self.reached = self._describe_budget()
                 return self.reached
             case Outcome.TIMED_OUT if minutes_left < inputs.timeout_minutes:
@@ -278,7 +273,7 @@ class _Trying:
             trials.append(_PlannedTrial(named=named, definition=definition, is_candidate=is_candidate, key=key))
             if trial := self._read(key):
                 self.done[key] = trial
-                self.costs[key] = self.run_usd if trial.cost_usd is None else trial.cost_usd
+                self.costs[key] = definition.run_usd if trial.cost_usd is None else trial.cost_usd
             else:
                 self.costs[key] = cost_so_far(self.request.folder / "runs" / key)
         return tuple(trials)
