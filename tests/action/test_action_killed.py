@@ -98,9 +98,8 @@ class Scene:
         def masked(value: object) -> Any:
             text = json.dumps(value, default=str, sort_keys=True, ensure_ascii=False).replace(run_id, "<run>")
             # A turn in which an interrupted call is sent again costs what it costs, and a body's mark is of its text.
-            cost = (
-                r"(?:cost|today|spent)=[0-9.]+|(?:day|month)=[0-9-]+|history=\S+|[\d,]+ tokens · \$[\d.]+ · [\d.,]+ s\b"
-            )
+            cost = r"(?:cost|today|spent)=[0-9.]+|(?:day|month)=[0-9-]+|[\d,]+ tokens · \$[\d.]+ · [\d.,]+ s\b"
+            cost += r"|(?<=:)[0-9.]+:[0-9.]+:\d{4}-\d\d-\d\d"
             varies = rf"[0-9a-f]{{40}}|(?<=text=)[0-9a-f]{{16}}|127\.0\.0\.1:\d+|\d\d\d\d-\d\d-\d\dT[0-9:]+Z|{cost}"
             return json.loads(re.sub(varies, "<varies>", text))
 
