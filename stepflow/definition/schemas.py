@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, listed, owner, shown
 from stepflow.definition.folder import AgentFolder, FileRefused, Why, register_document, report_fault, unsafe_reason
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import note_unknown
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.engine.answer_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
 from stepflow.engine.patterns import PatternFault, check_pattern
 
@@ -415,19 +417,26 @@ def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObj
 
 
 def _check_valid(schema: JsonValue, location: SchemaLocation, draft: str) -> None:
+    if message := _validity_problem(compact(schema), draft):
+        raise SchemaFault("SF407", message, "Correct it.", at=location)
+
+
+@lru_cache(maxsize=256)
+def _validity_problem(text: str, draft: str) -> str:
+    """Say what makes a schema invalid; empty if it is valid. Kept: a run loads its agent twice."""
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
     from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker  # noqa: PLC0415
 
     validator = Draft7Validator if draft == DRAFT_07 else Draft202012Validator
     formats = FormatChecker(validator.FORMAT_CHECKER.checkers)
     formats.checks("regex", raises=PatternFault)(_is_pattern)
-    errors = validator(validator.META_SCHEMA, format_checker=formats).iter_errors(schema)
+    errors = validator(validator.META_SCHEMA, format_checker=formats).iter_errors(json.loads(text))
     if first := min(
         errors, key=lambda error: ([str(part) for part in error.absolute_path], error.message), default=None
     ):
         where = "/".join(str(part) for part in first.absolute_path)
-        message = f"the answer schema is not valid{f' at {where}' if where else ''}: {first.message[:200]}"
-        raise SchemaFault("SF407", message, "Correct it.", at=location)
+        return f"the answer schema is not valid{f' at {where}' if where else ''}: {first.message[:200]}"
+    return ""
 
 
 def _is_pattern(value: object) -> bool:

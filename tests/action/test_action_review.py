@@ -213,9 +213,8 @@ def test_a_pull_request_that_is_over_meanwhile_gets_nothing(reviewing: World, me
     assert reviewing.github.writes() == []
 
 
-@pytest.mark.parametrize(
-    ("test", "proven"), [(STRONG, "true"), pytest.param(WEAK, "false", marks=pytest.mark.whole)], ids=["strong", "weak"]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize(("test", "proven"), [(STRONG, "true"), (WEAK, "false")], ids=["strong", "weak"])
 def test_a_review_carries_the_proof_of_the_pull_request(world: World, test: str, proven: str) -> None:
     let_review(world)
     move_base(world, {"greeting.py": BUGGY})

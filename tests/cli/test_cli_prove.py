@@ -102,7 +102,8 @@ def test_what_cannot_be_tried_is_told_at_once(
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("branch", [pytest.param("main", marks=pytest.mark.whole), "fix"])
+@pytest.mark.whole
+@pytest.mark.parametrize("branch", ["main", "fix"])
 def test_without_a_range_it_is_what_is_checked_out_beyond_the_main_branch(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str], branch: str
 ) -> None:
