@@ -16,9 +16,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AliasPath, BeforeValidator, Field
 
 from stepflow.boundary.github_api import GitHubReader
+from stepflow.boundary.github_client import NotGitHub
 from stepflow.boundary.github_failures import ISSUE_LIST, PULL_REQUEST, ReadSubject
 from stepflow.boundary.github_types import Answer
-from stepflow.boundary.own_texts import Marker, read_author, read_marker
+from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.domain.ledger import DAYS_TO_REVERT, AgentChange, AgentRun, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
 from stepflow.errors import BoundaryError
@@ -73,8 +74,9 @@ LEDGER_DOCUMENTS = (PULL_REQUESTS, ISSUES, COMMENTS, REVIEWS, COMMITS)
 
 #: Points of the hour's limit that are left to others, such as the jobs that share the repository's token.
 RESERVE = 50
+DELETED = "ghost"
 _COMMITS = ReadSubject("repository", "contents")
-_LINK = re.compile(r"^Pull request: #(\d+)$", re.MULTILINE)
+_LINK = re.compile(rf"^Pull request: #({NUMBER})$", re.MULTILINE)
 _REVERTED_COMMIT = re.compile(r"\bThis reverts commit ([0-9a-f]{7,64})\b")
 _SHORTEST_OID = 7
 #: Costs are written with six digits, and up to twenty of them are added.
@@ -82,6 +84,7 @@ _ROUNDING = 0.0001
 
 #: GitHub sends null for what is gone.
 _String = Annotated[str, BeforeValidator(lambda text: text or "")]
+_WITHOUT_NULL = BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))
 
 
 class _RateLimit(Answer):
@@ -107,7 +110,7 @@ class _Text(Answer):
 class _Texts(Answer):
     """The first texts of a list."""
 
-    texts: tuple[_Text, ...] = Field((), validation_alias="nodes")
+    texts: Annotated[tuple[_Text, ...], _WITHOUT_NULL] = Field((), validation_alias="nodes")
     more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
     after: _String = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
 
@@ -136,7 +139,7 @@ class _PullRequest(_Issue):
     merged_at: datetime | None = Field(validation_alias="mergedAt")
     merge_commit: _String = Field("", validation_alias=AliasPath("mergeCommit", "oid"))
     commit_count: int = Field(validation_alias=AliasPath("commits", "totalCount"))
-    commits: tuple[_CommitOfPull, ...] = Field(validation_alias=AliasPath("commits", "nodes"))
+    commits: Annotated[tuple[_CommitOfPull, ...], _WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
 
     def is_only_by(self, account: str) -> bool:
         """Whether the account made every commit. Beyond the hundred that are read, nobody knows."""
@@ -151,8 +154,23 @@ class _CommitOnBranch(Answer):
 
 def account_name(login: str, kind: str) -> str:
     """Return the name under which an account is its token's viewer: a GraphQL author of the kind `Bot` lacks the
-    ending."""
-    return f"{login}[bot]" if kind == "Bot" else login
+    ending. GitHub shows a deleted account as `ghost`."""
+    return f"{login}[bot]" if kind == "Bot" else login or DELETED
+
+
+class _RepositoryAnswer(Answer):
+    """The answer to a document about one repository."""
+
+    limit: _RateLimit | None = Field(None, validation_alias="rateLimit")
+    repository: dict[str, Any]
+
+
+class _ListPage(Answer):
+    """A page of a list. GitHub sends null for a node that the token may not read."""
+
+    nodes: Annotated[tuple[Any, ...], _WITHOUT_NULL] = ()
+    more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
+    after: _String = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
 
 
 N = TypeVar("N", bound=Answer)
@@ -199,32 +217,38 @@ class LedgerReader(GitHubReader):
         ):
             yield from first.texts
             if first.more:
-                yield from self._list_nodes(doing, document, _Text, subject, number=issue.number, after=first.after)
+                yield from self._list_nodes(
+                    doing, document, _Text, subject, number=issue.number, after=first.after or None
+                )
 
     def _list_nodes(
         self, doing: str, document: str, kind: type[N], subject: ReadSubject, **variables: object
     ) -> Iterator[N]:
         """Yield all nodes of a list, page by page."""
-        after, more = variables.pop("after", None), True
-        while more:
-            self._demand_points()
-            page = self._read_page(doing, document, subject, {**variables, "after": after})
-            yield from kind.many(page.get("nodes") or [])
-            info = page.get("pageInfo") or {}
-            after, more = info.get("endCursor"), bool(info.get("hasNextPage"))
+        after, known = variables.pop("after", None), set[str]()
 
-    def _read_page(
-        self, doing: str, document: str, subject: ReadSubject, variables: dict[str, object]
-    ) -> dict[str, Any]:
+        def read() -> tuple[list[N], str]:
+            page = self._read_page(document, {**variables, "after": after})
+            if page.more and (not page.after or page.after in known):
+                raise NotGitHub("a page of the answer leads back to one before")
+            return kind.many(page.nodes), page.after if page.more else ""
+
+        while after != "":
+            self._demand_points()
+            nodes, after = self._read(doing, read, subject)
+            known.add(after)
+            yield from nodes
+
+    def _read_page(self, document: str, variables: dict[str, object]) -> _ListPage:
         owner, _, name = self._repository.partition("/")
-        data = self._read(doing, lambda: self._client.graphql(document, owner=owner, name=name, **variables), subject)
-        if limit := data.get("rateLimit"):
-            self._limit = _RateLimit.model_validate(limit)
-        found = data["repository"]
+        data = self._client.graphql(document, owner=owner, name=name, **variables)
+        answered = _RepositoryAnswer.model_validate(data)
+        self._limit = answered.limit or self._limit
+        found = answered.repository
         # Of a repository without a commit there is no branch.
         found = (found["of"] or {}) if "of" in found else found
         found = (found["target"] or {}) if "target" in found else found
-        return found.get("listed") or {}
+        return _ListPage.model_validate(found.get("listed") or {})
 
     def _demand_points(self) -> None:
         """Raise `BoundaryError` before the limit of the hour is used up."""
@@ -300,7 +324,7 @@ class _HistoryBuilder:
         for pull in self.pulls:
             for oid in filter(None, (pull.merge_commit, *(each.oid for each in pull.commits))):
                 by_oid.setdefault(oid[:_SHORTEST_OID], []).append((oid, pull))
-        named = re.compile(rf"^Reverts (?:{re.escape(repository)})?#(\d+)\b", re.MULTILINE | re.IGNORECASE)
+        named = re.compile(rf"^Reverts (?:{re.escape(repository)})?#({NUMBER})\b", re.MULTILINE | re.IGNORECASE)
         for pull in pulls:
             for number in named.findall(pull.body) if pull.merged_at else ():
                 if int(number) in ours:

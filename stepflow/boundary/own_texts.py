@@ -21,11 +21,13 @@ from stepflow.domain.words import Outcome
 from stepflow.ports import Clock
 
 NO_COMMIT = "none"
+#: The number of an issue. Anybody can write one that no integer may be read from.
+NUMBER = "[0-9]{1,18}"
 #: How our comments begin and end. If another workflow of the same account quotes one, it has other text around it.
 _HEAD = "<!-- stepflow -->"
 _OWN_COMMENT = re.compile(
     rf"{_HEAD}\n(?P<text>.*)\n\n"
-    r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
+    rf"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>{NUMBER}) "
     r"commit=(?P<commit>[0-9a-f]{40,64}|none) "
     r"cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?)"
     r"(?P<periods>(?: day=\d{4}-\d\d-\d\d runs=\d{1,9} today=\d{1,9}\.\d{1,9}\+?)?"
@@ -347,7 +349,7 @@ def _plain(text: str) -> str:
 LONGEST_BODY = 65_000
 _OWN_PART = re.compile(
     r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16})"
-    r"(?: agent=(?P<agent>\S+) issue=(?P<issue>\d+|none) history=(?P<history>\S+))? -->\n"
+    rf"(?: agent=(?P<agent>\S+) issue=(?P<issue>{NUMBER}|none) history=(?P<history>\S+))? -->\n"
     r"(?P<text>.*?)\n<!-- /stepflow -->",
     re.DOTALL,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ from typing import Any
 import jsonschema
 import pytest
 
+from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.ledger_reader import LedgerReader
 from stepflow.boundary.own_texts import Marker, marked
 from stepflow.cli import main
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError
 from stepflow.report.ledger.text import ledger_schema
 from tests.ledger_world import BEGIN, BOT, NAMES, LedgerWorld, Version, many_pulls
 from tests.servers.github_api import GitHubServer
+from tests.world import FastClock
 
 TOKEN = "ghs_token"
 FIRST, SECOND = ("fixer", "0123456789ab"), ("fixer", "ba9876543210")
@@ -30,8 +35,11 @@ def read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Runs the command on a world, and returns its JSON, or with `text` what it printed."""
     servers = []
 
-    def ledger(world: LedgerWorld, *words: str, text: bool = False, code: int = 0) -> Any:
+    def ledger(
+        world: LedgerWorld, *words: str, text: bool = False, code: int = 0, rewrite: Callable[[Any], Any] | None = None
+    ) -> Any:
         server = GitHubServer(world.state, TOKEN)
+        server.rewrite = rewrite
         servers.append(server.__enter__())
         monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
         addresses = ("--github-api-url", server.api_url, "--github-server-url", server.web_url)
@@ -97,6 +105,71 @@ def test_what_strangers_write_counts_nothing_and_is_named(read: Read) -> None:
     assert document["other_accounts"] == ["eve"]
     assert "Use --author to count one." in read(world, text=True)
     assert set(figures(read(world, "--author", "eve"))) == {("fixer", "666666666666")}
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "\u0661"], ids=["too long", "of another script"])
+def test_a_strangers_comment_with_an_odd_number_changes_nothing(read: Read, number: str) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    world.state.add_comment(1, world.state.comments[0]["body"].replace("issue=1 ", f"issue={number} "), "eve")
+    world.add_foreign_pull(3, f"Reverts #{number}", BEGIN + timedelta(days=1), login="eve")
+    document = read(world)
+    compare(world, document)
+    assert document["other_accounts"] == []
+
+
+def lists_of(data: Any) -> Iterator[dict[str, Any]]:
+    """The lists in an answer, at any depth."""
+    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        if isinstance(value, dict) and "nodes" in value:
+            yield value
+        yield from lists_of(value)
+
+
+def test_what_was_deleted_or_is_hidden_does_not_stop_it(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    world.state.add_comment(1, world.state.comments[0]["body"], "eve")
+
+    def rewrite(data: Any) -> Any:
+        for each in lists_of(data):
+            for node in each["nodes"]:
+                if (node.get("author") or {}).get("login") == "eve":
+                    node["author"] = None
+            each["nodes"].append(None)
+        return data
+
+    document = read(world, rewrite=rewrite)
+    compare(world, document)
+    assert document["other_accounts"] == ["ghost"]
+
+
+@pytest.mark.parametrize("fault", ["the same page again", "no cursor", "no number", "no repository"])
+def test_an_answer_that_is_not_githubs_is_told_and_ends(fault: str) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+
+    def rewrite(data: Any) -> Any:
+        if "listed" not in (data["data"].get("repository") or {}):
+            return data
+        if fault == "no repository":
+            data["data"]["repository"] = None
+            return data
+        listed = data["data"]["repository"]["listed"]
+        if fault == "no number":
+            listed["nodes"].append({"title": "x"})
+        else:
+            listed["pageInfo"] = {"hasNextPage": True, "endCursor": "1" if fault == "the same page again" else None}
+        return data
+
+    with GitHubServer(world.state, TOKEN) as server:
+        server.rewrite = rewrite
+        policy = RetryPolicy(clock=FastClock(), until=float("inf"))
+        reader = LedgerReader(api_url=server.api_url, repository="o/r", token=TOKEN, retry_policy=policy)
+        with closing(reader), pytest.raises(BoundaryError, match="no usable answer came"):
+            reader.history(read_on=BEGIN.date())
 
 
 def test_a_token_of_another_account_reads_what_the_named_one_wrote(read: Read) -> None:
