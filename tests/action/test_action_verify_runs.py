@@ -142,9 +142,9 @@ def test_the_definition_of_a_shipped_agent_has_the_checks_of_the_workflow(
     assert "definition" in failed(proven.of_folder(proven.folder))
 
 
-def archive(files: dict[str, bytes]) -> bytes:
+def archive(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(packed, "w", method) as made:
         for name, content in files.items():
             made.writestr(name, content)
     return packed.getvalue()
@@ -158,6 +158,18 @@ def archive(files: dict[str, bytes]) -> bytes:
         pytest.param(archive({"journal.jsonl": b"{}"}), id="a file is missing"),
         pytest.param(archive({"journal.jsonl": b"{}", "statement.json": bytes(20_000_000)}), id="too large"),
         pytest.param(archive({"journal.jsonl": b"{}", "statement.json": b"{}"})[:-40], id="torn"),
+        pytest.param(
+            archive({"journal.jsonl": b"{}", "statement.json": b"{}"}, zipfile.ZIP_STORED).replace(
+                b"\2\0\0\0\2\0\0\0", b"\xc8\0\0\0\xc8\0\0\0"
+            ),
+            id="a file is shorter than it says",
+        ),
+        pytest.param(
+            archive({"journal.jsonl": b"{}", "statement.json": b"{}"}, zipfile.ZIP_LZMA).replace(
+                b"\x5d\0\0", b"\xff\0\0"
+            ),
+            id="no stream of LZMA",
+        ),
     ],
 )
 def test_an_archive_that_no_run_made_is_left_out(packed: bytes, tmp_path: Path) -> None:

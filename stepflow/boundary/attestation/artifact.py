@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ def unpack_artifact(packed: bytes, sizes: Mapping[str, int], folder: Path) -> bo
     try:
         with zipfile.ZipFile(BytesIO(packed)) as archive:
             return all(_unpack_file(archive, name, folder / name, size) for name, size in sizes.items())
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, ValueError, OSError, zlib.error):
+    except (zipfile.BadZipFile, KeyError, RuntimeError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError):
         return False
 
 
