@@ -190,8 +190,10 @@ def results_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     [
         ({"checks": ["true"]}, "its checks pass on the base commit already"),
         ({"base": "no-such-branch"}, 'There is no commit "no-such-branch" here.'),
+        ({"tests": {"tests/.GIT ": "x", "a/": "x"}}, "Invalid path"),
+        ({"tests": {f"{'a' * 300}.sh": "x"}}, "File name too long"),
     ],
-    ids=["passes at once", "no commit"],
+    ids=["passes at once", "no commit", "no path of git's", "no path here"],
 )
 def test_what_is_no_case_is_left_out(project: Path, model: MessagesApi, capsys, changed: Any, why: str) -> None:
     write_case(project, 7, **changed)
@@ -392,6 +394,16 @@ def test_a_broken_case_is_reported_before_anything_runs(project: Path, model: Me
     assert "git's own files cannot be test files" in said
     assert "SF108" in said
     assert "`stepflow schema eval`" in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [({"base": "a\0"}, "base"), ({"base": "a" * 200_000}, "base"), ({"checks": ["\0"]}, "checks[0]")],
+)
+def test_a_case_that_no_command_can_be_given_is_broken(project: Path, capsys, changed: Any, where: str) -> None:
+    write_case(project, 7, **changed)
+    assert main(["eval", "fixer"]) == 2
+    assert f".agent/fixer/evals/greet-7.yaml:1: {where}:" in capsys.readouterr().err
 
 
 def test_the_scripted_model_plays_the_scenario_of_each_case(project: Path, capsys) -> None:

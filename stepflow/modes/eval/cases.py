@@ -50,9 +50,9 @@ class EvalCase(_CaseShape):
     for the test files. `tests` has the text of each hidden file by its path; null removes a file.
     """
 
-    base: Annotated[str, Field(pattern=r"^[^-\s]\S*$")]
+    base: Annotated[str, Field(pattern=r"^[^-\s\x00][^\s\x00]*$", max_length=250)]
     issue: CaseIssue
-    checks: Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], Field(min_length=1)]
+    checks: Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")], ...], Field(min_length=1)]
     tests: dict[Annotated[str, AfterValidator(_check_test_path)], str | None] = Field(default_factory=dict)
 
     @property

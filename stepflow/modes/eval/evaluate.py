@@ -17,7 +17,7 @@ from stepflow.domain.evaluation import DroppedCase, EvalPair, EvalTrial, Evaluat
 from stepflow.domain.json import compact
 from stepflow.domain.text import count, minutes, usd
 from stepflow.domain.words import Outcome, Provider
-from stepflow.errors import DefinitionError, InputError
+from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal.file import MemoryJournal, hold_alone
 from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
 from stepflow.modes.eval.comparison import compare
@@ -203,9 +203,10 @@ class _Trying:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(open_case(self.request, trials[0].named, self.cancellation))
-            except InputError as error:
+                problem = self._check_base(opened)
+            except (InputError, BoundaryError) as error:
                 return error.message
-            if problem := self._check_base(opened):
+            if problem:
                 return problem
             try:
                 return next(filter(None, (self._run(opened, each) for each in trials if each.key not in self.done)), "")
