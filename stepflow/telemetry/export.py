@@ -27,6 +27,8 @@ T = TypeVar("T")
 SECONDS = 4.5
 #: Spans in one request. Collectors refuse requests of more than some megabytes.
 MOST_SPANS = 256
+#: Bytes of an answer that are read. A longer one could fill the memory.
+LONGEST_ANSWER = 64 * 1024
 NOT_INSTALLED = "the OpenTelemetry SDK is not installed; install `stepflow[otel]`"
 TOO_SLOW = "it did not answer in time; a run waits for it no longer than five seconds"
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
@@ -54,7 +56,10 @@ class _Session(requests.Session):
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - requests' own method
         try:
-            answer = super().request(*args, **kwargs)
+            answer = super().request(*args, **{**kwargs, "stream": True})
+            with answer:
+                # Nobody needs it, but a connection whose answer was read to its end is used again.
+                next(answer.iter_content(LONGEST_ANSWER), b"")
         except requests.RequestException as error:
             self.problem = _describe(error, self._connection)
             raise

@@ -109,6 +109,15 @@ def drip(handler: Handler, _number: int) -> None:
         time.sleep(0.3)
 
 
+def flood(handler: Handler, _number: int) -> None:
+    """Answer, and never stop."""
+    handler.send_response(200)
+    handler.end_headers()
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(bytes(1024 * 1024))
+
+
 def busy(handler: Handler, _number: int) -> None:
     reply(handler, 503)
 

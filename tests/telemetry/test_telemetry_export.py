@@ -24,6 +24,7 @@ from tests.servers.collector import (
     deaf_to_metrics,
     drip,
     elsewhere,
+    flood,
     hang,
 )
 from tests.servers.loopback import Handler
@@ -95,6 +96,11 @@ def test_whatever_a_collector_does_it_takes_no_longer_than_said(
         began = time.monotonic()
         assert send(server.url, seconds=0.7) == problem
         assert time.monotonic() - began < 4
+
+
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    with CollectorServer(flood) as server:
+        assert send(server.url) == ""
 
 
 def test_a_collector_that_is_busy_for_a_moment_is_asked_again() -> None:
