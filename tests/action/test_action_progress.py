@@ -55,6 +55,7 @@ def test_the_comment_follows_the_run_and_becomes_its_result(world: World) -> Non
     assert not is_progress(comment)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(10, 5), *(pytest.param(*given, marks=pytest.mark.whole) for given in ((1, 1), (31, 13)))]
 )
@@ -119,6 +120,7 @@ def test_writes_that_fail_stop_nothing_and_are_given_up(world: World) -> None:
     assert "The world is greeted now." in world.comments()[0]
 
 
+@pytest.mark.whole
 def test_a_lost_answer_writes_nothing_twice(world: World) -> None:
     world.github.fail("POST", "/issues/7/comments$", 0, after_write=True)
     done = world.run(paced(world, solve(), 40, seen := []), **PROGRESS)
@@ -128,6 +130,7 @@ def test_a_lost_answer_writes_nothing_twice(world: World) -> None:
     assert len(world.comments()) == 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "given",
     [{"boundary": "dry-run"}, pytest.param({"progress": "nothing"}, marks=pytest.mark.whole)],

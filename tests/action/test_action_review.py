@@ -179,6 +179,7 @@ def test_suggestions_are_tried_with_the_network_of_the_agent(world: World) -> No
     assert "where `greeting` passed." in world.github.state.reviews[0]["body"]
 
 
+@pytest.mark.whole
 def test_a_second_push_gets_what_is_new(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TWENTY})
     run(reviewing, number, on(20), verdict="request_changes")

@@ -16,6 +16,7 @@ def reviewing(world: World) -> World:
     return world
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("private", "pull", "network", "outcome"),
     [

@@ -57,6 +57,7 @@ WAYS: list[tuple[str, Callable[[World], None], list[Reply], dict[str, str], dict
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("outcome", "happens", "replies", "inputs", "event"), WAYS)
 def test_a_failed_run_with_the_defaults_sends_no_request_with_the_token_that_writes(
     default: World,

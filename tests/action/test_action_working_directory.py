@@ -45,6 +45,7 @@ def solve_below() -> list[Any]:
     return [understood(), bash(f"{change} && git add -A :/ && {COMMIT}"), summary, closing]
 
 
+@pytest.mark.whole
 def test_commands_start_below_and_the_whole_repository_is_pushed(monorepo: World) -> None:
     done = monorepo.run(solve_below(), working_directory=SERVICE)
     assert (done.outputs["outcome"], done.outputs["validated"]) == ("completed", "true"), done.log

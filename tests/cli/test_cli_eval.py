@@ -406,6 +406,7 @@ def test_a_case_that_no_command_can_be_given_is_broken(project: Path, capsys, ch
     assert f".agent/fixer/evals/greet-7.yaml:1: {where}:" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_the_scripted_model_plays_the_scenario_of_each_case(project: Path, capsys) -> None:
     write_case(project, 7)
     folder = project / ".agent/fixer/scenarios"

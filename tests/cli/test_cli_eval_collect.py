@@ -204,6 +204,7 @@ def test_what_makes_no_case_is_named_with_the_reason(project: Project, collect: 
     }
 
 
+@pytest.mark.whole
 def test_as_many_cases_as_are_asked_for_are_written_newest_first(project: Project, collect: Any) -> None:
     for number in range(1, 61):
         project.merged(number, *([issue(number)] if number < 3 else []))

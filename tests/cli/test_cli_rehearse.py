@@ -372,6 +372,7 @@ def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None
     assert len(scenarios) == 2
 
 
+@pytest.mark.whole
 def test_where_a_check_is_red_before_the_run_a_line_says_so_and_nothing_fails(
     checkout: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_what_is_no_text_is_named_and_a_long_text_keeps_its_ends(open_step):
     assert "bytes left out here" in much
 
 
+@pytest.mark.whole
 def test_one_that_ends_in_a_call_says_its_last_words_and_is_started_for_the_next(open_step):
     step = open_step(docs())
     step.begin()

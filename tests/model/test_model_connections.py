@@ -34,6 +34,7 @@ def test_after_a_long_tool_call_there_is_a_new_connection(serve, monkeypatch):
     assert connections(api) == [0, 1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("broken", "seconds"),
     [

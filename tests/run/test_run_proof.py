@@ -112,6 +112,7 @@ def test_no_trial_begins_after_the_end_of_all(checkout: Path, trials_of: Callabl
     assert run(replace(trials_of("echo with"), ends=0.0), checkout, WITH, WITHOUT) == [None, None]
 
 
+@pytest.mark.whole
 def test_results_come_in_the_order_of_the_trees(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     trials = trials_of("test -e test_code.py && echo with || { sleep 1; echo without; }")
     results = run(trials, checkout, WITHOUT, WITH, WITHOUT)

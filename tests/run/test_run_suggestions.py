@@ -120,6 +120,7 @@ def test_of_two_that_overlap_the_first_good_one_is_offered(try_all: Try) -> None
     assert problems(tried) == ["it turns `test` red", "", overlaps]
 
 
+@pytest.mark.whole
 def test_those_that_are_good_alone_are_tried_together(try_all: Try) -> None:
     """Here each takes away one of two names of which the check needs one."""
     needs_one = check("names", "grep -q one code_file.py || grep -q two code_file.py")
@@ -133,6 +134,7 @@ def test_without_time_none_is_offered(try_all: Try) -> None:
     assert problems(tried) == ["there was no time left to try it"]
 
 
+@pytest.mark.whole
 def test_a_check_that_takes_too_long_is_red(try_all: Try) -> None:
     slow = check("slow", "grep -q 'two = 2' code_file.py || sleep 60", timeout=3.0)
     assert problems(try_all([at(2, 2, "two = 1 + 1\n")], slow)) == ["it turns `slow` red"]

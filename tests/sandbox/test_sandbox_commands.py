@@ -127,6 +127,7 @@ def test_somebody_looks_up_while_a_command_writes_without_a_pause(shared_box, mo
     assert len(looked) > 3
 
 
+@pytest.mark.whole
 def test_the_time_of_a_look_is_not_taken_from_the_command(start, monkeypatch):
     """Somebody looks for longer than an answer may take altogether."""
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
