@@ -49,6 +49,7 @@ def readable(world: World) -> World:
     return world
 
 
+@pytest.mark.whole
 def test_with_a_read_token_actor_labels_and_rules_are_looked_up(readable: World) -> None:
     readable.github.state.labels.add("ready-for-review")
     readable.github.state.rules["main"] = ["deletion", "required_signatures"]
@@ -76,6 +77,7 @@ def test_a_rule_of_the_agents_branch_demands_signed_commits(readable: World, com
     assert (f"a rule of {BRANCH} requires signed ones: set `commits: verified`" in done.log) is (commits == "git")
 
 
+@pytest.mark.whole
 def test_an_actor_without_write_access_fails_as_a_run_would(readable: World) -> None:
     readable.github.state.permissions["bob"] = "triage"
     done = readable.run([], mode="preflight")

@@ -69,6 +69,7 @@ def test_the_comment_is_edited_at_most_every_30_seconds(world: World, seconds: i
     assert all(after == before or (after - before).seconds >= 29 for before, after in pairwise(moments))
 
 
+@pytest.mark.whole
 def test_no_word_of_the_model_is_in_it(world: World) -> None:
     word = "xylophone"
     replies = [

@@ -80,6 +80,7 @@ def github(jobs: Jobs) -> Iterator[GitHubServer]:
         yield server
 
 
+@pytest.mark.whole
 def test_a_pull_request_from_a_fork_is_proven_and_what_is_not_held_is_named(jobs: Jobs) -> None:
     event = jobs.merge(LOOSE)
     before = git("status", "--porcelain", cwd=jobs.checkout), git("for-each-ref", cwd=jobs.checkout)

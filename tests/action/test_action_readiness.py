@@ -132,6 +132,7 @@ def test_a_preflight_asks_the_same(world: World, happens: Any, says: str) -> Non
     assert says in done.log
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("on", ["workflow_dispatch", "[push, workflow_dispatch]", "{ workflow_dispatch: null }"])
 def test_a_workflow_that_can_be_started_is_told_by_preflight_with_what_it_takes(world: World, on: str) -> None:
     world.use_ci(f"on: {on}\njobs: {{}}\n")
@@ -239,6 +240,7 @@ def test_a_repository_with_another_name_is_asked_there_and_it_is_said(world: Wor
     assert f"The repository is now at {world.git_server.url}/o/new.git" in done.log
 
 
+@pytest.mark.whole
 def test_a_disk_without_room_ends_a_run_before_the_model_is_asked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def test_a_broken_definition_is_told_with_its_first_problems(world: World) -> No
     assert "initial.isue" in world.comments()[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "github", [{"enabled": False}, {"comment": {"enabled": False}}, {"allowedEffects": ["labels"]}], ids=str
 )

@@ -107,6 +107,7 @@ def test_a_signature_of_an_authority_that_nobody_knows_is_refused(
     assert failed(said) == ["signature", "coverage"]
 
 
+@pytest.mark.whole
 def test_what_was_signed_must_be_what_the_journal_says(proven: Proven, signer: Signer, tmp_path: Path) -> None:
     statement = json.loads((proven.folder / "statement.json").read_text())
     statement["predicate"]["result"]["verdict"] = "solved twice"
@@ -126,6 +127,7 @@ def test_without_gh_nothing_is_called_verified(proven: Proven, monkeypatch: pyte
     assert (check["state"], "there is no `gh`" in check["detail"], said["verified"]) == ("failed", True, False)
 
 
+@pytest.mark.whole
 def test_an_artifact_of_the_same_name_by_somebody_elses_workflow_does_not_stand_in_the_way(
     proven: Proven, signer: Signer, tmp_path: Path
 ) -> None:
@@ -391,6 +393,7 @@ def test_another_file_than_those_of_the_definition_may_change(moved_main: Proven
     assert failed(moved_main.of_folder(folder)) == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("file", DEFINITION[:1])
 def test_another_definition_is_found(moved_main: Proven, tmp_path: Path, file: str) -> None:
     folder = begin_at(moved_main, tmp_path / "run", file, change_file(random.Random(file)))
@@ -436,6 +439,7 @@ def test_each_of_200_single_changes_is_found_and_the_run_as_it_was_is_not(moved_
     assert (missed, tried) == ([], 200)
 
 
+@pytest.mark.whole
 def test_the_pull_request_may_be_an_address(proven: Proven, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_REPOSITORY")
     api = proven.world.github.plain_url
@@ -463,6 +467,7 @@ def test_what_cannot_be_looked_at_is_an_error_and_no_verdict(proven: Proven, wor
     assert reason in said["reason"]
 
 
+@pytest.mark.whole
 def test_a_number_alone_is_of_the_repository_that_the_clone_came_from(
     proven: Proven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,6 +481,7 @@ def test_a_number_alone_is_of_the_repository_that_the_clone_came_from(
         git("remote", "set-url", "origin", before, cwd=proven.clone)
 
 
+@pytest.mark.whole
 def test_a_person_reads_one_line_for_each_check(proven: Proven, signer: Signer, tmp_path: Path) -> None:
     api, words = proven.world.github.plain_url, signed(proven, signer, tmp_path / "bundle.json")
     assert main(["verify", "8", "--repo", str(proven.clone), "--github-api-url", api, *words]) == 0

@@ -89,6 +89,7 @@ def test_with_the_quick_start_a_run_leaves_exactly_one_comment(world: World, fai
     assert ("the model gave no answer" in comment) is fails
 
 
+@pytest.mark.whole
 def test_work_that_is_kept_on_request_needs_the_token_that_writes(default: World) -> None:
     done = default.run([understood(), bash("true"), *FAILED[1:]], on_failure="comment")
     assert done.outputs["outcome"] == "model_failed", done.log

@@ -143,6 +143,7 @@ def test_a_workflow_that_cannot_be_started_costs_nothing_else_and_is_reported(
     assert (again.outcome, statuses(recorded)) == (Outcome.COMPLETED, "post_comment:applied dispatch_workflow:applied")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("now", "given", "said"),
     [

@@ -100,6 +100,7 @@ def test_commits_come_oldest_first_with_their_accounts(
     assert [commit.author_id for commit in commits] == [0, 0, 0]
 
 
+@pytest.mark.whole
 def test_all_pages_of_commits_and_files_are_read(
     reader: GitHubReader, github: GitHubServer, checkout: Checkout
 ) -> None:
@@ -407,6 +408,7 @@ def test_what_does_not_exist_is_said_by_its_name(reader: GitHubReader, name: str
     assert f"There is no such {subject}" in caught.value.hint
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", READ_CALLS)
 def test_what_may_pass_is_asked_again(
     patient: GitHubReader, github: GitHubServer, checkout: Checkout, name: str

@@ -133,6 +133,7 @@ LISTS: dict[str, Callable[[GitHubReader], int]] = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", [1, 2, 3])
 @pytest.mark.parametrize("count", LISTS.values(), ids=LISTS)
 def test_a_list_goes_on_where_the_repository_is_renamed_between_two_pages(

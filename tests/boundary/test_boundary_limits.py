@@ -35,6 +35,7 @@ def run(
     return apply_effects(plan, writer=writer, pusher=RecordingPusher(occupied=(BRANCH,)), record=lambda _: None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("answer", "summary"),
     [
@@ -62,6 +63,7 @@ def test_everything_the_engine_says_fits_below_a_text_of_any_length(
     assert "⚠️ validator 0 " in pull["body"]
 
 
+@pytest.mark.whole
 def test_a_failure_of_any_length_says_where_its_work_is(github: GitHubServer, writer: GitHubWriter) -> None:
     for outcome in (Outcome.VALIDATION_FAILED, Outcome.BOUNDARY_FAILED, Outcome.BOUNDARY_FAILED):
         given = {"server_url": github.web_url, "on_failure": OnFailure.PUSH_BRANCH}

@@ -98,6 +98,7 @@ def test_the_filter_makes_harmless(text: str, expected: str) -> None:
     assert filter_text(text, FILTER) == expected
 
 
+@pytest.mark.whole
 def test_a_secret_is_masked_before_a_text_is_shortened() -> None:
     """Directives go, so that what stood at the end of what is read comes to stand in what is shown."""
     directive = "[skip ci]"
@@ -169,6 +170,7 @@ def test_a_forged_marker_is_no_marker_any_more() -> None:
     assert read_marker(filter_text(forged, FILTER)) is None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "text",
     ["a" * 70_000, "@a " * 30_000, "https://evil.com/" * 9_000, "```\n" + "x" * 70_000, "<details>\n" * 9_000],
@@ -236,6 +238,7 @@ def _text(tokens: list[Token]) -> str:
     return "\x00".join(token.content for token in _inline(tokens) if token.type == "text")
 
 
+@pytest.mark.whole
 @settings(max_examples=500)
 @given(st.lists(PIECES, max_size=24).map("".join))
 @example("  ```\n```\n![x](https://evil.com)\n")
@@ -258,6 +261,7 @@ def test_a_commonmark_parser_finds_nothing_that_acts(text: str) -> None:
     assert not re.search(r"@\w", shown)
 
 
+@pytest.mark.whole
 @settings(max_examples=200)
 @given(st.lists(PIECES, max_size=24).map("".join))
 def test_what_the_engine_writes_below_stays_visible(text: str) -> None:

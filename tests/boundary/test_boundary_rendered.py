@@ -99,6 +99,7 @@ def test_what_got_through_once_stays_dead(text: str, kind: str) -> None:
     assert faults(filter_text(text, FILTER), HOSTS) == {}
 
 
+@pytest.mark.whole
 @MARKS[0]
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_no_closing_keyword_acts_on_the_page(wrapping: str) -> None:
@@ -122,6 +123,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.whole
 @tried(100)
 @given(st.lists(WORDS, max_size=20).map("".join))
 def test_nothing_acts_on_the_page_whatever_the_text(text: str) -> None:

@@ -375,6 +375,7 @@ STORIES: dict[str, tuple[dict[str, str | None], JsonObject, tuple[str, int] | No
 }  # fmt: skip
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("story", [*STORIES])
 def test_a_comment_finds_its_place(github: GitHubServer, writer: GitHubWriter, repository: Path, story: str) -> None:
     files, comment, place = STORIES[story]

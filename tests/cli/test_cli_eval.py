@@ -185,6 +185,7 @@ def results_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from (block for block in message["content"] if block.get("type") == "tool_result")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -372,6 +373,7 @@ def test_what_cannot_be_compared_costs_nothing(
     assert not model.bodies
 
 
+@pytest.mark.whole
 def test_without_a_key_the_eval_ends_at_once(project: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         write_case(project, number + 1)

@@ -65,6 +65,7 @@ def test_what_the_help_says_of_a_flag_is_of_a_flag_that_exists() -> None:
     assert set(GROUPS) | set(METAVARS) <= NAMES
 
 
+@pytest.mark.whole
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     graph = subprocess.Popen([*STEPFLOW, "graph", "fixer"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert graph.stdout is not None

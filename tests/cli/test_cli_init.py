@@ -458,6 +458,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.whole
 @tried(20)
 @given(values)
 def test_json_that_is_laid_out_is_the_same_json(value: object) -> None:

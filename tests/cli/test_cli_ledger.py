@@ -253,6 +253,7 @@ def test_since_leaves_out_what_is_older(read: Read) -> None:
     assert (document["since"], document["unlisted_usd"]) == (day, 0.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("message", "reverted"),
     [

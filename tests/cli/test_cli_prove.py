@@ -77,6 +77,7 @@ def test_a_change_is_named_as_what_it_is(
     assert (git("status", "--porcelain", cwd=folder), git("for-each-ref", cwd=folder)) == before
 
 
+@pytest.mark.whole
 def test_uncommitted_files_are_not_part_of_the_change(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -312,6 +312,7 @@ def test_a_run_that_never_began_has_no_telemetry(tmp_path: Path, capsys: pytest.
     assert "never began" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_a_collector_that_is_not_there_is_told_plainly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{closed_port()}"
     assert main(["show", str(folder), "--otlp", url]) == 1

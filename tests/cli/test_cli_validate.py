@@ -54,6 +54,7 @@ def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> No
     assert lines[at + 1].count("^") == len("{uv-isue}")
 
 
+@pytest.mark.whole
 def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colors(misspelt: Path) -> None:
     out = at_terminal("validate", code=2)
     assert "\x1b[1;31merror[SF343]\x1b[0m" in out
@@ -172,6 +173,7 @@ def test_a_job_that_runs_obeys_no_text_of_a_definition(checkout: Path, capsys) -
     assert lines_with_orders(out + err) == []
 
 
+@pytest.mark.whole
 def test_github_prints_nothing_for_a_sound_agent(checkout: Path, capsys) -> None:
     assert main(["validate", "--format", "github"]) == 0
     assert capsys.readouterr().out == ""

@@ -58,6 +58,7 @@ def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
     }
 
 
+@pytest.mark.whole
 def test_every_event_is_read_as_it_was_written_and_fits_the_published_schema(tmp_path, clock):
     memory = MemoryJournal(replace(clock))
     with JournalFile(tmp_path / "j", clock) as journal:

@@ -44,6 +44,7 @@ def answering(open_step, toolbox):
 LINK = {"type": "resource_link", "uri": "file:///a/b.txt", "name": "b"}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("content", "text"),
     [

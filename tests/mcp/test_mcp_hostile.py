@@ -21,6 +21,7 @@ def problem(step) -> str:
     return refused.value.message
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("program", "said"),
     [
@@ -85,6 +86,7 @@ serve(answer)"""
     assert json.loads(step.call("search").text)["code"] < 0
 
 
+@pytest.mark.whole
 def test_a_call_that_is_never_answered_ends_in_time_and_the_next_has_a_new_server(open_step):
     step = open_step(speaks("serve(lambda message: time.sleep(60))"), limit=1.0)
     step.begin()

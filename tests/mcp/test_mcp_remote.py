@@ -66,6 +66,7 @@ def test_nobody_there_is_said(open_step, docs):
         step.begin()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("through", ["straight", "a proxy"])
 def test_certificates_of_a_private_authority_count(open_step, docs, through):
     authority = trustme.CA()

@@ -29,6 +29,7 @@ def test_its_tools_are_listed_and_a_call_is_answered(open_step):
     assert result.seconds > 0
 
 
+@pytest.mark.whole
 def test_it_is_a_process_of_the_sandbox_and_sees_what_a_tool_sees(open_step, monkeypatch):
     monkeypatch.setenv("CANARY_OF_THE_PARENT", "visible")
     step = open_step(docs(DOCS_TOKEN="its own"))
@@ -42,6 +43,7 @@ def test_it_is_a_process_of_the_sandbox_and_sees_what_a_tool_sees(open_step, mon
         assert step.bash(f"stat -c %u /proc/{seen['pid']}") == step.bash("id -u")
 
 
+@pytest.mark.whole
 def test_after_the_step_nothing_of_it_is_left_and_the_next_step_has_a_new_one(open_step):
     step = open_step(docs())
     step.begin()
@@ -100,6 +102,7 @@ def test_a_shell_that_is_restarted_takes_it_along_and_the_next_call_starts_it(op
     assert step.call("search", query="loops").text == "found loops"
 
 
+@pytest.mark.whole
 def test_other_tools_than_the_lock_pins_are_refused_by_name(open_step):
     locked = open_step(docs()).server
     gone = McpTool(name="gone", description="", input_schema={})

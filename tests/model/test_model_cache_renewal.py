@@ -19,6 +19,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("window", [None, 100_000])
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_it_sends_the_same_beginning_and_takes_no_answer(serve, strategy: Strategy, window: int | None):

@@ -231,6 +231,7 @@ def test_a_service_that_falls_silent_times_out(serve, reply):
     assert "did not answer in time" in fault.reason
 
 
+@pytest.mark.whole
 def test_a_slow_stream_that_goes_on_is_waited_for(serve):
     """The whole answer takes longer than a silence may, each piece of it far less."""
     model, _ = serve(says(LONG, pause=0.08), model={"read_timeout": 1})
@@ -239,6 +240,7 @@ def test_a_slow_stream_that_goes_on_is_waited_for(serve):
     assert time.monotonic() - started > 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "drip",
     [
@@ -332,6 +334,7 @@ def test_what_an_answer_had_used_when_it_broke_off_is_told(serve, reply, output_
     assert fault.cost_usd
 
 
+@pytest.mark.whole
 def test_an_answer_that_is_cut_by_its_deadline_has_used_what_it_told(serve):
     assert fault_from(serve, says(LONG, usage=USED, pause=0.3), ask(seconds=2)).usage.input_tokens == 1000
 

@@ -148,6 +148,7 @@ def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, J
     assert before.model_dump(exclude=narrowed) == after.model_dump(exclude=narrowed)
 
 
+@pytest.mark.whole
 @tried(100)
 @given(
     policy=policies(),
@@ -185,6 +186,7 @@ def test_no_policy_adds_a_rung_to_a_ladder(
             assert any((MODEL_IDS.get(a.model, a.model), a.effort or its[1]) == its for a in allowed)
 
 
+@pytest.mark.whole
 @tried(100)
 @given(policy=policies(), more=policies(), actor=st.sampled_from(["", *LOGINS]))
 def test_a_further_key_lets_nobody_start_and_no_agent_run(

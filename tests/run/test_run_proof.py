@@ -56,6 +56,7 @@ def running(word: str) -> list[str]:
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system has no /proc")
 def test_a_signal_ends_all_trials_at_once_and_leaves_nothing(checkout: Path, tmp_path: Path) -> None:
     temp = tmp_path / "temporary"

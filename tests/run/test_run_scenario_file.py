@@ -115,6 +115,7 @@ WRONG = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_named_with_file_line_and_key(tmp_path, case):
     text, line, words = WRONG[case]
@@ -199,6 +200,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.whole
 @settings(max_examples=100)
 @given(text=WORDS, output=st.dictionaries(WORDS, VALUES, max_size=3), given_input=st.dictionaries(WORDS, VALUES))
 def test_any_text_answer_and_tool_input_survives_being_written(text, output, given_input):

@@ -94,6 +94,7 @@ def test_one_that_turns_a_check_red_is_not_and_names_it(try_all: Try) -> None:
     assert tried.suggestions[0].red == ("test",)
 
 
+@pytest.mark.whole
 def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> None:
     tried = try_all([at(2, 2, "two = 1 + 1\n"), at(2, 2, "two = 3\n")], check("test", RUNS), check("lint", "false"))
     assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ("lint",))
@@ -113,6 +114,7 @@ def test_one_that_does_not_apply_says_why(try_all: Try, suggestion: tuple[str, i
     assert problems(try_all([suggestion])) == [problem]
 
 
+@pytest.mark.whole
 def test_of_two_that_overlap_the_first_good_one_is_offered(try_all: Try) -> None:
     suggestions = [at(1, 2, "one = two = 9\n"), at(2, 2, "two = 1 + 1\n"), at(2, 3, "two = 2\nthree = 1 + 2\n")]
     tried = try_all(suggestions, check("test", RUNS))

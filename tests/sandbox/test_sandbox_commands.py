@@ -80,6 +80,7 @@ def test_the_shell_of_a_step_does_not_outlive_a_command(shared_box):
     assert shared_box.bash("echo ${X-unset}").text == "unset\n"
 
 
+@pytest.mark.whole
 def test_both_streams_are_also_kept_in_the_order_in_which_they_were_written(shared_box):
     result = shared_box.sh("for n in 1 2 3; do echo out $n; sleep 0.2; printf 'err ' >&2; echo $n >&2; sleep 0.2; done")
     assert result.stdout == "out 1\nout 2\nout 3\n"
@@ -107,6 +108,7 @@ def test_failures_of_a_very_long_output_do_not_stand_in_it_twice_and_are_bounded
     assert len(result.combined) < 3 * 1024 * 1024
 
 
+@pytest.mark.whole
 def test_somebody_may_look_up_while_a_command_runs_which_changes_nothing_of_it(shared_box, monkeypatch):
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
     looked = []
@@ -119,6 +121,7 @@ def test_somebody_may_look_up_while_a_command_runs_which_changes_nothing_of_it(s
     assert len(looked) == seen, "only inside the block"
 
 
+@pytest.mark.whole
 def test_somebody_looks_up_while_a_command_writes_without_a_pause(shared_box, monkeypatch):
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.05)
     looked = []

@@ -133,6 +133,7 @@ class TestByName:
             bare(box, f"GET /first HTTP/1.1\r\n{head}{second}".encode())
         assert [path for path, _ in pages.came] == ["/first", "/first"]
 
+    @pytest.mark.whole
     def test_what_names_no_host_goes_nowhere(self, allow, pages):
         box = allow("good.example", known=("good.example",))
         heads = [
@@ -185,6 +186,7 @@ class TestTls:
         assert tls.proxy.targets() == {"good.example:443"}
         assert asked(tls) == {"good.example": (1, 0), "bad.example": (0, 1)}
 
+    @pytest.mark.whole
     def test_a_tunnel_to_one_host_does_not_lead_to_another(self, tls):
         assert tls.sh("python3 tls.py good.example good.example").stdout == "canary\n"
         assert tls.sh("python3 tls.py bad.example good.example").exit_code != 0
@@ -266,6 +268,7 @@ class TestNames:
 
 
 class TestCompanyProxy:
+    @pytest.mark.whole
     @pytest.mark.parametrize("login", ["user:password", "user@corp:p@ss:w%rd/?#", "Jürgen:grüße"])
     def test_its_password_is_sent_as_it_is_and_seen_by_no_tool(self, start, pages, login):
         user, _, password = login.partition(":")
@@ -473,6 +476,7 @@ for descriptor in (end, socket.socket()):
         pass
 """
 
+    @pytest.mark.whole
     def test_no_socket_but_a_file_listens(self, allow):
         box = allow("good.example")
         (box.checkout / "listens.py").write_text(self.LISTENS)
@@ -480,6 +484,7 @@ for descriptor in (end, socket.socket()):
         # Where only CAP_NET_ADMIN may filter, an ordinary user's sockets have no filter that could be unlocked.
         assert (done.stdout, done.stderr) == ("" if filters_are_locked() else "filter 44 was changed\n", "")
 
+    @pytest.mark.whole
     @root_only
     def test_a_socket_that_listens_lets_nobody_in(self):
         given, ours = connected_pair()

@@ -148,12 +148,14 @@ def test_the_first_record_is_one_client_hello(tunnel, target, stages, passes):
     assert came == wanted
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("target", ["good.example:443", ""], ids=["tunnel", "bare"])
 def test_a_second_one_unasked_does_not_arrive(tunnel, target):
     for second in (BAD, CHANGE + BAD, WARNING + BAD, DATA + BAD, GOOD):
         assert tunnel(target, GOOD + second, seconds=0.2, at_least=len(GOOD))[0] == GOOD
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("target", ["good.example:443", ""], ids=["tunnel", "bare"])
 def test_one_that_was_asked_for_names_the_same_host(tunnel, target):
     def assert_arrives(second: bytes, wanted: bytes) -> None:

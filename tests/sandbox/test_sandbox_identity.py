@@ -203,6 +203,7 @@ with Toolbox.start(Path(sys.argv[1])) as box:
 """
 
 
+@pytest.mark.whole
 @root_only
 def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout, packages):
     done = run_as_other_user(NOT_ROOT, checkout, packages=packages)
@@ -312,6 +313,7 @@ class TestRootParent:
 ALONE = ("unshare", "--user", "--map-root-user")
 
 
+@pytest.mark.whole
 @root_only
 @pytest.mark.skipif(
     subprocess.run([*ALONE, "true"], check=False, capture_output=True).returncode != 0,

@@ -112,6 +112,7 @@ def test_a_check_meets_the_commit_and_the_files(work, case: str) -> None:
     assert begun.says(check) == expected
 
 
+@pytest.mark.whole
 def test_a_check_meets_the_commit_and_the_files_whatever_else_was_planted(work) -> None:
     begun = work()
     begun.tools(COMMIT + "; ".join(LED_ASTRAY_TOGETHER))
@@ -129,6 +130,7 @@ def test_a_check_meets_the_commit_of_a_history_that_others_cannot_read(work, che
     assert begun.says("git ls-files new.py") == ["new.py"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("is_looked_at_before", [False, True])
 def test_a_tree_of_the_start_that_stands_for_other_files_is_seen_through(work, is_looked_at_before: bool) -> None:
     """Git hashes no tree that it reads, and looks at the repository's own objects before it looks at borrowed ones."""
@@ -163,6 +165,7 @@ AS_A_CLONE_HAS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("rules", ["in the commit", "at the start"])
 def test_a_check_meets_files_as_a_clone_of_the_commit_has_them(work, rules: str) -> None:
     begun = work(f"{ATTRIBUTES}git add .; git commit -qm rules" if rules == "at the start" else "true")
@@ -223,6 +226,7 @@ def test_the_commits_and_the_branch_of_the_work_are_there(work) -> None:
     ]
 
 
+@pytest.mark.whole
 def test_what_set_up_told_git_counts(work) -> None:
     begun = work("git config merge.ff only; printf '#!/bin/sh\\n' > .git/hooks/pre-push; touch kept; git add kept")
     begun.tools("git config merge.ff false; rm .git/hooks/pre-push")
@@ -231,6 +235,7 @@ def test_what_set_up_told_git_counts(work) -> None:
     assert said == ["only", "pre-push", "?? kept"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("setting", ["core.hooksPath .husky/_", "core.fsmonitor .husky/_/post-index-change"])
 def test_a_program_of_git_s_that_set_up_put_among_ignored_files_is_not_run(work, setting: str) -> None:
     """Husky has its hooks there, and what is ignored is as the tools left it."""
@@ -243,6 +248,7 @@ def test_a_program_of_git_s_that_set_up_put_among_ignored_files_is_not_run(work,
     assert begun.says("touch new.py; git status --porcelain; git ls-files new.py; ls ran") == ["new.py"]
 
 
+@pytest.mark.whole
 def test_settings_that_set_up_put_among_ignored_files_do_not_count(work) -> None:
     included = "git config include.path ../.local; git config includeIf.gitdir:**.path ../.local"
     begun = work(f"{included}; echo .local > .git/info/exclude")
@@ -262,6 +268,7 @@ def test_tools_find_their_own_repository_again(work) -> None:
     ]
 
 
+@pytest.mark.whole
 def test_no_check_leads_the_next_one_astray(work) -> None:
     begun = work()
     begun.tools(COMMIT + "touch left.log")

@@ -79,6 +79,7 @@ class TestOutside:
         assert [path.name for path in runner.iterdir()] == ["secret"]
         assert (runner / "secret").read_text() == "canary"
 
+    @pytest.mark.whole
     def test_without_the_layer_each_attempt_succeeds_and_the_state_says_so(self, start, open_folder):
         box = start(**NO_LANDLOCK)
         runner = open_folder / "runner"
@@ -213,6 +214,7 @@ with Toolbox.start(one, options=options) as attacker, Toolbox.start(two, options
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("apart", [True, False])
 def test_neither_of_two_runs_of_an_ordinary_user_can_touch_the_other(open_folder, template, packages, apart):
     """They have one user, so only the kernel's domains keep them apart."""

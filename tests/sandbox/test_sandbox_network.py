@@ -119,6 +119,7 @@ def test_every_way_out_is_closed(closed):
     assert closed.toolbox.warnings == ()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "options", [{}, {"network": Network.NONE, "disabled_layers": frozenset({"network"})}], ids=["full", "left out"]
 )

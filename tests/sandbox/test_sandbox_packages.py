@@ -63,6 +63,7 @@ def test_a_failed_update_installs_nothing(tmp_path: Path, log: Path) -> None:
     assert log.read_text() == "update\n"
 
 
+@pytest.mark.whole
 def test_what_takes_too_long_is_ended_with_all_its_children(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f"sleep 60 & echo $! > {log}; wait")
     began = time.monotonic()

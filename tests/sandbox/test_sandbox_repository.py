@@ -46,6 +46,7 @@ class TestTree:
         )
         assert sorted(box.toolbox.tree().uncommitted) == ["d/", "gone", "hello.txt", "staged"]
 
+    @pytest.mark.whole
     def test_flags_in_the_index_hide_nothing_that_the_run_does(self, box):
         box.toolbox.tree()
         box.sh("git update-index --assume-unchanged hello.txt; echo x >> hello.txt")
@@ -57,6 +58,7 @@ class TestTree:
         box.sh("git config status.showUntrackedFiles no; echo x > new")
         assert box.toolbox.tree().uncommitted == ("new",)
 
+    @pytest.mark.whole
     def test_no_program_of_the_checkout_is_run(self, box):
         box.toolbox.tree()
         plant = "printf '#!/bin/sh\\ntouch ~/ran\\n' > ~/plant; chmod +x ~/plant; echo '* filter=x' > .gitattributes"
@@ -153,6 +155,7 @@ class TestBundle:
         }
         assert (info.changes.count, info.changes.added, info.changes.removed) == (5, 3, 5)
 
+    @pytest.mark.whole
     def test_of_very_many_changed_files_the_first_are_listed_and_all_are_counted(self, box):
         base = box.toolbox.tree().commit
         box.sh("mkdir d; for i in $(seq 1003); do echo $i > d/$i; done; git add -A; git commit -qm many")
@@ -173,6 +176,7 @@ class TestBundle:
         assert info.changes.count == 2
         assert box.sh("ls ~/ran").exit_code != 0
 
+    @pytest.mark.whole
     def test_pieces_of_a_large_bundle_arrive_whole(self, box):
         base = box.toolbox.tree().commit
         box.sh("head -c 3000000 /dev/urandom > big; git add -A; git commit -qm big")
@@ -187,6 +191,7 @@ class TestBundle:
             bundle(box, base, max_bytes=10**6)
         assert box.bash("echo fine").text == "fine\n"
 
+    @pytest.mark.whole
     @pytest.mark.parametrize("base", ["", "main", "--all", "HEAD^", "x" * 40])
     def test_a_base_that_is_no_commit_id_is_refused(self, box, base):
         with pytest.raises(BoundaryError, match="no commit id"):

@@ -99,6 +99,7 @@ class TestGrep:
         box.bash(f"mkfifo pipe; ln -s {open_folder}/outside.txt soft")
         assert box.tool("grep", pattern="needle").text == "no line matches"
 
+    @pytest.mark.whole
     def test_a_pattern_that_never_ends_is_stopped(self, start):
         box = start(file_timeout=2)
         box.bash(f"echo {'a' * 40}b > evil.txt")

@@ -162,6 +162,7 @@ class TestWhatIsFound:
         states = try_canaries(box.toolbox, replace(outside, run_folder=closed)).states
         assert (states["the run folder"], states["/github/home"]) == ("kept", "not here")
 
+    @pytest.mark.whole
     def test_files_in_the_checkout_are_tried_and_none_is_made(self, without_landlock, outside, open_folder):
         source = open_folder / "source"
         (source / ".git").mkdir(parents=True)
@@ -195,6 +196,7 @@ class TestWhatIsFound:
         assert SECRET not in str(caught.value)
         assert encoded not in str(caught.value)
 
+    @pytest.mark.whole
     @pytest.mark.parametrize("included", [False, True])
     def test_a_credential_in_gits_configuration_is_found_and_refuses_always(self, start, checkout, outside, included):
         header = f"AUTHORIZATION: basic {base64.b64encode(f'x-access-token:{SECRET}'.encode()).decode()}"
@@ -212,6 +214,7 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match="git's configuration, reached"):
             report.demand(Isolation.BEST_EFFORT)
 
+    @pytest.mark.whole
     @root_only
     def test_a_docker_socket_for_everybody_refuses_always_and_another_one_warns(
         self, without_landlock, outside, open_folder
@@ -274,6 +277,7 @@ class TestWhatIsFound:
         assert "ACTIONS_RUNTIME_TOKEN (set)" in ways
         assert "SOME_NAME (set)" in ways
 
+    @pytest.mark.whole
     @pytest.mark.parametrize("disabled", [frozenset(), frozenset({"network"})], ids=["closed", "without the layer"])
     def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, disabled):
         box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, disabled_layers=disabled)
@@ -320,6 +324,7 @@ except IsolationError as error:
 """
 
 
+@pytest.mark.whole
 @root_only
 def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout, packages):
     done = run_as_other_user(SAME_USER, checkout, packages=packages)

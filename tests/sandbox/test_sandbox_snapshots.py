@@ -190,6 +190,7 @@ def shown(one: Worked, name: str) -> dict[str, str]:
     return {file.path: file.text for file in SnapshotStore(one.run_folder / "snapshots").diffs(name).step.files}
 
 
+@pytest.mark.whole
 def test_an_unchanged_tree_takes_one_program_also_to_be_put_back_and_a_changed_file_five(
     base, open_folder, monkeypatch
 ):

@@ -141,6 +141,7 @@ turns:
 """
 
 
+@pytest.mark.whole
 def test_the_guides_issue_flow_is_sent_back_by_each_validator_and_completes(tmp_path: Path) -> None:
     definition = load_agent(issue_flow(tmp_path / "guide"))
     checkout = tmp_path / "checkout"

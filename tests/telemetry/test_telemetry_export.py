@@ -78,6 +78,7 @@ def test_a_collector_receives_every_span_and_every_metric_as_it_is() -> None:
     assert run.sum == pytest.approx(38.58)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
@@ -103,6 +104,7 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
         assert send(server.url) == ""
 
 
+@pytest.mark.whole
 def test_a_collector_that_is_busy_for_a_moment_is_asked_again() -> None:
     def busy_once(handler: Handler, number: int) -> None:
         (busy if number == 1 else accept)(handler, number)
