@@ -35,7 +35,7 @@ demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted mod
 	@$(BIN)/stepflow demo --keep build/demo
 
 test: $(VENV)/.dev ## the fast tests, in parallel
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 PROPERTIES ?= 500
 whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 500 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine

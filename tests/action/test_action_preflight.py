@@ -96,6 +96,7 @@ def test_the_input_agent_is_enough_on_any_event(world: World) -> None:
     assert (skipped.exit_code, skipped.outputs["outcome"]) == (0, "skipped")
 
 
+@pytest.mark.whole
 def test_a_wrong_input_is_a_row_and_ends_with_two(world: World) -> None:
     done = world.run([], mode="preflight", pass_env="PATH")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")

@@ -88,10 +88,8 @@ def test_no_word_of_the_model_is_in_it(world: World) -> None:
     assert not any(word in body for body in (*seen, *world.comments()))
 
 
-@pytest.mark.parametrize(
-    ("on_failure", "says"),
-    [("nothing", "As of"), pytest.param("comment", "**What to do next:**", marks=pytest.mark.whole)],
-)
+@pytest.mark.whole
+@pytest.mark.parametrize(("on_failure", "says"), [("nothing", "As of"), ("comment", "**What to do next:**")])
 def test_a_run_that_fails_ends_it(world: World, on_failure: str, says: str) -> None:
     done = world.run(ABORTS, on_failure=on_failure, **PROGRESS)
     assert done.outputs["outcome"] == "aborted", done.log

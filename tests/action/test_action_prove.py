@@ -133,7 +133,7 @@ def test_without_a_pull_request_it_is_what_is_checked_out_beyond_the_main_branch
     ("case", "inputs", "expected"),
     [
         ("a test of something else", {}, (1, "validation_failed", "Not proven")),
-        ("no test", {}, (1, "validation_failed", "No tests")),
+        pytest.param("no test", {}, (1, "validation_failed", "No tests"), marks=pytest.mark.whole),
         pytest.param(
             *("more than the tests hold", {"prove": f"command: {COMMAND}\nhunks: require"}),
             (1, "validation_failed", "Not every part is held"),

@@ -201,7 +201,7 @@ def forge_receipts(
     rewrite(folder, [*events[:-1], opened, events[-1]])
 
 
-@pytest.mark.parametrize("theirs", ["a person's", pytest.param("a run's for another issue", marks=pytest.mark.fast)])
+@pytest.mark.parametrize("theirs", ["a person's", "a run's for another issue"])
 def test_branch_and_pull_request_of_a_forged_folder_are_asked_of_github(
     world: World, folder: Path, theirs: str
 ) -> None:

@@ -93,7 +93,7 @@ STORIES: dict[str, tuple[Change, dict[str, Any], dict[str, Any], tuple[str, int]
 
 
 #: Of the stories, the fast tests try these.
-FAST = ("of a fork", "renamed, by the old name")
+FAST = ("of a fork",)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,8 @@ def test_a_second_push_gets_what_is_new(reviewing: World) -> None:
     assert bodies(reviewing)[1] == "And this."
 
 
-@pytest.mark.parametrize(
-    ("merged", "word"),
-    [(None, "closed"), pytest.param("2026-01-02T03:04:05Z", "merged", marks=pytest.mark.whole)],
-)
+@pytest.mark.whole
+@pytest.mark.parametrize(("merged", "word"), [(None, "closed"), ("2026-01-02T03:04:05Z", "merged")])
 def test_a_pull_request_that_is_over_meanwhile_gets_nothing(reviewing: World, merged: str | None, word: str) -> None:
     number = propose(reviewing, {"long.txt": TWENTY})
     event = labeled(reviewing, number)

@@ -29,7 +29,6 @@ from tests.world import World, bash, understood
 
 START_ON = "pull_request.opened, pull_request.synchronize, pull_request.ready_for_review"
 #: Of the events, the fast tests try these.
-STARTED_FAST = [("pull_request", "opened"), ("pull_request_target", "synchronize")]
 GREETED = {"greeting.txt": "hello\nworld\n"}
 LINES = [f"line {number}\n" for number in range(1, 41)]
 
@@ -83,7 +82,8 @@ def test_a_label_on_a_pull_request_from_a_fork_starts_a_review_at_its_merge(revi
     assert reviewing.branches().keys() == {"main", "topic"}
 
 
-@pytest.mark.parametrize("branch", ["topic", pytest.param("stepflow/fixer/issue-7", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("branch", ["topic", "stepflow/fixer/issue-7"])
 def test_a_command_of_somebody_with_write_access_starts_a_review_also_of_a_draft(reviewing: World, branch: str) -> None:
     number = propose(reviewing, GREETED, branch=branch, draft=True, fork="o/r", login="bob")
     event = commented(number, "/stepflow run fixer\nLook at the *greeting*.")
@@ -93,14 +93,9 @@ def test_a_command_of_somebody_with_write_access_starts_a_review_also_of_a_draft
     assert ": bob, who asked for the review\nLook at the *greeting*." in shown(reviewing)
 
 
-@pytest.mark.parametrize(
-    ("name", "action"),
-    [
-        pytest.param(name, action, marks=[pytest.mark.whole] * ((name, action) not in STARTED_FAST))
-        for name in ("pull_request", "pull_request_target")
-        for action in ("opened", "synchronize", "ready_for_review")
-    ],
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["pull_request", "pull_request_target"])
+@pytest.mark.parametrize("action", ["opened", "synchronize", "ready_for_review"])
 def test_events_that_start_on_lists_start_a_review(reviewing: World, name: str, action: str) -> None:
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     event = happened(reviewing, number, action)
@@ -172,6 +167,7 @@ def test_branches_in_conflict_are_not_reviewed_and_whoever_asked_hears_why(revie
     assert "conflicts with main" in comment
 
 
+@pytest.mark.whole
 def test_the_run_waits_until_github_has_tried_the_merge(reviewing: World) -> None:
     number, facts = propose(reviewing, GREETED), pull(reviewing, 8)
     event = labeled(reviewing, number)
@@ -183,6 +179,7 @@ def test_the_run_waits_until_github_has_tried_the_merge(reviewing: World) -> Non
     assert reviewing.clock.slept == [5, 10, 20, 40]
 
 
+@pytest.mark.whole
 def test_an_agent_that_does_not_list_review_reviews_nothing(world: World) -> None:
     let_review(world)
     world.edit("agent.json", lambda agent: agent["runner"]["integrations"]["github"]["allowedEffects"].remove("review"))

@@ -77,6 +77,7 @@ def test_a_failed_run_with_the_defaults_sends_no_request_with_the_token_that_wri
     assert default.wrote_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fails", [True, False])
 def test_with_the_quick_start_a_run_leaves_exactly_one_comment(world: World, fails: bool) -> None:
     (step,) = yaml.safe_load(around_action(named_block("quick start"))[1])

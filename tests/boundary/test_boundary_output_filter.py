@@ -149,6 +149,7 @@ def test_signs_keep_the_selector_that_makes_them_pictures() -> None:
     assert filter_text("⚠\ufe0f and ▫\ufe0f", FILTER) == "⚠\ufe0f and ▫\ufe0f"
 
 
+@pytest.mark.whole
 @settings(max_examples=150)
 @given(
     st.sampled_from(_forms(SECRET)),

@@ -107,6 +107,7 @@ def test_no_closing_keyword_acts_on_the_page(wrapping: str) -> None:
     assert [text for text in texts if faults(filter_text(text, FILTER), HOSTS)] == []
 
 
+@pytest.mark.whole
 def test_no_link_image_or_mention_acts_on_the_page() -> None:
     acting = [text for text in (*links(), *MENTIONS) if faults(filter_text(text, FILTER), HOSTS)]
     assert acting == []

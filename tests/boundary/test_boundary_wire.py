@@ -89,6 +89,7 @@ WRITES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("kind", WRITES)
 def test_after_a_failure_at_any_write_the_next_try_completes_the_plan(

@@ -223,6 +223,7 @@ def test_the_budget_ends_an_eval_and_a_larger_one_continues_it(project: Path, mo
     assert found["spent_usd"] == pytest.approx(sum(costs))
 
 
+@pytest.mark.whole
 def test_the_minutes_end_an_eval(project: Path, model: MessagesApi, capsys) -> None:
     write_case(project, 7)
     found = run_eval(model, capsys, "--minutes", "0.0001")
@@ -398,6 +399,7 @@ def test_a_broken_case_is_reported_before_anything_runs(project: Path, model: Me
     assert "`stepflow schema eval`" in said
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("changed", "where"),
     [({"base": "a\0"}, "base"), ({"base": "a" * 200_000}, "base"), ({"checks": ["\0"]}, "checks[0]")],

@@ -279,6 +279,7 @@ def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
     Draft202012Validator(schema).validate(yaml.safe_load(text))
 
 
+@pytest.mark.whole
 def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
     assert main(["init", "fixer"]) == 0
     before = {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()}
@@ -337,6 +338,7 @@ def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
     assert find_setup(tmp_path, commands).unknown == ((sample.unknown,) if sample.unknown else ())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("files", "commands", "lines"),
     [
@@ -485,6 +487,7 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
     demand_sound_and_green(root, "helper", capsys)
 
 
+@pytest.mark.whole
 def test_the_end_of_input_cancels_and_writes_nothing(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
     output = at_terminal("init", "fixer", keys="\x04", cwd=root, code=130, TERM="dumb")

@@ -93,6 +93,7 @@ def test_ten_thousand_pull_requests_are_read_exactly_within_the_limit_of_a_jobs_
     assert 1_000 - world.state.points < 700
 
 
+@pytest.mark.whole
 def test_what_strangers_write_counts_nothing_and_is_named(read: Read) -> None:
     world = LedgerWorld()
     world.add_runs(1, FIRST, [DONE], BEGIN)

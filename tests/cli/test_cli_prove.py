@@ -187,6 +187,7 @@ def test_files_are_tests_setup_runs_and_parts_are_limited_as_the_flags_say(
     assert proof["notes"] == ["1 change was not tried: at most 1 is tried."]
 
 
+@pytest.mark.whole
 def test_a_person_reads_what_the_page_shows(
     repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def printed(name: str, capsys: pytest.CaptureFixture[str]) -> dict:
     return schema
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", FILES)
 def test_the_repositorys_own_files_fit(name: str, capsys) -> None:
     schema = printed(name, capsys)

@@ -150,6 +150,7 @@ def test_a_run_whose_process_is_gone_is_told_so(
     assert "■ canceled (cancelled): the journal ends here" in output
 
 
+@pytest.mark.whole
 def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

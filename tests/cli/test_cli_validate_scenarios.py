@@ -76,6 +76,7 @@ def write(checkout: Path, text: bytes) -> None:
     (checkout / FILE).write_bytes(text)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_scenario_is_one_problem(checkout: Path, capsys, name: str) -> None:
     text, severity, code, line, message = WRONG[name]

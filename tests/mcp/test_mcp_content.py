@@ -82,6 +82,7 @@ def test_a_part_is_text_or_says_what_it_is(answering, content, text):
     assert (result.is_error, result.images) == (False, ())
 
 
+@pytest.mark.whole
 def test_a_secret_in_a_resource_is_masked_and_a_long_one_is_bounded(answering):
     secret = "resource-secret-0123456789"
     step = answering(resource(text=f"{secret}\n" + "x" * 300_000), resource(text=secret), redact=Redactor([secret]))

@@ -37,6 +37,7 @@ def test_one_that_does_not_speak_ends_the_run_with_a_reason(open_step, program, 
     assert problem(open_step(script(program))).startswith(f'The MCP server "docs" {said}')
 
 
+@pytest.mark.whole
 def test_one_that_is_silent_is_not_waited_for_without_end(open_step, monkeypatch):
     monkeypatch.setattr(servers, "START_SECONDS", 0.5)
     assert problem(open_step(script("import time; time.sleep(60)"))) == (

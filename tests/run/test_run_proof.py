@@ -161,6 +161,7 @@ def test_setup_that_fails_on_a_tree_is_the_result_of_its_trial(
     assert failed.error == "the setup commands failed with exit code 1"
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(AT_ONCE < 2, reason="one processor runs one trial at once")
 def test_a_trial_that_cannot_be_prepared_ends_the_others(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     begun = time.monotonic()

@@ -81,6 +81,7 @@ def problems(tried: SuggestionResults) -> list[str]:
     return [each.problem for each in tried.suggestions]
 
 
+@pytest.mark.whole
 def test_a_suggestion_that_keeps_the_checks_green_is_offered(try_all: Try) -> None:
     noted: list[str] = []
     tried = try_all([at(2, 2, "two = 1 + 1\n")], check("test", RUNS), check("names", NAMES), note=noted.append)

@@ -50,6 +50,7 @@ def test_a_timeout_kills_the_command_and_says_that_the_shell_is_fresh(box):
     assert box.bash("echo ${X-unset}").text == "unset\n"
 
 
+@pytest.mark.whole
 def test_the_callers_longest_time_bounds_what_the_model_asks_for(start):
     result = start(bash_max_timeout=0.3).bash("sleep 60", timeout_ms=60_000)
     assert "timed out after 0.3 s" in result.text
@@ -109,6 +110,7 @@ def test_a_background_process_lives_until_the_step_ends(box):
     assert box.bash("kill -0 $(cat pid) 2>&1 || echo dead").text.endswith("dead\n")
 
 
+@pytest.mark.whole
 def test_long_output_keeps_head_and_tail_and_the_program_stays_small(box):
     result = box.bash("echo FIRST; yes 0123456789 | head -c 300M; echo LAST")
     assert result.text.startswith("FIRST\n")

@@ -572,6 +572,7 @@ print("all")
 
 
 class TestRefusals:
+    @pytest.mark.whole
     @pytest.mark.parametrize("isolation", Isolation)
     @pytest.mark.parametrize("layer", ["network", "landlock"])
     def test_where_the_kernel_does_not_hold_it_nothing_starts(self, checkout, isolation, layer):

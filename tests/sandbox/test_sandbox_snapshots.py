@@ -378,6 +378,7 @@ class TestCost:
             again = one.snapshots.take()
         assert (again.name, again.files, again.bytes) == (first.name, 0, 0)
 
+    @pytest.mark.whole
     def test_only_what_changed_is_stored(self, base, open_folder):
         with worked(base, open_folder / "run") as one:
             one.sh("head -c 300000 /dev/urandom > big")

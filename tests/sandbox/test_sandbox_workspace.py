@@ -271,6 +271,7 @@ def test_objects_of_other_repositories_are_found_through_every_hand(checkout: Pa
     assert work_in(workspace, COMMIT).splitlines() == ["two", "one"]
 
 
+@pytest.mark.whole
 @root_only
 @pytest.mark.parametrize("closed", [".", ".git", ".git/objects", ".git/objects/*"])
 def test_a_history_that_others_cannot_read_is_copied_to_where_tools_cannot_write(checkout: Path, closed: str) -> None:
