@@ -289,8 +289,8 @@ def send_run(request: RunRequest) -> Iterator[str]:
         )
         connection = request.proxy_config.connection_to(request.inputs.otel_endpoint)
         if problem := send_to_collector(build, request.inputs, connection):
-            told = f"[Telemetry] The run could not be sent to {request.inputs.otel_endpoint}: {problem.rstrip('.')}."
-            yield request.redactor(told)
+            message = f"[Telemetry] The run could not be sent to {request.inputs.otel_endpoint}: {problem.rstrip('.')}."
+            yield request.redactor(message)
 
 
 def send_to_collector(build: Callable[[], Telemetry | None], inputs: Inputs, connection: Connection) -> str:

@@ -23,6 +23,7 @@ from stepflow.modes.eval.trial import open_case, resolve_commit
 from stepflow.report.safe_text import ADDRESS
 from stepflow.run.clock import Cancellation, SystemClock
 from stepflow.run.ending import make_folder, write_whole
+from stepflow.run.issue import open_reader
 from stepflow.run.readiness import check_addresses, check_request, requested_agent
 from stepflow.run.request import RunRequest
 from stepflow.run.workspace import demand_repository
@@ -66,14 +67,12 @@ def collect_cases(
     check_addresses(request.inputs)
     if not asked.command.strip():
         raise InputError("There is no command that runs the tests.", hint="Give one: --command 'pytest -q {tests}'.")
-    if not request.repository:
-        raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
-    folder = request.definition_root / AGENTS / requested_agent(request) / EVALS
-    make_folder(folder)
+    folder, token = request.definition_root / AGENTS / requested_agent(request) / EVALS, request.inputs.read_token
     files, left_out = list[str](), list[DroppedCase]()
     end = SystemClock().now() + asked.most_minutes * 60
     cancellation.hold()
-    with closing(_open_reader(request)) as reader:
+    with closing(open_reader(MergedPullReader, request, token.get_secret_value() if token else None)) as reader:
+        make_folder(folder)
         pulls = reader.merged_pulls()
         while len(files) < asked.most_cases and SystemClock().now() < end:
             with cancellation.obeyed():
@@ -95,18 +94,6 @@ def collect_cases(
             files.append(str(path))
             note(f"{path.stem}: #{case.issue.number} {case.issue.title}; without the change {failing}")
     return CollectedCases(files=tuple(files), left_out=tuple(left_out))
-
-
-def _open_reader(request: RunRequest) -> MergedPullReader:
-    token = request.inputs.read_token
-    return MergedPullReader(
-        api_url=request.inputs.github_api_url,
-        repository=request.repository,
-        token=token.get_secret_value() if token else None,
-        redactor=request.redactor,
-        retry_policy=request.retry_policy,
-        connection=request.proxy_config.connection_to(request.inputs.github_api_url),
-    )
 
 
 def _build(request: RunRequest, pull: MergedPull, command: str) -> EvalCase:
