@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stepflow.definition.loading import load_agent, validate_agent
-    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.agent.definition import AgentDefinition
+    from stepflow.domain.agent.problem import Problem
     from stepflow.domain.event import Entry
-    from stepflow.domain.problem import Problem
-    from stepflow.domain.report import AgentResult, HistoryEntry, RunReport
+    from stepflow.domain.reports.report import AgentResult, HistoryEntry, RunReport
     from stepflow.domain.run import Limits
     from stepflow.domain.words import Outcome
     from stepflow.errors import DefinitionError, StepflowError
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "stepflow.domain.definition": ("AgentDefinition",),
+    "stepflow.domain.agent.definition": ("AgentDefinition",),
     "stepflow.domain.event": ("Entry",),
-    "stepflow.domain.problem": ("Problem",),
-    "stepflow.domain.report": ("AgentResult", "HistoryEntry", "RunReport"),
+    "stepflow.domain.agent.problem": ("Problem",),
+    "stepflow.domain.reports.report": ("AgentResult", "HistoryEntry", "RunReport"),
     "stepflow.domain.run": ("Limits",),
     "stepflow.domain.words": ("Outcome",),
     "stepflow.errors": ("DefinitionError", "StepflowError"),

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from stepflow.domain.agent.definition import Step, Validator
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.domain.decision import Violation
-from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
 from stepflow.domain.json import JsonObject
 

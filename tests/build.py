@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stepflow.domain.definition import (
+from stepflow.domain.agent.definition import (
     AgentDefinition,
     AgentVerdict,
     Condition,

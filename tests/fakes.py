@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from stepflow.domain.agent.definition import Step, Validator
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import (
     ModelFault,
@@ -20,7 +21,6 @@ from stepflow.domain.conversation import (
     text_block,
 )
 from stepflow.domain.decision import Violation
-from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
 from stepflow.domain.json import JsonObject
 from stepflow.ports import Ports, SchemaFailure

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 
 from stepflow.boundary.own_texts import Marker, PullRequestAuthor, mark_body, marked
-from stepflow.domain.ledger import RunRecord
+from stepflow.domain.reports.ledger import RunRecord
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.servers.github_api import State

@@ -27,11 +27,11 @@ from stepflow.action.runner import (
     secrets_in,
 )
 from stepflow.definition.diagnostics import rules
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.agent.problem import Problem, count_problems
 from stepflow.domain.json import compact
-from stepflow.domain.problem import Problem, count_problems
 from stepflow.domain.proof import ProofVerdict
-from stepflow.domain.report import IssuePage, Rehearsed, RunReport
+from stepflow.domain.reports.report import IssuePage, Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, exit_code

@@ -16,7 +16,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.proof import Proof
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import ANY_NAME
 from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, login_of, logs_in
 from stepflow.domain.text import cut

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from stepflow.boundary.git import GitFailed, GitReader, TooMuch
 from stepflow.boundary.output_filter import OutputFilter, defuse, strip_hidden, without_directives
-from stepflow.domain.agent_settings import (
+from stepflow.domain.agent.agent_settings import (
     DEFAULT_MOST_BYTES,
     DEFAULT_MOST_FILES,
     DEFAULT_PROTECTED_PATHS,

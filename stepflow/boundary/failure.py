@@ -12,7 +12,7 @@ from stepflow.boundary.own_texts import Marker, find_asking_comment, is_progress
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import BoundarySettings, check_actor
 from stepflow.boundary.target_branch import Pushed
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import PushBranch
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor

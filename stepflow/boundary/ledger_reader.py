@@ -20,7 +20,7 @@ from stepflow.boundary.github_client import NotGitHub
 from stepflow.boundary.github_failures import ISSUE_LIST, PULL_REQUEST, ReadSubject
 from stepflow.boundary.github_types import Answer
 from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
-from stepflow.domain.ledger import DAYS_TO_REVERT, AgentChange, AgentRun, RepositoryHistory, RunRecord
+from stepflow.domain.reports.ledger import DAYS_TO_REVERT, AgentChange, AgentRun, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
 from stepflow.errors import BoundaryError
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
 from stepflow.domain.approval import APPROVE
 from stepflow.domain.effect import EffectStatus, Receipt
-from stepflow.domain.ledger import RunRecord
+from stepflow.domain.reports.ledger import RunRecord
 from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome

@@ -12,9 +12,9 @@ from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
 from stepflow.boundary.review import RequestedReview, ReviewPlanner
 from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
 from stepflow.boundary.target_branch import branch_name, branch_problem
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import (
     AddLabels,
     AllowedEffect,
@@ -30,7 +30,7 @@ from stepflow.domain.effect import (
     SubmitReview,
     ThreadReply,
 )
-from stepflow.domain.ledger import DIGEST_DIGITS, RunRecord
+from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
 from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import SubmitReview
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.review import (

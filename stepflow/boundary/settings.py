@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.run import ANY_NAME, name_in
 from stepflow.domain.words import OnFailure, Permission
 from stepflow.errors import BoundaryError

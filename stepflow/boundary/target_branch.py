@@ -14,9 +14,9 @@ from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
 from stepflow.boundary.github_failures import NOT_FOUND, WriteFailed
 from stepflow.boundary.github_types import PullRequest
 from stepflow.boundary.settings import Refused
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import excludes_branch
 from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.run import RunFacts
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError, InputError

@@ -15,7 +15,7 @@ from stepflow.cli.options import add_agent, add_flags, read_flags
 from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, print_kinds
-from stepflow.domain.evaluation import EvalTrial, EvalVerdict
+from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
 from stepflow.domain.text import count
 from stepflow.errors import InputError
 from stepflow.modes.eval.evaluate import EvalListener, EvalRequest, evaluate

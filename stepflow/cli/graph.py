@@ -10,7 +10,7 @@ from stepflow.cli.output import print_json
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
-from stepflow.domain.problem import Inspection, Problem
+from stepflow.domain.agent.problem import Inspection, Problem
 from stepflow.errors import DefinitionError
 from stepflow.journal.file import iter_journal
 from stepflow.report.collect import collect_report

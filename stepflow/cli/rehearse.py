@@ -11,7 +11,7 @@ from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, print_kinds
-from stepflow.domain.report import Rehearsal, Rehearsed
+from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.modes.rehearse import rehearse_agents

@@ -18,7 +18,7 @@ from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.terminal import make_console, print_kinds, show_lines, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, Stage, exit_code, state_reason
 from stepflow.errors import InputError, StepflowError

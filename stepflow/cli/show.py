@@ -14,9 +14,9 @@ from rich.console import Console
 
 from stepflow.cli.output import last_run, print_json
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import JournalReader, is_being_written, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report

@@ -12,7 +12,7 @@ from stepflow.cli.options import add_flags
 from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
-from stepflow.domain.problem import Inspection, Problem
+from stepflow.domain.agent.problem import Inspection, Problem
 from stepflow.errors import InputError
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.diagnostic import diagnostics, problem_annotations

@@ -23,13 +23,13 @@ from stepflow.definition.mcp import check_servers
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import blank, field_notes, read_shape
-from stepflow.domain.agent_settings import Parameter, ParameterRules
-from stepflow.domain.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
+from stepflow.domain.agent.agent_settings import Parameter, ParameterRules
+from stepflow.domain.agent.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
+from stepflow.domain.agent.ladder import Rung
+from stepflow.domain.agent.problem import Problem
+from stepflow.domain.agent.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.ladder import Rung
-from stepflow.domain.problem import Problem
 from stepflow.domain.run import Limits
-from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType
 from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 from stepflow.engine.prompt.variables import run_variable_names

@@ -17,8 +17,8 @@ from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import Supply, check_stdin, values_in
 from stepflow.definition.steps import Node, check_key, check_part
 from stepflow.definition.texts import DEFAULT_EDITION, Address, PromptFiles
-from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel
-from stepflow.domain.definition import OutcomeRule, StepCheck, StepPrompt
+from stepflow.domain.agent.agent_settings import NULL_ALLOWED, Code, FileModel
+from stepflow.domain.agent.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT

@@ -10,8 +10,8 @@ from functools import cache
 from importlib.resources import files
 
 from stepflow.definition.parsing import Positions, Span, find_positions, keys_of
+from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.json import JsonValue, compact
-from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.text import cut
 
 _RULE = re.compile(r"^## (SF[0-9]{3})\n\n(Error|Warning|Note): (.+)\n", re.MULTILINE)

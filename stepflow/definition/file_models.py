@@ -6,8 +6,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Strict, WithJsonSchema
 
-from stepflow.domain.agent_settings import NULL_ALLOWED, Code, FileModel, GitHubSettings, Items, Parameter, StepCommand
-from stepflow.domain.definition import LARGEST_OUTPUT
+from stepflow.domain.agent.agent_settings import (
+    NULL_ALLOWED,
+    Code,
+    FileModel,
+    GitHubSettings,
+    Items,
+    Parameter,
+    StepCommand,
+)
+from stepflow.domain.agent.definition import LARGEST_OUTPUT
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
 from stepflow.domain.words import Effort, FailureAction, Network, PermissionMode, StepKind

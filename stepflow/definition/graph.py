@@ -10,7 +10,7 @@ from stepflow.definition.file_models import Registry, RuleEntry, StepEntry, Step
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
-from stepflow.domain.definition import Branch, Gate, Target, Transition
+from stepflow.domain.agent.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType
 from stepflow.engine.router import find_continuation
 

@@ -47,7 +47,7 @@ from stepflow.definition.started_by_anyone import check_bounds
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
-from stepflow.domain.definition import (
+from stepflow.domain.agent.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
     McpServer,
@@ -56,11 +56,11 @@ from stepflow.domain.definition import (
     StepPrompt,
     ValidationEntry,
 )
+from stepflow.domain.agent.ladder import Rung
+from stepflow.domain.agent.problem import Inspection, Problem, Severity
+from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import Rung
-from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.text import count
-from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
     Dialect,

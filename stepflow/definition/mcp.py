@@ -13,8 +13,8 @@ from stepflow.definition.diagnostics import FileProblems, did_you_mean
 from stepflow.definition.file_models import McpServerEntry
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.parsing import Pointer
+from stepflow.domain.agent.definition import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.connection import address_problem
-from stepflow.domain.definition import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import find_secrets
 from stepflow.domain.text import is_invisible

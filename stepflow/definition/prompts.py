@@ -12,9 +12,9 @@ from stepflow.definition.file_models import InputEntry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, FileRefused, Why, beside, file_code
 from stepflow.definition.steps import Node, Nodes
 from stepflow.definition.texts import DEFAULT_EDITION, Address, Prompt, PromptFiles, shipped_prompt, split_prompt
-from stepflow.domain.agent_settings import Parameter
-from stepflow.domain.definition import SourceText, StepInput, StepPrompt
-from stepflow.domain.problem import Severity
+from stepflow.domain.agent.agent_settings import Parameter
+from stepflow.domain.agent.definition import SourceText, StepInput, StepPrompt
+from stepflow.domain.agent.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import INPUT_TEXT, TEMPLATE_KEYS
 from stepflow.engine.prompt.template import Tag, Use

@@ -8,7 +8,7 @@ from typing import Any, cast
 from stepflow.definition.check_dialect import CheckRegistry
 from stepflow.definition.file_models import AgentFile, GateRegistry
 from stepflow.definition.shapes import field_notes, fields_of
-from stepflow.domain.agent_settings import NULL_ALLOWED, FileModel
+from stepflow.domain.agent.agent_settings import NULL_ALLOWED, FileModel
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -12,11 +12,11 @@ from functools import cached_property
 
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.parsing import Pointer
-from stepflow.domain.definition import AgentDefinition, McpServer, Step, mcp_name
+from stepflow.domain.agent.definition import AgentDefinition, McpServer, Step, mcp_name
+from stepflow.domain.agent.exposure import Exposure
+from stepflow.domain.agent.problem import Severity
+from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.effect import AllowedEffect
-from stepflow.domain.exposure import Exposure
-from stepflow.domain.problem import Severity
-from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Network, StepKind
 
 _WRITING = frozenset({"Bash", "Write", "Edit"})

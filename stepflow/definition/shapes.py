@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
 from stepflow.definition.parsing import Pointer, read_yaml
-from stepflow.domain.agent_settings import Accepted, Code, FileModel
+from stepflow.domain.agent.agent_settings import Accepted, Code, FileModel
 from stepflow.domain.json import JsonObject, compact
 
 

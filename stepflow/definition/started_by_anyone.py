@@ -9,8 +9,8 @@ from stepflow.definition.diagnostics import FileProblems, listed
 from stepflow.definition.file_models import StepEntry, StepSettings
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node
+from stepflow.domain.agent.tools import READ_ONLY_TOOLS
 from stepflow.domain.effect import AllowedEffect
-from stepflow.domain.tools import READ_ONLY_TOOLS
 from stepflow.domain.words import Network, PermissionMode
 
 CODE = "SF215"

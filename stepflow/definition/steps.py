@@ -16,10 +16,10 @@ from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.domain.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
+from stepflow.domain.agent.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
+from stepflow.domain.agent.problem import Severity
+from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.json import JsonObject
-from stepflow.domain.problem import Severity
-from stepflow.domain.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
 

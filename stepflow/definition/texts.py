@@ -27,8 +27,8 @@ from stepflow.definition.folder import (
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
 from stepflow.definition.steps import check_part
-from stepflow.domain.agent_settings import GitHubSettings
-from stepflow.domain.definition import SKILL_FILE, Skill, SourceText
+from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.agent.definition import SKILL_FILE, Skill, SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.template import Tag, parse_template
 from stepflow.engine.prompt.variables import CUT_MARK

@@ -22,7 +22,7 @@ from stepflow.definition.prompts import Supply, TagReporter, closest_variable
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.definition.texts import Address, Prompt, PromptFiles
-from stepflow.domain.definition import (
+from stepflow.domain.agent.definition import (
     Condition,
     ExitCode,
     FailurePattern,
@@ -34,8 +34,8 @@ from stepflow.domain.definition import (
     ValidationEntry,
     Validator,
 )
+from stepflow.domain.agent.problem import Severity
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.problem import Severity
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS

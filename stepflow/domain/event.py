@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from stepflow.domain.agent.ladder import ModelChanged
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.proof import Proof
 from stepflow.domain.review import SuggestionsTried
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage

@@ -7,6 +7,7 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
 from stepflow.domain.event import (
@@ -30,7 +31,6 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue, map_texts
-from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
 

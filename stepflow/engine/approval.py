@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.approval import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import JsonValue
 from stepflow.domain.state import RunState
 from stepflow.domain.text import count

@@ -6,18 +6,18 @@ import json
 import re
 from dataclasses import dataclass, replace
 
-from stepflow.domain.agent_settings import StepCommand
+from stepflow.domain.agent.agent_settings import StepCommand
+from stepflow.domain.agent.definition import Step
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
+from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
-from stepflow.domain.definition import Step
 from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.json import JsonObject, as_text
-from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.state import RunState
 from stepflow.domain.text import excerpt, readable_output
-from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import NO_OBJECT, ParsedAnswer, check_format, describe_misfit, parse_answer
 from stepflow.engine.answer_schema import native_schema

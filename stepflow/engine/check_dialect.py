@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stepflow.domain.agent.definition import Step, StepCheck, StepPrompt
 from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
-from stepflow.domain.definition import Step, StepCheck, StepPrompt
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.state import RunState

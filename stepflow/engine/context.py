@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stepflow.domain.agent.definition import AgentDefinition, Step
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.decision import FlowResult, Stop
-from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.event import Event, FlowEnded, Noted
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import count, usd

@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from stepflow.domain.agent.definition import AgentDefinition, Step
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
@@ -26,10 +28,8 @@ from stepflow.domain.conversation import (
     without_images,
 )
 from stepflow.domain.decision import FormatError
-from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.event import AnswerLost, ContextOverflowed, ModelTurned, ModelWaited, ToolCalled, UserMessage
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer import describe_misfit, has_shape

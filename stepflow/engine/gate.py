@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from stepflow.domain.agent.definition import Gate, Step
 from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
-from stepflow.domain.definition import Gate, Step
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 from stepflow.domain.words import INTENT_ALIASES, Intent
 from stepflow.engine.answer import CLOSING_MISFIT, ParsedAnswer, check_format, describe_misfit

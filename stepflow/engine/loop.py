@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.decision import Close, Decided, FlowResult, GoTo, Move, Stop
-from stepflow.domain.definition import AgentDefinition, Step
 from stepflow.domain.event import Routed
 from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState

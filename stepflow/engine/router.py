@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import assert_never
 
+from stepflow.domain.agent.definition import Branch, Step, Target, Transition
 from stepflow.domain.decision import Close, Decided, GoTo, Move, Stop
-from stepflow.domain.definition import Branch, Step, Target, Transition
 from stepflow.domain.json import JsonValue, as_text, compact
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 

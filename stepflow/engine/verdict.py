@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from stepflow.domain.agent.definition import AgentVerdict, Step
 from stepflow.domain.decision import Decided
-from stepflow.domain.definition import AgentVerdict, Step
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.words import Intent, StepKind, VerdictType
 from stepflow.engine.answer import FENCE, ParsedAnswer, check_format, parse_object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from stepflow.domain.statement import LINK, JournalDigest
+from stepflow.domain.reports.statement import LINK, JournalDigest
 from stepflow.errors import InputError
 from stepflow.journal.file import LONGEST_LINE
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
@@ -42,7 +43,6 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
-from stepflow.domain.ladder import ClimbCause, ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 from stepflow.ports import Ports

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
-from stepflow.domain.definition import McpServer, McpTool, digest_of
+from stepflow.domain.agent.definition import McpServer, McpTool, digest_of
 from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
 from stepflow.mcp.content import CallAnswer, read_answer

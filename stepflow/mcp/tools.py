@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from stepflow.domain.agent.definition import McpServer, McpTool
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-from stepflow.domain.definition import McpServer, McpTool
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
+from stepflow.domain.agent.definition import SECRET_REFERENCE, McpServer
 from stepflow.domain.connection import Connection, ConnectionTo, direct
-from stepflow.domain.definition import SECRET_REFERENCE, McpServer
 from stepflow.model.http_client import ssl_context
 from stepflow.sandbox.commands import ServerProcess
 

@@ -15,7 +15,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.definition.folder import walk_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue, RunReport
+from stepflow.domain.reports.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue, RunReport
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError

@@ -12,7 +12,7 @@ import yaml
 
 from stepflow.definition.folder import FileRefused, Why, read_below
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.report import Mismatch, Row, RunReport
+from stepflow.domain.reports.report import Mismatch, Row, RunReport
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, yaml_text

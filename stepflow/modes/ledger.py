@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.domain.ledger import Ledger
+from stepflow.domain.reports.ledger import Ledger
 from stepflow.errors import InputError
 from stepflow.ports import Clock
 from stepflow.report.ledger.figures import compute_ledger

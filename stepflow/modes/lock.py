@@ -10,7 +10,7 @@ from pathlib import Path
 from stepflow.definition.folder import AGENTS, find_agents
 from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
-from stepflow.domain.definition import McpServer, McpTool
+from stepflow.domain.agent.definition import McpServer, McpTool
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
 from stepflow.run.clock import Cancellation

@@ -12,15 +12,15 @@ from stepflow.boundary.settings import Refused, check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.rule_of_two import find_exposures
-from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
+from stepflow.domain.agent.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
+from stepflow.domain.agent.exposure import RULE_OF_TWO
+from stepflow.domain.agent.ladder import Rung
+from stepflow.domain.agent.problem import Problem, Severity, count_problems
+from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.event import BaseChecked
-from stepflow.domain.exposure import RULE_OF_TWO
-from stepflow.domain.ladder import Rung
-from stepflow.domain.problem import Problem, Severity, count_problems
-from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, mebibytes, telling_line, usd
-from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from stepflow.definition.folder import find_agents, where_else
 from stepflow.definition.loading import validate_agent
+from stepflow.domain.agent.problem import Severity
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
-from stepflow.domain.problem import Severity
-from stepflow.domain.report import Rehearsal, Rehearsed
+from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.text import count, telling_line
 from stepflow.domain.words import BaseChecks, Outcome, Provider
 from stepflow.errors import DefinitionError, InputError

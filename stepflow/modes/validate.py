@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
 from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
 from stepflow.definition.loading import inspect_agent
+from stepflow.domain.agent.problem import Inspection, Problem, Severity
+from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.json import JsonObject
-from stepflow.domain.problem import Inspection, Problem, Severity
-from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
 from stepflow.modes.eval.cases import EVALS, CaseIssue, EvalCase

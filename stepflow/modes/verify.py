@@ -14,8 +14,8 @@ from stepflow.boundary.attestation.artifact import artifact_name, unpack_artifac
 from stepflow.boundary.attestation.signature import SignaturePolicy, SignedStatement, read_signatures
 from stepflow.domain.event import RunStarted
 from stepflow.domain.json import JsonObject, JsonValue, value_at
-from stepflow.domain.report import CheckState
-from stepflow.domain.statement import SIGNATURE, StatementCheck, Verification
+from stepflow.domain.reports.report import CheckState
+from stepflow.domain.reports.statement import SIGNATURE, StatementCheck, Verification
 from stepflow.domain.text import count, name_some
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import iter_journal

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.report import Gathered, IssuePage, IssueResult
+from stepflow.domain.reports.report import Gathered, IssuePage, IssueResult
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.rendered import render

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity, count_problems
+from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity, count_problems
 from stepflow.domain.text import ELLIPSIS, cut
 from stepflow.report.safe_text import clean, defuse, harmless, one_line, width
 

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.json import JsonObject, JsonValue, published
-from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
-from stepflow.domain.report import Rehearsal, Rehearsed, RunReport
+from stepflow.domain.reports.report import Rehearsal, Rehearsed, RunReport
 from stepflow.domain.words import Outcome
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
@@ -31,7 +31,7 @@ UNPUBLISHED = {
 @cache
 def _report_adapter() -> TypeAdapter[RunReport]:
     # Imported here because `validate` needs only problems.
-    from stepflow.domain.report import RunReport  # noqa: PLC0415
+    from stepflow.domain.reports.report import RunReport  # noqa: PLC0415
 
     return TypeAdapter(RunReport)
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 from markupsafe import Markup
 
-from stepflow.domain.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.json import JsonObject
+from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.text import count, usd
 from stepflow.report.page import POLICY
 from stepflow.report.rendered import read_text, render

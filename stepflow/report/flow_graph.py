@@ -9,12 +9,20 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import assert_never
 
-from stepflow.domain.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, StepCheck, Target, Transition
-from stepflow.domain.exposure import Exposure
+from stepflow.domain.agent.definition import (
+    BOUNDARY_RULES,
+    AgentDefinition,
+    Branch,
+    Step,
+    StepCheck,
+    Target,
+    Transition,
+)
+from stepflow.domain.agent.exposure import Exposure
+from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.json import JsonObject
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import usd
-from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.report.safe_text import one_line
 

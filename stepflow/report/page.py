@@ -20,11 +20,11 @@ from hashlib import blake2b
 from markupsafe import Markup, escape
 
 from stepflow.domain import event as events
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import StepDiff
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.report import HistoryEntry, RunReport
+from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
 from stepflow.domain.text import changed_lines, count, cut, usd
 from stepflow.domain.words import FailureAction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.text import count
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import aligned, defuse, one_line

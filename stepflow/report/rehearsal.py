@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
-from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed
+from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
 from stepflow.report.rendered import render

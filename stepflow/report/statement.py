@@ -13,8 +13,8 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import Entry, ModelTurned, RunResumed, RunStarted, WorkCollected
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.report import ValidatorRun
-from stepflow.domain.statement import JournalDigest
+from stepflow.domain.reports.report import ValidatorRun
+from stepflow.domain.reports.statement import JournalDigest
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain import event as events
+from stepflow.domain.agent.ladder import ModelChanged
 from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.ladder import ModelChanged
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.text import count, usd

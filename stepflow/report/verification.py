@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.report import CheckState
-from stepflow.domain.statement import Verification
+from stepflow.domain.reports.report import CheckState
+from stepflow.domain.reports.statement import Verification
 from stepflow.domain.text import count
 from stepflow.report.safe_text import aligned, defuse, one_line
 from stepflow.report.wording import Line, Tone, mark_of

@@ -14,7 +14,7 @@ from stepflow.domain.connection import HostRequests
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import IssueCostSummed
 from stepflow.domain.json import JsonValue
-from stepflow.domain.report import CheckState, HistoryEntry, RunReport
+from stepflow.domain.reports.report import CheckState, HistoryEntry, RunReport
 from stepflow.domain.text import Spent, changed_lines, count, cut, usd
 from stepflow.domain.words import CanaryState, Outcome
 from stepflow.report.safe_text import clean, defuse

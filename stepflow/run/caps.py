@@ -17,7 +17,7 @@ from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_ma
 from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue, RepositoryReader
 from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
 from stepflow.definition.builtin import PREFIX
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Provider, StartEvent

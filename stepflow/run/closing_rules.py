@@ -18,9 +18,9 @@ from stepflow.boundary.commit_check import (
 )
 from stepflow.boundary.git import MOST_OUTPUT, TooMuch
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.domain.agent.definition import Step
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import FlowResult, Violation
-from stepflow.domain.definition import Step
 from stepflow.domain.effect import PushBranch
 from stepflow.domain.event import Noted
 from stepflow.domain.json import JsonObject

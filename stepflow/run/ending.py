@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import cast
 
 from stepflow.boundary.settings import BeyondCap, Refused
+from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.connection import Connection
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.event import (
     EffectApplied,
@@ -23,8 +24,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonObject, value_at
-from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.report import AgentResult, RunReport
+from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome, Stage, state_reason
 from stepflow.errors import (
     BaseCheckError,

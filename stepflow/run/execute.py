@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
+from stepflow.domain.agent.definition import AgentDefinition, guidance_files
 from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, guidance_files
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     EffectApplied,
@@ -29,7 +29,7 @@ from stepflow.domain.event import (
     RunStarted,
     WorkCollected,
 )
-from stepflow.domain.report import AgentResult
+from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput

@@ -21,13 +21,13 @@ from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.receipts import confirm_receipts
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, Closing, DiffStat
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from stepflow.boundary.repository_reader import SimilarIssue
 from stepflow.definition.folder import FileRefused, read_below, text_of, walk_files
 from stepflow.definition.parsing import YamlFault, read_yaml
-from stepflow.domain.agent_settings import IssueContext
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.agent_settings import IssueContext
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Provider

@@ -14,10 +14,10 @@ from stepflow.definition.builtin import PREFIX, NewCheck
 from stepflow.definition.file_models import PROOF
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition, Step
+from stepflow.domain.agent.definition import AgentDefinition, Step
+from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Issue, IssueImage, Limits
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Permission, Provider, VerdictType

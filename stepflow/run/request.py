@@ -17,8 +17,8 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.definition.folder import AGENTS
 from stepflow.definition.rule_of_two import Circumstances
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.connection import Connection
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.run import FollowUp, ReviewedPull
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.domain.words import Commits, Network

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from stepflow.boundary.own_texts import has_same_text
 from stepflow.boundary.settings import BoundarySettings, Refused
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import StopReason
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import (
     AnswerLost,
     CacheRenewed,
@@ -30,7 +30,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonObject
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import FollowUp, ReviewedPull, name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.approval import approval_digest, required_approver

@@ -12,12 +12,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted, RunFinished
 from stepflow.domain.json import JsonValue
-from stepflow.domain.report import AgentResult, RunReport
+from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import login_of
 from stepflow.domain.text import count

@@ -18,7 +18,7 @@ from stepflow.definition.diagnostics import did_you_mean, shown
 from stepflow.definition.folder import FileRefused, Why, read_below, text_of
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ValidatorWord

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.review import find_suggestions, requested_review
+from stepflow.domain.agent.definition import Condition, Step
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import Condition, Step
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.review import Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion

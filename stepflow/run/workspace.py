@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import AGENTS
+from stepflow.domain.agent.definition import McpServer
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.definition import McpServer
 from stepflow.domain.event import CanariesTried, Event, Noted
 from stepflow.domain.json import JsonObject
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError

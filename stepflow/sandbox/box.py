@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
+from stepflow.domain.agent.definition import Validator
+from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.checkout import (
     BundleInfo,
     CommandRequest,
@@ -23,9 +25,7 @@ from stepflow.domain.checkout import (
     glob_expression,
 )
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-from stepflow.domain.definition import Validator
 from stepflow.domain.json import JsonObject
-from stepflow.domain.tools import TOOL_SPECS
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
 from stepflow.ports import Guards

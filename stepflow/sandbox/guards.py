@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from stepflow.domain.agent.definition import Validator
 from stepflow.domain.checkout import (
     Closing,
     GuardDiagnostics,
     folders_before,
     path_expression,
 )
-from stepflow.domain.definition import Validator
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import name_some
 from stepflow.errors import InputError

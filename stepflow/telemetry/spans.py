@@ -12,10 +12,10 @@ from enum import StrEnum
 from hashlib import sha256
 
 from stepflow.domain import event as events
+from stepflow.domain.agent.ladder import ModelChanged, Rung
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.conversation import RequestAdapted, Usage
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.ladder import ModelChanged, Rung
 from stepflow.domain.text import cut
 from stepflow.domain.words import Provider, exit_code
 from stepflow.telemetry.content import ContentCollector

@@ -11,7 +11,7 @@ import pytest
 from stepflow.boundary.closing_request import ThreadAnswer, read_closing_request
 from stepflow.definition.builtin import builtin_root
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import FollowUpKind, Outcome
 from tests.build import make_facts

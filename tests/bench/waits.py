@@ -9,9 +9,9 @@ import json
 from dataclasses import dataclass, replace
 
 from bench.long import KEY
+from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
-from stepflow.domain.definition import SourceText
 from stepflow.domain.event import CacheRenewed, ModelTurned
 from stepflow.domain.words import Outcome
 from stepflow.model.anthropic_model import AnthropicModel

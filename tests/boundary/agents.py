@@ -8,9 +8,9 @@ from stepflow.boundary.github_types import Account
 from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
 from stepflow.boundary.settings import BoundarySettings, Refused
 from stepflow.boundary.target_branch import Pushed
-from stepflow.domain.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts

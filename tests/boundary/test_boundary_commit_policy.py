@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stepflow.boundary.commit_check import LONGEST_MESSAGE, SYMLINK, Change, CommitRules, clean_message, judge_changes
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.domain.agent_settings import DEFAULT_PROTECTED_PATHS
+from stepflow.domain.agent.agent_settings import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_secretsecret"

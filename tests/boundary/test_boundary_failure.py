@@ -9,7 +9,7 @@ from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.domain.agent_settings import CommentSettings
+from stepflow.domain.agent.agent_settings import CommentSettings
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import ISSUE, RecordingPusher, agent, facts, failed_run, result, settings

@@ -16,7 +16,7 @@ from stepflow.boundary.own_texts import (
     read_marker,
     today,
 )
-from stepflow.domain.ledger import RunRecord
+from stepflow.domain.reports.ledger import RunRecord
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import apply, failed_run, plan_everything

@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.target_branch import branch_name, unfinished_branch
-from stepflow.domain.agent_settings import CommentSettings, CompletionLabels, Labels, PullRequestSettings
+from stepflow.domain.agent.agent_settings import CommentSettings, CompletionLabels, Labels, PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,
     CloseIssue,

@@ -10,7 +10,7 @@ import pytest
 from accessible import violations
 from conftest import Open
 
-from stepflow.domain.ledger import AgentChange, AgentRun, Ledger, RepositoryHistory, RunRecord
+from stepflow.domain.reports.ledger import AgentChange, AgentRun, Ledger, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from stepflow.report.ledger.figures import compute_ledger

@@ -13,7 +13,7 @@ from conftest import PACKAGES, Open, Opened
 from github_page import github_page, pictures_page
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.report.collect import collect_report
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.summary import job_summary

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stepflow.cli import main
-from stepflow.domain.evaluation import EvalPair, EvalTrial, Evaluation, Variant
+from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, Variant
 from stepflow.domain.words import Outcome
 from stepflow.modes.eval.comparison import compare
 from stepflow.report.evaluation import evaluation_html, evaluation_lines

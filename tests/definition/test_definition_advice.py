@@ -14,7 +14,7 @@ import pytest
 from load_cases import Case, cases, edit_json
 
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.agent.problem import Problem, Severity
 
 REGISTRY = "steps_registry.json"
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from load_cases import DEFINITIONS, Case
 
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.json import JsonValue
-from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 from tests.tried import tried
 

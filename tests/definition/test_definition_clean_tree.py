@@ -3,7 +3,7 @@
 import pytest
 
 from stepflow.definition.validators import clean_tree
-from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, SuccessRule
+from stepflow.domain.agent.definition import ExitCode, OutputContains, OutputEmpty, SuccessRule
 
 EMPTY, ZERO = OutputEmpty(), ExitCode(code=0)
 

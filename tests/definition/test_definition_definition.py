@@ -14,8 +14,8 @@ from load_cases import DEFINITIONS, Case, cases
 from pydantic import BaseModel
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition, SourceText
-from stepflow.domain.problem import Problem
+from stepflow.domain.agent.definition import AgentDefinition, SourceText
+from stepflow.domain.agent.problem import Problem
 from tests.golden import assert_golden
 
 AGENT, REGISTRY = "agent.json", "steps_registry.json"

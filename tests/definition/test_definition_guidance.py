@@ -8,7 +8,7 @@ import pytest
 from load_cases import DEFINITIONS, Case, edit_json
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition, SourceText
+from stepflow.domain.agent.definition import AgentDefinition, SourceText
 
 ISSUE_FLOW = Case(folder=DEFINITIONS / "valid/issue-flow", data={})
 CHECK_FLOW = Case(folder=DEFINITIONS / "valid/check-flow", data={})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import StepCheck
+from stepflow.domain.agent.definition import StepCheck
 from stepflow.domain.words import Intent
 from tests.definition.load_cases import Case
 

@@ -15,9 +15,9 @@ from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_REGISTRY
 from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema, registry_schema
 from stepflow.definition.shapes import field_notes
 from stepflow.definition.texts import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
-from stepflow.domain import agent_settings
-from stepflow.domain.agent_settings import FileModel
-from stepflow.domain.definition import DEFAULT_MODEL
+from stepflow.domain.agent import agent_settings
+from stepflow.domain.agent.agent_settings import FileModel
+from stepflow.domain.agent.definition import DEFAULT_MODEL
 from stepflow.model.models import DEFAULT_MAX_TOKENS
 
 REGISTRY = "steps_registry.json"

@@ -15,7 +15,7 @@ from rule_of_two_agents import SERVERS, Written, build, lock, written_agents
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import inspect_agent, load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures
-from stepflow.domain.problem import Inspection, Severity
+from stepflow.domain.agent.problem import Inspection, Severity
 from stepflow.domain.words import Network
 from stepflow.errors import DefinitionError
 

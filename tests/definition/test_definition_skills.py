@@ -11,7 +11,7 @@ import pytest
 from load_cases import DEFINITIONS, Case, edit_json
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.errors import DefinitionError
 
 ISSUE_FLOW = Case(folder=DEFINITIONS / "valid/issue-flow", data={})

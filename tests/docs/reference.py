@@ -14,7 +14,7 @@ from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
 from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema
 from stepflow.definition.shapes import field_notes
-from stepflow.domain.problem import Example, LintRule, Problem
+from stepflow.domain.agent.problem import Example, LintRule, Problem
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.reports.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
 from tests.tried import tried
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Event, IterationStarted, ModelTurned, RunStarted
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import fold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stepflow.domain.definition import AgentVerdict, Gate, SourceText, StepPrompt
+from stepflow.domain.agent.definition import AgentVerdict, Gate, SourceText, StepPrompt
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState
 from stepflow.domain.words import Intent, VerdictType

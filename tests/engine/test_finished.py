@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.definition import AgentVerdict
+from stepflow.domain.agent.definition import AgentVerdict
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
 from stepflow.engine.verdict import VerdictInput, explain_finish

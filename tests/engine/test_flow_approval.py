@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from played import HAPPY, play, resume, started
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import CompletionJudged, IterationStarted, Routed
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, Permission

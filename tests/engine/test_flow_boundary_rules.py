@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import Violation
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import CompletionJudged, PromptRendered, ValidatorRan
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.ports import Ports

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
 from stepflow.domain.event import CacheRenewed, CompletionJudged, Event, ModelTurned
-from stepflow.domain.ladder import Rung
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import FailureAction, Outcome

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepflow.definition.loading import load_agent
+from stepflow.domain.agent.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.conversation import ModelFault
-from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import Routed, StepAnswered, UserMessage
 from stepflow.domain.words import Intent, Outcome, Stage
 from tests.build import make_agent, make_check_step, make_entry, make_facts

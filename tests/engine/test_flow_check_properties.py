@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold

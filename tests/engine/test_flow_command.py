@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.agent_settings import StepCommand
+from stepflow.domain.agent.agent_settings import StepCommand
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.event import StepAnswered
 from stepflow.domain.words import Outcome

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.definition import AgentDefinition, OutcomeRule
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
-from stepflow.domain.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
-from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Effort, Intent, Outcome, Strategy, StructuredOutput

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, Usage, text_block
-from stepflow.domain.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.model.models import price_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.definition import OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolResult, text_block
-from stepflow.domain.definition import OutcomeRule
 from stepflow.domain.event import (
     ContextOverflowed,
     ModelTurned,

@@ -12,10 +12,11 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.definition import Branch, Step
+from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import Branch, Step
 from stepflow.domain.event import (
     Event,
     FlowEnded,
@@ -28,7 +29,6 @@ from stepflow.domain.event import (
     ToolCalled,
     ValidatorRan,
 )
-from stepflow.domain.ladder import Rung
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind

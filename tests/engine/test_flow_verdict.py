@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.agent_settings import StepCommand
+from stepflow.domain.agent.agent_settings import StepCommand
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepPrompt
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepPrompt
 from stepflow.domain.event import Routed, UserMessage, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Outcome, Stage, StepKind, VerdictType

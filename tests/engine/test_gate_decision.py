@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.definition import Gate, OutcomeRule, StepCheck
 from stepflow.domain.decision import Decided, Undecided
-from stepflow.domain.definition import Gate, OutcomeRule, StepCheck
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, Intent, StepKind
 from stepflow.engine.answer import find_object

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepflow.domain.agent.definition import ValidationEntry, Validator
 from stepflow.domain.checkout import Closing, CommandResult, GuardDiagnostics
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
-from stepflow.domain.definition import ValidationEntry, Validator
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
 from tests.build import make_entry, make_validator

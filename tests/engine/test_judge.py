@@ -6,9 +6,16 @@ import time
 
 import pytest
 
+from stepflow.domain.agent.definition import (
+    Condition,
+    ExitCode,
+    OutputContains,
+    OutputEmpty,
+    OutputMatches,
+    ValidationEntry,
+)
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.decision import Done, Failed, NotDone, Verdict
-from stepflow.domain.definition import Condition, ExitCode, OutputContains, OutputEmpty, OutputMatches, ValidationEntry
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.judge import has_passed, judge_completion

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import LITERALS, VALUES, make_agent, make_step, texts
 
-from stepflow.domain.definition import SourceText
+from stepflow.domain.agent.definition import SourceText
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.engine.prompt.variables import Variables
 from tests.tried import tried

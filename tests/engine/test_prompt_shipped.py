@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 from prompt_parts import make_agent, make_step, texts, variables_of
 
-from stepflow.domain.definition import SourceText
+from stepflow.domain.agent.definition import SourceText
 from stepflow.engine.prompt.render import TEMPLATE_KEYS, fill_shipped, render_prompt, render_system
 from stepflow.engine.prompt.template import parse_template
 from stepflow.engine.prompt.variables import Variables

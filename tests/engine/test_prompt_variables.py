@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from prompt_parts import make_agent, make_facts, make_gate, make_state, make_step, variables_of
 
-from stepflow.domain.agent_settings import CompletionLabels, GitHubSettings, Labels
-from stepflow.domain.definition import StepInput
+from stepflow.domain.agent.agent_settings import CompletionLabels, GitHubSettings, Labels
+from stepflow.domain.agent.definition import StepInput
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable, value_text
 from tests.golden import assert_golden

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stepflow.domain.agent.definition import Branch
 from stepflow.domain.decision import Close, Decided, GoTo, Stop
-from stepflow.domain.definition import Branch
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.engine.router import choose_move, choose_repeat
 from tests.build import make_step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prompt_parts import make_agent, make_step
 
+from stepflow.domain.agent.definition import AgentDefinition, Skill
 from stepflow.domain.conversation import ToolUse
-from stepflow.domain.definition import AgentDefinition, Skill
 from stepflow.engine.conversation import read_skill
 
 SKILL = Skill(name="release", description="Cuts one.", folder="docs/release", files={"SKILL.md": "one\r\ntwo\nthree\n"})

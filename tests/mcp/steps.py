@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from stepflow.domain.agent.definition import McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.domain.definition import McpServer, McpTool, digest_of, mcp_name
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.tools import ToolsWithServers
 from stepflow.sandbox.box import Toolbox

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
+from stepflow.domain.agent.definition import mcp_name
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-from stepflow.domain.definition import mcp_name
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.run.clock import Cancellation, Deadline
 from stepflow.run.recording.snapshots import Snapshotter, SnapshottingTools

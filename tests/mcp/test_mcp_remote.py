@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+from stepflow.domain.agent.definition import McpServer
 from stepflow.domain.connection import Connection
-from stepflow.domain.definition import McpServer
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.mcp.transports import RemoteAccess

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.definition import McpTool
 from stepflow.domain.conversation import ToolUse
-from stepflow.domain.definition import McpTool
 from stepflow.errors import DefinitionError
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.transports import RemoteAccess

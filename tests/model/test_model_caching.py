@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from asking import ask
 
+from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.conversation import Message, text_block
-from stepflow.domain.tools import TOOL_SPECS
 from stepflow.model.wire import mark_prefix, request_body
 
 SYSTEM = "You work on an issue.\n\n## Answer contract\n\nAnswer."

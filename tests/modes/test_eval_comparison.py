@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from stepflow.domain.evaluation import EvalVerdict
+from stepflow.domain.reports.evaluation import EvalVerdict
 from stepflow.modes.eval.comparison import REJECTING_WEALTH, compare, find_interval, wealth_against
 
 CASES, SEEDS = 40, 2_000

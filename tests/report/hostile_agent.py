@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.definition import AgentDefinition, Branch, Target
+from stepflow.domain.agent.definition import AgentDefinition, Branch, Target
 from stepflow.domain.words import Intent, StepKind
 from tests.report.plausible_run import AGENT, STEPS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered, ToolCalled
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs

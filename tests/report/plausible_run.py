@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from stepflow.domain.definition import (
+from stepflow.domain.agent.definition import (
     AgentDefinition,
     AgentVerdict,
     Branch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from stepflow.domain.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.reports.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
 from stepflow.report.batch import (
     describe_page,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.report.preflight import preflight_lines, preflight_summary
 from stepflow.report.safe_text import width
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import Entry
-from stepflow.domain.ladder import Rung
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.event_message import event_lines

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stepflow.domain.report import Mismatch, Rehearsal, Rehearsed, Row
+from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import (

@@ -12,13 +12,13 @@ from markdown_it import MarkdownIt
 from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_OWN
+from stepflow.domain.agent.ladder import ClimbCause
+from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.ladder import ClimbCause
-from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.report import CheckResult, ModelChange, RunReport
+from stepflow.domain.reports.report import CheckResult, ModelChange, RunReport
 from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
 from stepflow.report.collect import ReportFacts, collect_report

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
-from stepflow.domain.definition import AgentDefinition, Target
+from stepflow.domain.agent.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path

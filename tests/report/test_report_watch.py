@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain import event as events
+from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.conversation import Usage
-from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from stepflow.domain.event import Entry
-from stepflow.domain.report import AgentResult
+from stepflow.domain.reports.report import AgentResult
 from stepflow.model.scenario import Scenario
 from stepflow.ports import Clock
 from stepflow.report.log import ActionLog

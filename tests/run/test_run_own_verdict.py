@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
 from stepflow.errors import DefinitionError

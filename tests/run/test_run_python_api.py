@@ -27,11 +27,11 @@ from stepflow import (
     load_agent,
 )
 from stepflow.boundary.settings import Refused
-from stepflow.domain.agent_settings import Parameter
+from stepflow.domain.agent.agent_settings import Parameter
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Isolation, Outcome

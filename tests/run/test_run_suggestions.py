@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.definition import Condition, ExitCode, FailurePattern, Validator
+from stepflow.domain.agent.definition import Condition, ExitCode, FailurePattern, Validator
 from stepflow.domain.review import Suggestion, SuggestionResults
 from stepflow.run.clock import Cancellation
 from stepflow.run.proof import Trials

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry
-from stepflow.domain.report import AgentResult
+from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import Issue
 from stepflow.model.scenario import Expect, Scenario
 from stepflow.run.clock import Cancellation

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.definition import Target
+from stepflow.domain.agent.definition import Target
 from tests.definition.load_cases import cases
 
 RUNS = ("project-the-long-way", "project-the-short-way")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from stepflow.domain.definition import McpServer, McpTool
-from stepflow.domain.tools import KNOWN_TOOL_NAMES, TOOL_SPECS, TOOL_SPECS_BY_NAME, effective_tools
+from stepflow.domain.agent.definition import McpServer, McpTool
+from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES, TOOL_SPECS, TOOL_SPECS_BY_NAME, effective_tools
 from stepflow.domain.words import PermissionMode, StepKind
 from tests.build import make_agent, make_step
 

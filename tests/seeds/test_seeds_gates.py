@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepflow import ScriptedModel, StepFlowRunner, load_agent
-from stepflow.domain.definition import AgentDefinition, Branch
+from stepflow.domain.agent.definition import AgentDefinition, Branch
 from stepflow.domain.words import Intent, Outcome
 from stepflow.run.scenarios import parse_scenario
 from tests.checkout import git

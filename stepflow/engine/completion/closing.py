@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEntry
+from stepflow.domain.agent.ladder import ClimbCause
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import (
     Done,
@@ -23,10 +25,8 @@ from stepflow.domain.decision import (
     Verdict,
     Violation,
 )
-from stepflow.domain.definition import BOUNDARY_RULES, Step, ValidationEntry
 from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.json import JsonObject
-from stepflow.domain.ladder import ClimbCause
 from stepflow.domain.text import count, name_some
 from stepflow.domain.words import FailureAction, Outcome, Stage
 from stepflow.engine.attempt import Answered

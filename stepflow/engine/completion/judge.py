@@ -7,9 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
-from stepflow.domain.definition import (
+from stepflow.domain.agent.definition import (
     AgentDefinition,
     Condition,
     ExitCode,
@@ -20,6 +18,8 @@ from stepflow.domain.definition import (
     ValidationEntry,
     Validator,
 )
+from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
+from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line

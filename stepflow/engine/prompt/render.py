@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from stepflow.domain.agent.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.conversation import Substitution, image_block, text_block
 from stepflow.domain.decision import FormatError, ValidatorFailure
-from stepflow.domain.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.run import IssueImage, RunFacts
 from stepflow.domain.state import RunState

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from stepflow.domain.agent_settings import GitHubSettings
-from stepflow.domain.definition import AgentDefinition, Gate, Step, StepInput
+from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.agent.definition import AgentDefinition, Gate, Step, StepInput
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.run import RunFacts
 from stepflow.domain.state import RunState

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from stepflow.domain.evaluation import EvalComparison, EvalVerdict
+from stepflow.domain.reports.evaluation import EvalComparison, EvalVerdict
 
 #: 1 / (1 − 0.95).
 REJECTING_WEALTH = 20.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepflow.definition.folder import AGENTS
-from stepflow.domain.evaluation import Variant
+from stepflow.domain.reports.evaluation import Variant
 from stepflow.errors import DefinitionError, InputError
 from stepflow.modes.eval.trial import resolve_commit
 from stepflow.run.caps import run_budget

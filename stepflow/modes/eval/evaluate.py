@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from stepflow.definition.builtin import PREFIX
-from stepflow.domain.evaluation import DroppedCase, EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.json import compact
+from stepflow.domain.reports.evaluation import DroppedCase, EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.text import count, minutes, usd
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError

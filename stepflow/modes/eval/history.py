@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from stepflow.boundary.merged_pulls import ClosedIssue, MergedPull, MergedPullReader
 from stepflow.definition.folder import AGENTS
-from stepflow.domain.evaluation import DroppedCase
+from stepflow.domain.reports.evaluation import DroppedCase
 from stepflow.domain.text import count
 from stepflow.engine.proof import is_test
 from stepflow.errors import BoundaryError, InputError

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.evaluation import EvalTrial
 from stepflow.domain.proof import TrialLimits
-from stepflow.domain.report import RunReport
+from stepflow.domain.reports.evaluation import EvalTrial
+from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import telling_line
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, InputError

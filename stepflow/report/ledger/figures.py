@@ -6,7 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from stepflow.domain.ledger import AcceptedOnDay, AgentChange, AgentFigures, Ledger, RepositoryHistory, RunRecord
+from stepflow.domain.reports.ledger import (
+    AcceptedOnDay,
+    AgentChange,
+    AgentFigures,
+    Ledger,
+    RepositoryHistory,
+    RunRecord,
+)
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 

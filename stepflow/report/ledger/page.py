@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from markupsafe import Markup
 
-from stepflow.domain.ledger import AgentFigures, Ledger
+from stepflow.domain.reports.ledger import AgentFigures, Ledger
 from stepflow.report.ledger.text import NOTHING, UNKNOWN, cost_words, ledger_notes
 from stepflow.report.page import POLICY
 from stepflow.report.rendered import read_text, render

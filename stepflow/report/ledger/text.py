@@ -7,7 +7,7 @@ from functools import cache
 from pydantic import TypeAdapter
 
 from stepflow.domain.json import JsonObject, published
-from stepflow.domain.ledger import AgentFigures, Ledger
+from stepflow.domain.reports.ledger import AgentFigures, Ledger
 from stepflow.domain.text import count, usd
 from stepflow.report.document import SCHEMA
 from stepflow.report.safe_text import aligned, one_line

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from stepflow.domain.agent.definition import MCP_PREFIX
 from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-from stepflow.domain.definition import MCP_PREFIX
 from stepflow.domain.event import (
     Entry,
     Event,

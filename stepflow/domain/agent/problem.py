@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepflow.domain.exposure import Exposure
+from stepflow.domain.agent.exposure import Exposure
 from stepflow.domain.text import count
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepflow.domain.report import CheckState
+from stepflow.domain.reports.report import CheckState
 
 #: Bytes of one link.
 LINK = 32

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from stepflow.domain.agent_settings import GitHubSettings, Parameter, StepCommand
+from stepflow.domain.agent.agent_settings import GitHubSettings, Parameter, StepCommand
+from stepflow.domain.agent.ladder import Ladder, Rung
+from stepflow.domain.agent.problem import Problem
 from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.ladder import Ladder, Rung
-from stepflow.domain.problem import Problem
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.words import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from stepflow.domain.agent.definition import AgentDefinition, Step, mcp_name
 from stepflow.domain.conversation import ToolSpec
-from stepflow.domain.definition import AgentDefinition, Step, mcp_name
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import PermissionMode
 
