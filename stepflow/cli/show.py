@@ -133,7 +133,6 @@ def export_run(folder: Path, target: str) -> None:
     from stepflow.run.readiness import check_collector  # noqa: PLC0415
     from stepflow.run.request import proxy_config_of  # noqa: PLC0415
     from stepflow.run.start.inputs import read_inputs  # noqa: PLC0415
-    from stepflow.sandbox.environment import close_process  # noqa: PLC0415
 
     telemetry = read_telemetry(folder, content=None, redact=str, whole=True)
     if telemetry is None:
@@ -141,7 +140,6 @@ def export_run(folder: Path, target: str) -> None:
     if not target.startswith(("http://", "https://")):
         _write_otlp(telemetry, Path(target))
         return
-    close_process()
     inputs = read_inputs({"otel-endpoint": target, "otel-headers": os.environ.get(SECRETS["otel-headers"], "")})
     check_collector(inputs)
     connection = proxy_config_of(inputs, os.environ, Path.cwd()).connection_to(target)

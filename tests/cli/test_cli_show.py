@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from stepflow.run.clock import SystemClock
 from tests.report.every_event import EVENTS, hostile_copy
 from tests.report.hostile import PIECES, obeyed
 from tests.report.plausible_run import BEGAN, TIMED
+from tests.servers.collector import CollectorServer, accept
+from tests.servers.loopback import Handler
 from tests.servers.private_network import closed_port
 
 STEPFLOW = [sys.executable, "-I", "-m", "stepflow"]
@@ -320,3 +323,27 @@ def test_a_collector_that_is_not_there_is_told_plainly(folder: Path, capsys: pyt
     assert (
         f"The run could not be sent to {url}: it could not be reached (Connection refused)." in capsys.readouterr().err
     )
+
+
+def test_its_own_process_is_closed_before_anything_is_sent(folder: Path) -> None:
+    """A closed process writes no core file; this one may, until then."""
+    limits = []
+
+    def look(handler: Handler, number: int) -> None:
+        limits.append(resource.prlimit(process.pid, resource.RLIMIT_CORE)[0])
+        accept(handler, number)
+
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    begin = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_CORE, ({most}, {most}))"
+    words = [sys.executable, "-c", f"{begin}; runpy.run_module('stepflow', run_name='__main__')"]
+    with CollectorServer(look) as collector:
+        process = subprocess.Popen([*words, "show", str(folder), "--otlp", collector.url])
+        assert process.wait(timeout=60) == 0
+    assert limits == [0, 0]
+
+
+def test_a_process_that_calls_it_stays_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/somewhere:" + os.environ["PATH"])
+    with CollectorServer() as collector:
+        assert main(["show", str(folder), "--otlp", collector.url]) == 0
+    assert os.environ["PATH"].startswith("/somewhere:")
