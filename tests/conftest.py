@@ -6,7 +6,10 @@ Properties are tried on examples that are the same everywhere; with STEPFLOW_EXP
 from __future__ import annotations
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,6 +21,32 @@ settings.register_profile(
 settings.load_profile("stepflow")
 
 SHOWN = "shown"
+
+#: All tests of such a file are left to another target of the Makefile.
+_ALL_SLOW = re.compile(
+    r"^pytestmark = .*pytest\.mark\.(whole|e2e|e2e_security|browser|image_twice|local_model)\b", re.M
+)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast tests need not import what they then deselect: a third of the files."""
+    if config.option.markexpr not in config.getini("addopts") or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return True if _ALL_SLOW.search(text) and "mark.fast" not in text else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a table of cases marked `sample(n)`, n that lie far apart are fast tests; all others are `whole`."""
+    tables = defaultdict(list)
+    for item in items:
+        if sample := item.get_closest_marker("sample"):
+            tables[item.nodeid.partition("[")[0], sample.args[0]].append(item)
+    for (_, number), cases in tables.items():
+        for at, item in enumerate(cases):
+            if at * number // len(cases) == (at - 1) * number // len(cases):
+                item.add_marker(pytest.mark.whole)
 
 
 @pytest.fixture

@@ -214,6 +214,7 @@ def test_a_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
     assert world.github.writes() == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("policy", "agent", "outcome", "says"),
@@ -241,6 +242,7 @@ def test_a_policy_ends_a_plan_before_anything_is_asked(
         assert world.requests_made() == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("given", "policy", "planned", "left"),

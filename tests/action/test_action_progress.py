@@ -37,6 +37,7 @@ def edits(world: World) -> list[str]:
     return [line.split("/", 1)[0].strip() for line in world.github.writes() if "comments" in line]
 
 
+@pytest.mark.whole
 def test_the_comment_follows_the_run_and_becomes_its_result(world: World) -> None:
     seen: list[str] = []
     done = world.run(paced(world, solve(), 40, seen), **PROGRESS)

@@ -112,6 +112,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("happens", "says"), CASES)
 def test_a_run_ends_before_the_model_is_asked(world: World, happens: Any, says: str) -> None:
     happens(world)

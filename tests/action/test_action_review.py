@@ -96,6 +96,7 @@ STORIES: dict[str, tuple[Change, dict[str, Any], dict[str, Any], tuple[str, int]
 FAST = ("of a fork",)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "story", [pytest.param(story, marks=[pytest.mark.whole] * (story not in FAST)) for story in STORIES]
 )
@@ -121,6 +122,7 @@ def test_a_base_that_moved_shifts_the_lines_of_the_workspace_only(reviewing: Wor
     assert bodies(reviewing) == ["Here:\n\n```suggestion\nline 20\n```"]
 
 
+@pytest.mark.whole
 def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> None:
     number = propose(reviewing, {"long.txt": TWENTY, "crlf.txt": TWENTY.replace("\n", "\r\n")})
     done = run(

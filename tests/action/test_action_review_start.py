@@ -114,6 +114,7 @@ def skipped(world: World, number: int, event: dict[str, Any], **options: Any) ->
     return outcome(done)
 
 
+@pytest.mark.whole
 def test_a_draft_waits_until_it_is_ready(reviewing: World) -> None:
     number = propose(reviewing, GREETED, draft=True, fork="o/r", login="bob")
     event = happened(reviewing, number, "opened")

@@ -76,6 +76,7 @@ def test_the_model_of_the_runner_obeys_what_the_runner_obeys() -> None:
         assert (parsed[0] if parsed else None) == command, line
 
 
+@pytest.mark.whole
 @PROPERTY
 @given(TEXT, st.sampled_from(("info", "warning", "error", "debug")))
 @example("a\r::error::x", "info")

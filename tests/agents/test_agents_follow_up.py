@@ -60,6 +60,7 @@ def replies_of(agent: AgentDefinition, steps: list[str]) -> list[Reply]:
     return replies
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", FollowUpKind)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_follow_up_works_on_what_it_is_given_and_answers_the_threads(name: str, kind: FollowUpKind) -> None:

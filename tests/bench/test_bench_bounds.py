@@ -122,6 +122,7 @@ def test_a_later_turn_pays_only_for_what_is_new(counted: Counted) -> None:
             assert bill.written <= new + 10
 
 
+@pytest.mark.whole
 def test_a_repeated_step_pays_only_for_what_is_new(tmp_path: Path) -> None:
     """Its tools, answer schema and system prompt are read; its first message is the only new one."""
     model = _run(Counted(repeated={2}), tmp_path)

@@ -185,6 +185,7 @@ NOT_OURS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("author", "committer", "trailers"),
     [
@@ -511,7 +512,6 @@ def test_somebody_who_is_faster_gets_the_branch_and_we_the_next(
     assert branches(origin)[BRANCH] == checkout.base
 
 
-@pytest.mark.fast
 def test_what_a_person_pushes_between_our_look_and_our_push_stays(
     push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer
 ) -> None:

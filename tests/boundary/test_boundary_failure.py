@@ -51,6 +51,7 @@ REPORTED = [
 WAITING = [Outcome.AWAITING_APPROVAL]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("outcome", REPORTED + WAITING)
 def test_a_failed_run_writes_its_one_comment_and_nothing_else(
     github: GitHubServer, writer: GitHubWriter, outcome: Outcome
@@ -184,6 +185,7 @@ def test_a_report_that_cannot_be_written_is_said_and_raises_nothing(github: GitH
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("status", "message", "says", "never"),
     [

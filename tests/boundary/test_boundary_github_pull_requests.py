@@ -382,6 +382,7 @@ READ_CALLS: dict[str, tuple[Callable[[GitHubReader], object], str]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", READ_CALLS)
 @pytest.mark.parametrize(("status", "kind"), [(401, InputError), (403, InputError), (500, BoundaryError)])
 def test_a_failure_names_what_the_token_lacks_and_no_secret(

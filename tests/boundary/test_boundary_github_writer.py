@@ -88,6 +88,7 @@ CALLS: dict[str, Callable[[GitHubWriter], object]] = {
 }
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("status", [0, 403, 422, 500])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_failed_call_is_tried_once_and_its_error_hides_the_token(

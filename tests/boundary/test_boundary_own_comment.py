@@ -61,6 +61,7 @@ QUOTES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("quote", QUOTES.values(), ids=QUOTES)
 def test_a_comment_of_our_account_that_quotes_a_marker_is_not_ours(
     github: GitHubServer, writer: GitHubWriter, quote: Callable[[str], str]

@@ -141,6 +141,7 @@ def test_a_branch_that_github_never_knows_is_a_failure(github: GitHubServer, pat
     assert statuses(receipts) == "push_branch:applied open_pull_request:failed"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("method", "status"),
     [("GET", 403), ("GET", 404), ("POST", 403), ("POST", 404), ("PATCH", 403), ("PATCH", 404)],

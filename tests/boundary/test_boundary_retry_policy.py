@@ -57,6 +57,7 @@ def written(github: GitHubServer, waiting: Waiting) -> Outcome:
     return applied.outcome
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("status", [0, 502], ids=["dropped", "502"])
 @pytest.mark.parametrize("kind", WRITES)
@@ -89,6 +90,7 @@ def test_a_write_whose_answer_was_lost_at_the_second_try_is_looked_for_before_th
     assert waiting.clock.slept == [5.0, 10.0]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("headers", "message", "slept"),
     [

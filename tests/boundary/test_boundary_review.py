@@ -198,6 +198,7 @@ def test_a_removed_line_can_have_a_comment(github: GitHubServer, writer: GitHubW
     assert "```suggestion" not in github.state.threads[0]["comments"][0]["body"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("verdict", "given", "expected"),
     [
@@ -397,6 +398,7 @@ def test_costs_are_summed_over_reviews(github: GitHubServer, writer: GitHubWrite
     assert (marker.cost, marker.before) == (Spent(usd=1.0), Spent(usd=0.5))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("after_write", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/reviews$"), ("PUT", r"/reviews/\d+$"), ("PUT", "/dismissals$")]
@@ -458,6 +460,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("place", [20, 3])
 def test_githubs_own_renderer_finds_nothing_that_acts(repository: Path, text: str, place: int) -> None:
@@ -471,6 +474,7 @@ def test_githubs_own_renderer_finds_nothing_that_acts(repository: Path, text: st
     assert not any('lang="suggestion"' in github_flavored_markdown_to_html(posted) for posted in words)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_suggestion_is_posted_unchanged_or_not_at_all(repository: Path, text: str) -> None:
     reviewed = pull(repository)

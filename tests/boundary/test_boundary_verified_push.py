@@ -140,7 +140,6 @@ def test_commits_that_github_does_not_know_yet_are_looked_at_again(
     assert github.mutations() == ["updateRefs", "createCommitOnBranch", "createCommitOnBranch"]
 
 
-@pytest.mark.fast
 def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_signed(
     write: Writing, checkout: Checkout, origin: Path
 ) -> None:
@@ -159,7 +158,6 @@ def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_si
         assert "gpgsig" in served(origin, "cat-file", "commit", commit)
 
 
-@pytest.mark.fast
 def test_a_commit_under_our_name_that_git_amended_and_nobody_signed_is_left_alone(
     write: Writing, checkout: Checkout, origin: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_same_event_twice_writes_everything_once(github: GitHubServer, write
     assert (marker.run, marker.agent, marker.issue, marker.commit) == ("run-2", "fixer", 7, "a" * 40)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("through", range(len(KINDS) + 1))
 def test_a_run_resumed_after_any_receipt_writes_everything_once(
     github: GitHubServer, writer: GitHubWriter, through: int

@@ -114,6 +114,7 @@ def test_a_wrong_answer_about_whose_the_token_is(github: GitHubServer) -> None:
     meet_wrong_answers(github, ask)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("header", ["X-RateLimit-Reset", "X-RateLimit-Remaining", "X-RateLimit-Limit"])
 @pytest.mark.parametrize("value", ["soon", "inf", ""])
 def test_a_rate_limit_that_is_no_number(github: GitHubServer, writer: GitHubWriter, header: str, value: str) -> None:
@@ -123,6 +124,7 @@ def test_a_rate_limit_that_is_no_number(github: GitHubServer, writer: GitHubWrit
         writer.issue(7)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("status", [200, 422])
 @pytest.mark.parametrize("answer", ["null", "5", "[5]", '"x"', '{"message": 5}', '{"errors": [5]}', '{"errors": 5}'])
 def test_a_wrong_error(github: GitHubServer, writer: GitHubWriter, status: int, answer: str) -> None:

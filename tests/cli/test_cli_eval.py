@@ -354,6 +354,7 @@ def test_the_baseline_may_be_a_digest(project: Path, model: MessagesApi, capsys)
     assert found["baseline"]["name"].startswith("commit ")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("given", "why"),
     [

@@ -23,6 +23,7 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [

@@ -292,6 +292,7 @@ def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
     assert "left as it is  .github/workflows/stepflow.yml" in capsys.readouterr().out
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Fixer", "a_b", "../x", "1a", "é", "a b", ""])
 def test_what_is_no_name_is_told_and_writes_nothing(empty: Path, capsys, name: str) -> None:
     assert main(["init", name]) == 2
@@ -321,12 +322,14 @@ def test_a_check_whose_program_is_missing_is_told_and_not_taken(
 # What is found
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", REPOSITORIES)
 def test_the_files_of_a_repository_tell_its_checks(kind: str, tmp_path: Path) -> None:
     files, commands = REPOSITORIES[kind]
     assert [each.command for each in find_checks(repository(tmp_path, files), PROGRAMS)] == commands
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("sample", LAYOUTS, ids=lambda sample: sample.name)
 def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
     sample: SampleProject, tmp_path: Path

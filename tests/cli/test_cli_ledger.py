@@ -180,6 +180,7 @@ def test_a_token_of_another_account_reads_what_the_named_one_wrote(read: Read) -
     compare(world, read(world, "--author", "GitHub-Actions[bot]"))
 
 
+@pytest.mark.whole
 def test_long_discussions_are_read_to_their_end(read: Read) -> None:
     world = LedgerWorld()
     for number in range(170):
@@ -299,6 +300,7 @@ def test_an_empty_repository_is_no_error(read: Read, tmp_path: Path) -> None:
     assert "<svg" not in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_the_table_has_a_line_for_each_version_and_the_page_is_written(read: Read, tmp_path: Path) -> None:
     world, page = many_pulls(30), tmp_path / "ledger.html"
     lines = read(world, "--html", str(page), text=True).splitlines()

@@ -243,6 +243,7 @@ def test_inside_an_agent_a_way_out_is_named(folder: str, hint: str, checkout: Pa
     assert hint in error_of(capsys)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("words", [["validate", "fixer"], ["graph", "fixer"], ["rehearse", "fixer"], ["rehearse"]])
 @pytest.mark.parametrize("folder", [".agent/fixer", ".agent", "src"])
 def test_who_names_an_agent_in_the_wrong_folder_is_told_the_right_one(
@@ -257,6 +258,7 @@ def test_who_names_an_agent_in_the_wrong_folder_is_told_the_right_one(
     assert any(way in shown for way in ways_out)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stand", "word"), [(".", "."), (".", "./"), (".", "./.agent"), (".agent", "."), ("..", "{checkout}")]
 )

@@ -47,6 +47,7 @@ def test_an_absolute_path_outside_of_the_current_folder_is_refused(checkout: Pat
     assert [each["code"] for each in validate(capsys, str(checkout / ".agent/fixer"))] == ["SF109"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("folder", "word", "file"),
     [

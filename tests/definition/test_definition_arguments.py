@@ -28,12 +28,14 @@ def codes(problems: tuple[Problem, ...]) -> list[str]:
     return [problem.code for problem in problems]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "rules", "given", "becomes"), TABLE["fits"])
 def test_text_becomes_the_declared_type(kind: str, rules: dict, given: object, becomes: object, tmp_path: Path) -> None:
     agent = agent_with(tmp_path, x={"type": kind, "validation": rules})
     assert check_arguments(agent, {"x": given}, issue=None) == ({"x": becomes}, ())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "rules", "given", "says"), TABLE["refused"])
 def test_a_value_that_breaks_the_declaration_is_refused(
     kind: str, rules: dict, given: object, says: str, tmp_path: Path

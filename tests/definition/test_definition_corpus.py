@@ -25,6 +25,7 @@ def problems_of(case: Case, root: Path, options: dict) -> tuple[Problem, ...]:
     return check_arguments(agent, case.data["arguments"], issue=case.data.get("issue"))[1]
 
 
+@pytest.mark.sample(38)
 @pytest.mark.parametrize("case", cases("invalid"), ids=lambda case: case.name)
 def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: Path) -> None:
     root = case.build(tmp_path)

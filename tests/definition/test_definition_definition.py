@@ -68,6 +68,7 @@ def _default(field: Field) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("case", [*cases("valid"), *cases("changed")], ids=lambda case: case.name)
 def test_each_valid_agent_becomes_the_golden_definition(case: Case, tmp_path: Path) -> None:
     text = definition_text(load_agent("demo", root=case.build(tmp_path / "case"), **case.options))

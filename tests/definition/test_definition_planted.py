@@ -94,6 +94,7 @@ def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
     assert len(texts) == len(set(texts)) > 40
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "mistake",
     [

@@ -73,6 +73,7 @@ def test_the_default_limit_is_told_as_it_is() -> None:
     assert field_notes()["VerdictConfig"]["maxIterations"].otherwise.startswith(f"`{DEFAULT_MAX_ITERATIONS}`")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "case", [one for one in cases("valid") if one.name not in OLD_FORMS], ids=lambda case: case.name
 )
@@ -96,6 +97,7 @@ def test_a_published_schema_describes_every_key_and_nothing_of_our_own_making(ma
     assert ".md §" not in json.dumps(schema, ensure_ascii=False)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("case", "file", "edit", "fits"),
     [

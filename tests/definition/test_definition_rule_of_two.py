@@ -52,6 +52,7 @@ def reported(inspection: Inspection) -> dict[str, Severity]:
     }
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
 def test_an_agent_has_the_verdict_that_was_written_down(written: Written, tmp_path: Path) -> None:
     name, root = where(written, tmp_path)
@@ -80,6 +81,7 @@ def test_the_verdicts_are_many_and_both_kinds_are_among_them() -> None:
     assert len(ALL) - len(named) >= 20
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     "written",
     [each for each in ALL if "/" not in each.name and each.circumstances == UNKNOWN],
@@ -99,6 +101,7 @@ def test_an_error_is_what_holds_in_every_repository_and_the_rest_a_note(written:
                 load_agent("demo", root=tmp_path, circumstances=Circumstances(private=is_private))
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("written", [each for each in ALL if "/" not in each.name], ids=lambda each: each.name)
 def test_less_is_never_worse(written: Written, tmp_path: Path) -> None:
     """A narrower network, and a pull request that is not from a fork, add nothing to any step."""

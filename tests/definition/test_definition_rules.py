@@ -49,6 +49,7 @@ def codes(rule: LintRule, folder: Path) -> set[str]:
     return {problem.code for problem in problems}
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize(
     "rule", [rule for rule in rules().values() if rule.code not in NOT_PLANTED], ids=lambda rule: rule.code
 )

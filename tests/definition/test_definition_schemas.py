@@ -33,6 +33,7 @@ def agent_with(case: dict, identifier: str, root: Path) -> Path:
     return root
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("case", "identifier", "gives"), ROWS)
 def test_a_schema_becomes_what_the_table_says(case: dict, identifier: str, gives: object, tmp_path: Path) -> None:
     root = agent_with(case, identifier, tmp_path)

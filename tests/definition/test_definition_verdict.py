@@ -59,6 +59,7 @@ def test_the_check_dialect_runs_at_most_100_steps_and_fewer_when_told(
     assert agent.dialect == "check"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("old", "new"), OLD_VERDICT_TYPES.items())
 def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": old, "config": GOOD[new]})

@@ -64,6 +64,7 @@ def indented(text: str, width: int) -> str:
     return "".join(f"{' ' * (width - len(text) + len(text.lstrip()))}{line}" for line in text.splitlines(keepends=True))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=lambda part: part if isinstance(part, str) else None)
 def test_a_block_of_a_how_to_page_makes_a_clean_workflow(
     page: str, number: int, block: PageBlock, tmp_path: Path

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import pytest
+
 from tests.docs.page import ROOT
 
 
+@pytest.mark.whole
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for file in sorted((ROOT / "stepflow").rglob("*.py")):

@@ -114,11 +114,13 @@ WORKFLOWS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp_path: Path) -> None:
     check_workflow(WORKFLOWS[name](), tmp_path)
 
 
+@pytest.mark.whole
 def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they_upload(tmp_path: Path) -> None:
     whole = yaml.safe_load(named_block("validate workflow", RECIPES))
     job = whole["jobs"]["agents"]

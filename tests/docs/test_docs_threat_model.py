@@ -45,6 +45,7 @@ def test_every_case_has_its_row_in_order() -> None:
     assert [case.number for case in cases()] == list(range(1, 47))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"case {case.number}")
 def test_the_tests_of_a_case_exist_and_are_run(case: Case) -> None:
     assert case.tests, case.attempt

@@ -94,6 +94,7 @@ def test_the_retry_prompt_names_what_the_real_tool_found(language: str, name: st
         assert any(words in text for words in expected), text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_lines_for_the_workflow_are_inputs_of_the_action(language: str, tmp_path: Path) -> None:
     given = yaml.safe_load(noted("with")[LANGUAGES.index(language)].text)

@@ -92,6 +92,7 @@ def test_a_secret_in_a_resource_is_masked_and_a_long_one_is_bounded(answering):
     assert len(text) < 110_000
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("make", [images.png, images.gif, images.jpeg, images.webp_lossy])
 def test_an_image_is_one_whatever_its_server_calls_it(answering, make):
     result = answering({"type": "text", "text": "a dot"}, image(make(), "image/x")).call("search")

@@ -183,6 +183,7 @@ serve(answer, hidden if AGAIN else listed)"""
 SECRET = "mcp-secret-0123456789-abcdefghij"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("at", [275, 285, 295, 299])
 @pytest.mark.parametrize(
     "program",
@@ -203,6 +204,7 @@ def test_a_secret_is_masked_before_a_servers_words_are_shortened(open_step, prog
     assert len(text) < 400
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("before", [0, 30, 45, 60, 63])
 def test_a_secret_in_a_tools_name_is_too(open_step, before):
     name = "a" * before + " " + SECRET

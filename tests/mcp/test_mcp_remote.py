@@ -39,6 +39,7 @@ def docs():
         yield server
 
 
+@pytest.mark.whole
 def test_it_is_called_with_the_secret_in_its_header(open_step, docs):
     step = open_step(remote(docs.url), access=ACCESS)
     step.begin()
@@ -141,6 +142,7 @@ class Answering(Handler):
 SSE = (("Content-Type", "text/event-stream"),)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from stepflow.domain.conversation import (
     Message,
     ModelTurn,
@@ -34,6 +36,7 @@ def converse(model, *, results: int, characters: int) -> list[ModelTurn]:
     return turns
 
 
+@pytest.mark.whole
 def test_a_conversation_twice_as_long_as_its_window_completes(serve):
     replies = [calls(("read", {"path": f"file-{number}"}), first_id=number) for number in range(60)]
     model, api = serve(*replies, says("Done."), window=WINDOW)

@@ -123,6 +123,7 @@ def fault_from(serve, reply, request: ModelRequest | None = None, **timeouts: fl
     return fault_of(model, request)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", TRANSIENT)
 def test_what_may_pass_is_transient_and_the_next_call_works(serve, case):
     model, api = serve(TRANSIENT[case], says("back again"))

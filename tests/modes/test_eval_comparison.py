@@ -69,6 +69,7 @@ def test_against_equality_the_bets_are_a_test_of_the_decided_cases(wins: int, lo
     assert wealth_against(0.0, wins, losses, ties) == pytest.approx(exact, rel=0.02)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("wins", "losses", "ties"), [(0, 0, 40), (5, 5, 10), (10, 2, 28), (0, 9, 1), (40, 0, 0), (300, 0, 700)]
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from stepflow.domain.reports.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
 from stepflow.report.batch import (
@@ -73,6 +75,7 @@ def test_the_totals_are_one_line() -> None:
     assert gathered_lines(Gathered(results=results))[0].startswith("✓ #7 completed $0.5000")
 
 
+@pytest.mark.whole
 def test_ten_thousand_reports_fit_a_summary_and_an_output() -> None:
     done = IssueResult(issue=1, outcome=Outcome.COMPLETED, reason="字" * 500, agent="fixer" * 10)
     failed = IssueResult(issue=2, outcome=Outcome.ABORTED, reason="no")

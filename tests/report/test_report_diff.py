@@ -66,6 +66,7 @@ def test_a_changed_line_is_shown_with_three_lines_around_it(diff) -> None:
     assert lines[-3:] == ["-line 20", "+line 20", "\\ No newline at end of file"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
@@ -100,6 +101,7 @@ def test_a_file_that_is_left_out_says_why(diff) -> None:
     assert made.notes == ()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sign", ["\r", "\v", "\f", "\x1b[2K", "\x1c", "\x85", "\u2028", "\u2029"])
 def test_no_sign_in_a_line_makes_another_line_of_it_or_hides_it(diff, sign) -> None:
     name = f"a{sign}\n+++ b_forged\ndiff --git x"

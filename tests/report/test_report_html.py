@@ -278,6 +278,7 @@ def test_the_texts_of_a_dry_run_are_shown_as_they_look():
     assert "would write" not in page_of(ENTRIES, AGENT)
 
 
+@pytest.mark.whole
 def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
     for piece in PIECES:
         page = PageReader(page_of(ENTRIES, hostile_agent(piece, piece)))

@@ -91,6 +91,7 @@ def test_no_box_and_no_text_of_an_arrow_covers_another(agent):
         assert beside or abs(y - to_y) >= (height + to_height) / 2
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", VALID)
 def test_every_arrow_begins_and_ends_at_its_boxes_and_stays_in_the_picture(name, tmp_path):
     from stepflow.definition.loading import load_agent

@@ -38,6 +38,7 @@ def reached_cap(inputs: Inputs, trigger: Trigger, *starts: RunStart, period: Per
     return describe_reached_cap(inputs, TRIAGE, trigger, Past(day=TODAY, starts=starts, costs={}), period)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("period", Period)
 def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int, period: Period) -> None:

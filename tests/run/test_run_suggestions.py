@@ -101,6 +101,7 @@ def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> Non
     assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ("lint",))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("suggestion", "problem"),
     [

@@ -87,6 +87,7 @@ def test_both_streams_are_also_kept_in_the_order_in_which_they_were_written(shar
     assert result.combined == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
 
 
+@pytest.mark.whole
 def test_a_line_is_whole_although_another_stream_writes_in_between(shared_box):
     result = shared_box.sh("printf 'one '; sleep 0.2; echo warned >&2; sleep 0.2; echo line; printf end")
     assert result.combined == "warned\none line\nend\n"

@@ -533,6 +533,7 @@ print("all")
         assert "seccomp" not in links
         assert "socket:" not in links
 
+    @pytest.mark.whole
     def test_sockets_are_bounded(self, allow, pages):
         box = allow("good.example", known=("good.example",))
         script = "import socket\nkept = []\ntry:\n    while True: kept.append(socket.socket())\n"

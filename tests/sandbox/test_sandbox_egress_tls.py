@@ -105,6 +105,7 @@ def tunnel(template):
             yield run
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "first",
     [
@@ -126,6 +127,7 @@ def test_it_carries_tls_alone(tunnel, first):
     assert "carries only TLS" in seen or "reset" in seen
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("target", ["good.example:443", ""], ids=["tunnel", "bare"])
 @pytest.mark.parametrize(
     ("stages", "passes"),

@@ -39,6 +39,7 @@ class TestRead:
     def test_takes_an_absolute_path_inside_the_repository(self, box):
         assert box.tool("read", file_path=str(box.checkout / "hello.txt")).text == "hello\nworld\n"
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         ("view_range", "text"),
         [
@@ -264,6 +265,7 @@ class TestLeavingTheCheckout:
         assert (box.checkout / "hello.txt").read_text() == "new\n"
         assert (box.checkout / "sub/way").is_symlink()
 
+    @pytest.mark.whole
     def test_a_link_that_is_swapped_all_the_time_never_leads_out(self, box, outside):
         (outside.parent / "d").mkdir()
         (outside.parent / "d" / "outside.txt").write_text("secret")

@@ -75,6 +75,7 @@ class TestEnvironment:
         assert box.bash('echo "$NODE_ENV|$NPM_TOKEN"').text == "test|a b\nc\n"
         assert box.toolbox.isolation["environment"] == "starts empty, with NODE_ENV, NPM_TOKEN"
 
+    @pytest.mark.sample(5)
     @pytest.mark.parametrize(
         "name",
         [
@@ -268,6 +269,7 @@ class TestRootParent:
         with Toolbox.start(open_folder / "other") as second:
             assert ids(Box(second, open_folder / "other"))[0] != first
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("file", ["environ", "mem", "maps", "fd", "cwd/"])
     def test_the_parents_and_the_launchers_proc_entries_are_closed(self, box, file):
         for pid in (str(os.getpid()), "$PPID", "1"):

@@ -368,6 +368,7 @@ def test_a_check_meets_a_submodule_as_it_was_after_set_up(work, with_submodule: 
     assert begun.says(check) == expected
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("with_submodule", [SET_UP[0], pytest.param(SET_UP[1], marks=pytest.mark.whole)], indirect=True)
 def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule: str) -> None:
     begun = work(with_submodule)

@@ -69,6 +69,7 @@ if AS_ROOT:  # who keeps the parent's user has no unix sockets at all
 
 
 class TestOutside:
+    @pytest.mark.sample(4)
     @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
     def test_files_of_the_tools_own_user_are_closed(self, shared_box, attempt):
         runner = shared_box.checkout.parent / "runner"
@@ -126,6 +127,7 @@ class TestInside:
         assert shared_box.toolbox.isolation["landlock"].startswith("ABI ")
         assert ("not covered" in shared_box.toolbox.isolation["landlock"]) == (kernel_abi() < landlock.ABI_SCOPES)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "command",
         [
@@ -145,6 +147,7 @@ class TestInside:
         ended = shared_box.toolbox.run_command(bash_request(command))
         assert (ended.exit_code, "denied" in ended.stderr) == (0, False), ended.stderr
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         "program",
         [
@@ -273,6 +276,7 @@ def run_program(root: Path, *, abi: int = 99, blocked: int = 0) -> dict[str, obj
 
 
 class TestKernels:
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         ("abi", "open_there"),
         [

@@ -50,6 +50,7 @@ MEANWHILE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", MEANWHILE)
 def test_the_branch_that_is_checked_out_is_moved_where_it_still_stands_there(tmp_path: Path, case: str) -> None:
     meanwhile, moves = MEANWHILE[case]

@@ -75,6 +75,7 @@ def ask(box, call: str) -> str:
 
 
 class TestDoors:
+    @pytest.mark.sample(5)
     @pytest.mark.parametrize("call", CALLS)
     def test_are_shut(self, shared_box, call):
         assert ask(shared_box, call) == CALLS[call][1]

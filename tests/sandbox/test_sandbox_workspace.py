@@ -178,6 +178,7 @@ def test_git_works_in_it_as_in_the_checkout(checkout: Path) -> None:
     assert work_in(made_from(checkout), asked) == expected
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("format_", "head"),
     [
@@ -246,6 +247,7 @@ def test_an_index_in_two_files_comes_along(checkout: Path) -> None:
     assert work_in(made_from(checkout), STATUS).splitlines() == [git(checkout, "rev-parse", "HEAD")]
 
 
+@pytest.mark.whole
 def test_submodules_and_repositories_in_the_repository_are_ones_of_their_own(checkout: Path) -> None:
     library = add_submodule(checkout)
     nested = shutil.copytree(library.parent.parent.parent / "library", checkout / "vendor", symlinks=True)

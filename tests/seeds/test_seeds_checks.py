@@ -77,6 +77,7 @@ def test_the_oldest_documents_flow_passes_every_check_and_completes(tmp_path: Pa
     assert prompt.startswith("## Implementation Check")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("checks", "transitions", "outcome"),
     [
