@@ -50,9 +50,16 @@ from stepflow.report.batch import (
     gathered_summary,
     page_summary,
 )
-from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
+from stepflow.report.diagnostic import (
+    Theme,
+    annotation,
+    diagnostics,
+    preflight_lines,
+    preflight_reason,
+    preflight_summary,
+    problem_annotations,
+)
 from stepflow.report.log import ActionLog, folded_traceback
-from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.proof import (
     LinkTo,
     describe_proof,

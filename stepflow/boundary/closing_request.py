@@ -1,12 +1,263 @@
-"""Reads what a closing answer requests of GitHub: typed values, and a warning for each that is not understood."""
+"""Reads what a closing answer requests of GitHub: typed values and a review, and a warning for each part that is not
+understood.
+
+A comment on lines that the diff does not show becomes a part of the summary, and a suggestion becomes words unless it
+was tried and kept the checks green.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from stepflow.boundary.review import RequestedReview, read_review
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
+from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.effect import (
+    DiffSide,
+    ReviewComment,
+    ReviewVerdict,
+    SubmitReview,
+    Suggestion,
+    SuggestionResults,
+    TriedSuggestion,
+    describe_place,
+)
 from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.run import DiffLines, ReviewedPull
+from stepflow.domain.secrets import redact_value
+from stepflow.domain.text import code_block, count
 from stepflow.domain.words import ClosureAction
+
+#: Comments of one review that are on lines; more are not posted.
+MOST_COMMENTS = 50
+#: Characters of one comment, of one suggestion, and of all comments that become a part of the summary.
+LONGEST_COMMENT = 8_000
+LONGEST_SUGGESTION = 20_000
+LONGEST_MOVED = 30_000
+
+#: How a block that people could commit begins, wherever it is.
+_OWN_BLOCK = re.compile(r"(`{3,}|~{3,})[ \t]*(?=suggestion)", re.IGNORECASE)
+_NOT_SHOWN = "the diff does not show these lines"
+_REMOVED_LINES = "it is on lines that the pull request removes"
+_NO_LINES = "it names no lines"
+_ENDINGS = "it would change line endings, which a suggestion cannot"
+_UNSAFE = "the boundary would have to change its text"
+_NOT_TRIED = "it was not tried"
+
+
+class RequestedComment(BaseModel):
+    """One of `review.comments`. Lines are those of the file in the workspace, or on the side `LEFT` those of the
+    version before the change."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    path: Annotated[str, Field(min_length=1)]
+    line: Annotated[int, Field(ge=1)] | None = None
+    start_line: Annotated[int, Field(ge=1)] | None = None
+    side: Annotated[DiffSide, Strict(False)] = DiffSide.RIGHT
+    body: str = ""
+    suggestion: str | None = None
+
+    @property
+    def place(self) -> str:
+        """File and lines."""
+        return describe_place(self.path, self.start_line, self.line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedReview:
+    """The fields of `review`."""
+
+    summary: str = ""
+    verdict: ReviewVerdict = ReviewVerdict.COMMENT
+    comments: tuple[RequestedComment, ...] = ()
+
+
+def read_review(value: JsonValue, warnings: list[str]) -> RequestedReview | None:
+    """Read what a closing answer says in `review`, and add a warning for each value that is not understood."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        warnings.append("The closing answer's `review` is not an object: it has no effect.")
+        return None
+    summary, verdict, comments = value.get("summary"), value.get("verdict"), value.get("comments")
+    if summary is not None and not isinstance(summary, str):
+        warnings.append("The closing answer's `review.summary` is not a string: it has no effect.")
+    if verdict is not None and verdict not in set(ReviewVerdict):
+        warnings.append(
+            f"The closing answer's `review.verdict` is {str(verdict)[:40]!r}, not {' | '.join(ReviewVerdict)}: the "
+            "review only comments."
+        )
+    if comments is not None and not isinstance(comments, list):
+        warnings.append("The closing answer's `review.comments` is not a list: it has no effect.")
+    return RequestedReview(
+        summary=summary if isinstance(summary, str) else "",
+        verdict=ReviewVerdict(verdict) if verdict in set(ReviewVerdict) else ReviewVerdict.COMMENT,
+        comments=tuple(_read_comments(comments if isinstance(comments, list) else [], warnings)),
+    )
+
+
+def _read_comments(items: list[JsonValue], warnings: list[str]) -> Iterator[RequestedComment]:
+    for number, item in enumerate(items, 1):
+        try:
+            comment = RequestedComment.model_validate(item)
+        except ValidationError as exc:
+            problem = exc.errors(include_url=False)[0]
+            where = ".".join(("review.comments", *map(str, problem["loc"])))
+            warnings.append(f"Comment {number} of the review is not posted: `{where}`: {problem['msg']}.")
+            continue
+        if not comment.body.strip() and comment.suggestion is None:
+            warnings.append(f"Comment {number} of the review is not posted: it says nothing.")
+            continue
+        yield comment
+
+
+def find_suggestions(
+    review: RequestedReview, pull: ReviewedPull, output_filter: OutputFilter
+) -> tuple[tuple[Suggestion, ...], tuple[TriedSuggestion, ...]]:
+    """Return the suggestions that are worth a trial, and those that need none because they cannot be posted."""
+    worth, problems = list[Suggestion](), list[TriedSuggestion]()
+    for number, comment in enumerate(review.comments):
+        if comment.suggestion is None:
+            continue
+        if problem := _problem_of(comment, comment.suggestion, pull, output_filter):
+            problems.append(TriedSuggestion(comment=number, place=comment.place, problem=problem))
+            continue
+        last = comment.line or 0
+        first = comment.start_line or last
+        text = _as_lines(comment.suggestion)
+        worth.append(Suggestion(comment=number, path=comment.path, first=first, last=last, text=text))
+    return tuple(worth), tuple(problems)
+
+
+def _problem_of(comment: RequestedComment, text: str, pull: ReviewedPull, output_filter: OutputFilter) -> str:
+    """Say why a suggestion cannot be posted as it is; empty if it can."""
+    if comment.line is None:
+        return _NO_LINES
+    if comment.side is DiffSide.LEFT:
+        return _REMOVED_LINES
+    if _find_lines(comment, pull) is None:
+        return _NOT_SHOWN
+    lines = _as_lines(text)
+    # Its block has no line endings of its own: those of the file stay.
+    if "\r" in lines:
+        return _ENDINGS
+    block = code_block(lines, "text")
+    is_long = len(lines) > LONGEST_SUGGESTION
+    return _UNSAFE if is_long or filter_text(block, output_filter) != block else ""
+
+
+def _as_lines(text: str) -> str:
+    """Return the text of a suggestion with a line break at the end of each line."""
+    plain = text.replace("\r\n", "\n") if "\n" not in text.replace("\r\n", "") else text
+    return f"{plain}\n" if plain and not plain.endswith("\n") else plain
+
+
+def _find_lines(comment: RequestedComment, pull: ReviewedPull) -> DiffLines | None:
+    """Return the part of the diff that shows all lines of a comment; None if there is none."""
+    if comment.line is None:
+        return None
+    first, last = comment.start_line or comment.line, comment.line
+    for file in pull.files:
+        if file.path == comment.path:
+            parts = file.right if comment.side is DiffSide.RIGHT else file.left
+            return next((part for part in parts if part.first <= first <= last <= part.last), None)
+    return None
+
+
+def join_fitting(parts: Sequence[str], limit: int) -> str:
+    """Join as many of these paragraphs as fit, and say how many do not."""
+    sizes = itertools.accumulate(len(part) + 2 for part in parts)
+    fitting = sum(size <= limit for size in sizes)
+    left_out = len(parts) - fitting
+    more = [f"> {count(left_out, 'more comment')} did not fit."] if left_out else []
+    return "\n\n".join((*parts[:fitting], *more))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewPlanner:
+    """Plans one review."""
+
+    github: GitHubSettings
+    pull: ReviewedPull
+    output_filter: OutputFilter
+    #: None in a plan whose suggestions were not tried yet.
+    tried: SuggestionResults | None
+    warnings: list[str] = field(default_factory=list)
+
+    def plan(self, review: RequestedReview, below: str) -> SubmitReview:
+        """Return the effect. `below` is the engine's own text at the end of the summary."""
+        comments, moved = list[ReviewComment](), list[str]()
+        for number, requested in enumerate(review.comments):
+            comment = self._comment(number, requested)
+            if (lines := _find_lines(requested, self.pull)) and len(comments) < MOST_COMMENTS:
+                start = requested.start_line if requested.start_line != requested.line else None
+                comments.append(
+                    replace(comment, line=comment.line + lines.shift, start_line=start and start + lines.shift)
+                )
+            else:
+                moved.append(f"**{requested.place}**\n\n{comment.words}")
+        own = (self._moved_text(moved), below)
+        engine = "\n\n".join(part for part in own if part)
+        summary = self._filtered(review.summary, LONGEST_TEXT - len(engine))
+        body = "\n\n".join(part for part in (summary, engine) if part)
+        return SubmitReview(verdict=self._verdict(review), body=body, comments=tuple(comments))
+
+    def _verdict(self, review: RequestedReview) -> ReviewVerdict:
+        if review.verdict is ReviewVerdict.APPROVE and not self.github.review.may_approve:
+            self.warnings.append(
+                "The review does not approve the pull request: `review.mayApprove` in agent.json is not set."
+            )
+            return ReviewVerdict.COMMENT
+        return review.verdict
+
+    def _comment(self, number: int, requested: RequestedComment) -> ReviewComment:
+        """Return a comment with its suggestion, or with the reason why that is only words."""
+        body = self._filtered(requested.body, LONGEST_COMMENT)
+        text = None if requested.suggestion is None else _as_lines(requested.suggestion)
+        facts = (requested.path, requested.side, requested.body, requested.suggestion or "")
+        comment = ReviewComment(
+            path=requested.path,
+            line=requested.line or 0,
+            side=requested.side,
+            body=body,
+            suggestion=text,
+            digest=hashlib.sha256("\0".join(facts).encode(errors="replace")).hexdigest()[:16],
+        )
+        if text is None:
+            return comment
+        problem = _problem_of(requested, text, self.pull, self.output_filter) or self._problem_when_tried(number)
+        if not problem:
+            return comment
+        code = code_block(text.removesuffix("\n"), "text") if text else ""
+        why = f"*Not offered as a suggestion: {problem}.*"
+        words = filter_text("\n\n".join(filter(None, (why, code))), self.output_filter, limit=LONGEST_COMMENT)
+        return replace(comment, body=f"{body}\n\n{words}".lstrip(), suggestion=None)
+
+    def _filtered(self, text: str, limit: int) -> str:
+        """Return a text that offers nothing by itself, not even in a list or a quote."""
+        return _OWN_BLOCK.sub(r"\1 text ", filter_text(text, self.output_filter, limit=limit))
+
+    def _problem_when_tried(self, number: int) -> str:
+        known = self.tried.suggestions if self.tried else ()
+        return next((each.problem for each in known if each.comment == number), _NOT_TRIED)
+
+    def _moved_text(self, moved: list[str]) -> str:
+        """Return the comments that are not on lines of the diff, as far as there is room."""
+        if not moved:
+            return ""
+        return join_fitting(("**On lines that the diff does not show:**", *moved), LONGEST_MOVED)
+
+
+def requested_review(answer: JsonObject | None, output_filter: OutputFilter) -> RequestedReview | None:
+    """Return the review that a closing answer requests, without the run's secrets."""
+    return read_review(redact_value((answer or {}).get("review"), output_filter.redactor), [])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
-from stepflow.boundary.own_texts import Marker, find_asking_comment, is_progress, marker_word, without_marker
+from stepflow.boundary.own_texts import (
+    Marker,
+    find_asking_comment,
+    is_progress,
+    marker_word,
+    without_marker,
+)
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import BoundarySettings, check_actor
 from stepflow.boundary.target_branch import Pushed
@@ -22,6 +28,7 @@ from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
+
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
 SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.SKIPPED, Outcome.CANCELLED})

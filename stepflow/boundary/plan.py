@@ -6,10 +6,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer, read_closing_request
+from stepflow.boundary.closing_request import (
+    ClosingRequest,
+    RequestedReview,
+    ReviewPlanner,
+    ThreadAnswer,
+    read_closing_request,
+)
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
-from stepflow.boundary.review import RequestedReview, ReviewPlanner
 from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
 from stepflow.boundary.target_branch import branch_name, branch_problem
 from stepflow.domain.agent.agent_settings import GitHubSettings
@@ -28,10 +33,10 @@ from stepflow.domain.effect import (
     PushBranch,
     RemoveLabels,
     SubmitReview,
+    SuggestionResults,
     ThreadReply,
 )
 from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
-from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.text import Spent, code_span, name_some

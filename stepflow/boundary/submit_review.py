@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.closing_request import join_fitting
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Review
 from stepflow.boundary.own_texts import Marker, find_own_comment, marked, marker_word, read_marker, without_marker
-from stepflow.boundary.review import join_fitting
 from stepflow.boundary.settings import Refused
-from stepflow.domain.effect import EffectStatus, Receipt, SubmitReview
-from stepflow.domain.review import ReviewComment, ReviewVerdict, describe_place
+from stepflow.domain.effect import EffectStatus, Receipt, ReviewComment, ReviewVerdict, SubmitReview, describe_place
 from stepflow.domain.run import ReviewedPull
 from stepflow.domain.text import count
 

@@ -40,10 +40,12 @@ COMMANDS = {
     "completion": "print the script that completes commands, flags and agents in your shell",
 }
 
-#: Command → its module, if the module has another name.
+#: Command → its module, if that has another name.
 MODULES = {
     **dict.fromkeys(("resume", "preflight"), "run"),
     **dict.fromkeys(("explain", "schema", "completion"), "reference"),
+    "graph": "validate",
+    "gather": "ledger",
 }
 
 #: Commands that get a key or a token, or whose tools run as the same user as this process.

@@ -1,4 +1,5 @@
-"""`stepflow ledger`: what a repository's runs cost, and what became of their changes."""
+"""`stepflow ledger`: what a repository's runs cost, and what became of their changes. `stepflow gather DIR…`: the
+results for many issues, as one table."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.terminal import make_console
 from stepflow.errors import InputError
+from stepflow.modes.batch import gather_results
 from stepflow.modes.ledger import read_ledger
-from stepflow.report.ledger.page import ledger_html
-from stepflow.report.ledger.text import ledger_json, ledger_lines
+from stepflow.report.batch import gathered_document, gathered_lines, gathered_summary
+from stepflow.report.ledger import ledger_html, ledger_json, ledger_lines
 from stepflow.run.clock import SystemClock
 from stepflow.run.request import proxy_config_of
 
@@ -77,3 +79,24 @@ def _day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is no day such as 2026-01-31") from None
+
+
+def add_gather_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `gather`."""
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="+", help="a folder that contains report.json files, at any depth"
+    )
+    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
+
+
+def execute_gather(arguments: argparse.Namespace) -> int:
+    """Print the table."""
+    gathered = gather_results(map(Path, arguments.folders))
+    match arguments.format:
+        case "json":
+            print_json(gathered_document(gathered))
+        case "markdown":
+            print(gathered_summary(gathered))
+        case _:
+            print("\n".join(gathered_lines(gathered)))
+    return 0

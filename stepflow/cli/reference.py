@@ -54,7 +54,7 @@ FORMATS = {
     "journal": "stepflow.journal.file:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.document:problems_schema",
-    "ledger": "stepflow.report.ledger.text:ledger_schema",
+    "ledger": "stepflow.report.ledger:ledger_schema",
 }
 
 

@@ -23,8 +23,8 @@ from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, Stage, exit_code, state_reason
 from stepflow.errors import InputError, StepflowError
 from stepflow.modes.preflight import run_preflight
+from stepflow.report.diagnostic import preflight_lines
 from stepflow.report.document import report_json
-from stepflow.report.preflight import preflight_lines
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation, clock_of_services

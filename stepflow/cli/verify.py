@@ -16,7 +16,7 @@ from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.errors import InputError
 from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
-from stepflow.report.verification import verification_json, verification_lines
+from stepflow.report.statement import verification_json, verification_lines
 from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.host_git import ask_git
 

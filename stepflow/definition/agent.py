@@ -23,9 +23,8 @@ from stepflow.definition.mcp import check_servers
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import blank, field_notes, read_shape
-from stepflow.domain.agent.agent_settings import Parameter, ParameterRules
+from stepflow.domain.agent.agent_settings import Parameter, ParameterRules, Rung
 from stepflow.domain.agent.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
-from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.agent.problem import Problem
 from stepflow.domain.agent.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.json import JsonObject, JsonValue

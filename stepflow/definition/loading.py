@@ -40,13 +40,13 @@ from stepflow.definition.mcp import LockedServers, read_lock
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
-from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures, report_exposures
+from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, check_bounds, find_exposures, report_exposures
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.shapes import read_shape
-from stepflow.definition.started_by_anyone import check_bounds
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
@@ -56,7 +56,6 @@ from stepflow.domain.agent.definition import (
     StepPrompt,
     ValidationEntry,
 )
-from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.agent.problem import Inspection, Problem, Severity
 from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.json import JsonObject

@@ -11,15 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stepflow.domain.agent.ladder import ModelChanged
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
-from stepflow.domain.effect import EffectKind, Receipt
+from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.effect import EffectKind, Receipt, SuggestionsTried
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.review import SuggestionsTried
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage
 from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind

@@ -7,9 +7,9 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
-from stepflow.domain.approval import ApprovalAnswered
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
+from stepflow.domain.decision import ApprovalAnswered
 from stepflow.domain.event import (
     AnswerLost,
     BaseChecked,

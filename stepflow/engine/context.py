@@ -1,24 +1,36 @@
-"""The context that every part of the flow shares: agent, facts, ports, state, and the run's limits.
+"""The context that every part of the flow shares: agent, facts, ports, state, and what may end a run before its next
+step: its limits, and an approval that nobody has given.
 
-What bounds one failure is counted where it happens: format retries in `attempt.py`, attempts in `judge.py`.
+What bounds one failure is counted where it happens: format retries in `loop.py`, attempts in `judge.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import ModelRequest
-from stepflow.domain.decision import FlowResult, Stop
+from stepflow.domain.decision import (
+    LONGEST_PLAN,
+    MOST_PLAN_LINES,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Decided,
+    FlowResult,
+    Stop,
+    plan_text,
+)
 from stepflow.domain.event import Event, FlowEnded, Noted
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import count, usd
-from stepflow.domain.words import Outcome, Stage
+from stepflow.domain.words import Outcome, Permission, Stage
 from stepflow.engine.prompt.variables import Variables, step_variables
 from stepflow.ports import Ports
 
@@ -31,6 +43,14 @@ class FlowStopped(Exception):
     ) -> None:
         super().__init__(reason)
         self.outcome, self.reason, self.answer, self.where = outcome, reason, answer, where
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """The answer of a finished attempt and its intent: one that was read, or the engine's own `repeat`."""
+
+    answer: JsonObject
+    decision: Decided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +194,76 @@ def _check_turns(state: RunState, limits: Limits) -> Stop | None:
 
 def _stop_at_limit(reason: str) -> Stop:
     return Stop(outcome=Outcome.LIMIT_REACHED, reason=reason)
+
+
+#: Hexadecimal digits of a digest, which people copy into a comment.
+DIGITS = 20
+
+
+def approval_digest(
+    step_id: str,
+    *,
+    definition: str,
+    base_commit: str,
+    issue_text: str,
+    handoff: Mapping[str, Mapping[str, JsonValue]],
+) -> str:
+    """Hash everything that an approval is bound to."""
+    bound = [step_id, definition, base_commit, issue_text, {step: {**values} for step, values in handoff.items()}]
+    return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def required_approver(agent: AgentDefinition, state: RunState) -> Permission:
+    """Return the permission that approving the step needs: the higher one of what the step and the transition to it
+    demand, `none` if neither does. For a step that repeats, only the transition counts."""
+    step, source = agent.steps[state.step_id], agent.steps.get(state.source)
+    by_step = step.approval if state.source != step.id else None
+    by_transition = source.approvals.get(state.transition) if source else None
+    return max(by_step or Permission.NONE, by_transition or Permission.NONE, key=lambda permission: permission.rank)
+
+
+def demand_approval(context: FlowContext) -> None:
+    """End the run before a step that nobody has approved yet."""
+    state, facts = context.state, context.facts
+    approver = required_approver(context.agent, state)
+    if approver is Permission.NONE or state.step_id in state.approved:
+        return
+    if state.rejection is not None:
+        raise FlowStopped(Outcome.REFUSED, state.rejection)
+    _refuse_long_plan(state)
+    digest = approval_digest(
+        state.step_id,
+        definition=context.agent.digest,
+        base_commit=facts.base_commit,
+        issue_text=facts.context_text,
+        handoff=state.handoff,
+    )
+    if facts.approvals_given:
+        context.record(ApprovalAnswered(step_id=state.step_id, actor="a rehearsal", digest=digest))
+        return
+    limits = facts.limits
+    context.record(
+        ApprovalAsked(
+            step_id=state.step_id,
+            by=approver,
+            digest=digest,
+            iterations_left=max(0, limits.iterations - state.iteration),
+            usd_left=None if limits.usd is None else max(0.0, limits.usd - state.cost_usd),
+            tokens_left=None if limits.tokens is None else max(0, limits.tokens - state.usage.total),
+        )
+    )
+    who = f"somebody with the permission {approver}"
+    raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{state.step_id}" begins when {who} approves {digest}')
+
+
+def _refuse_long_plan(state: RunState) -> None:
+    """End the run if the plan is too long to show in full to the person who approves it."""
+    plan = plan_text(state.handoff)
+    lines = plan.count("\n") + 1
+    if len(plan) > LONGEST_PLAN or lines > MOST_PLAN_LINES:
+        raise FlowStopped(
+            Outcome.REFUSED,
+            f'the plan before step "{state.step_id}" is too long to approve: it has {len(plan):,} characters in '
+            f"{count(lines, 'line')}, and {LONGEST_PLAN:,} characters in {MOST_PLAN_LINES:,} lines can be shown. "
+            "Let the steps before it hand on less: fewer handoff fields, or a maxLength in their schemas.",
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Event, FailureReported, RunFinished
 from stepflow.domain.json import JsonObject, JsonValue, published
+from stepflow.domain.reports.statement import LINK, JournalDigest
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.errors import InputError, StepflowError
 from stepflow.ports import Clock
@@ -432,3 +434,19 @@ class Fanout:
         for listener in self._listeners:
             listener(entry)
         return entry
+
+
+def digest_journal(path: Path) -> JournalDigest:
+    """Digest the file as it is. Raises `InputError` if it cannot be read, or has a line that no run writes."""
+    whole, links, link = hashlib.sha256(), bytearray(), bytes(LINK)
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(f"A line of {path} is longer than any run writes.", hint="Name a run folder.")
+                whole.update(line)
+                link = hashlib.sha256(link + line).digest()
+                links += link
+    except OSError as exc:
+        raise InputError(f"The journal {path} cannot be read: {exc.strerror}.", hint="Name a run folder.") from exc
+    return JournalDigest(sha256=whole.hexdigest(), links=bytes(links))

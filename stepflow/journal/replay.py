@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
-from stepflow.domain.approval import ApprovalAnswered
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
     ModelFault,
@@ -24,6 +23,7 @@ from stepflow.domain.conversation import (
     ToolSpec,
     ToolUse,
 )
+from stepflow.domain.decision import ApprovalAnswered
 from stepflow.domain.event import (
     BaseChecked,
     CheckJudged,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.image_file import inspect_image
+from stepflow.domain.conversation import inspect_image
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem, ToolImage
 from stepflow.domain.text import count
 

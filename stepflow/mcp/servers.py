@@ -1,4 +1,5 @@
-"""The servers that a step has open: started, compared with what the lock pins, called, and closed."""
+"""The servers that a step has open: started, compared with what the lock pins, and closed; and their tools, offered
+beside those of the sandbox."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
@@ -15,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import ValidationError
 
 from stepflow.domain.agent.definition import McpServer, McpTool, digest_of
+from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
-from stepflow.errors import InputError
+from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
+from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer, read_answer
 from stepflow.mcp.transports import (
     ENDED,
@@ -26,14 +30,17 @@ from stepflow.mcp.transports import (
     RemoteTransport,
     StdioTransport,
 )
+from stepflow.ports import Tools
 from stepflow.sandbox.commands import ServerProcess
 from stepflow.sandbox.launcher import CannotStart
+from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.
     from anyio.from_thread import BlockingPortal
     from mcp import Client
     from mcp.client import Transport
+
 
 #: Seconds until a server answers for the first time: one that is fetched by npx or uvx takes its time.
 START_SECONDS = 60.0
@@ -312,3 +319,73 @@ async def _call_tool(client: Client, name: str, arguments: JsonObject) -> CallAn
     request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
     result = await client.session.send_request(request, CallToolResult)
     return read_answer(result)
+
+
+class ToolsWithServers:
+    """Implements the port `Tools`. `limit` gives the seconds that a call may take now; `redact` keeps secrets, which
+    a server may send back, from the model."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        servers: Iterable[McpServer],
+        open_servers: OpenServers,
+        *,
+        limit: Callable[[], float],
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._tools, self._open = tools, open_servers
+        self._by_name: dict[str, tuple[McpServer, McpTool]] = {
+            server.spec_of(tool).name: (server, tool) for server in servers for tool in server.tools
+        }
+        self._limit, self._redact = limit, redact
+        self._images_left, self._image_characters_left = MOST_IMAGES, LARGEST_IMAGES * 4 // 3
+
+    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
+        """Start the servers of these tools. Raises `InputError` for one that cannot be used, and `DefinitionError` for
+        one that lists other tools than the lock pins."""
+        self._tools.begin_step(tools)
+        # Every later request of the step's conversation carries them again.
+        self._images_left, self._image_characters_left = MOST_IMAGES, LARGEST_IMAGES * 4 // 3
+        for server, _ in (self._by_name[tool.name] for tool in tools if tool.name in self._by_name):
+            try:
+                self._open.open(server)
+            except ToolsChanged as exc:
+                raise DefinitionError(
+                    self._redact(str(exc)),
+                    hint="Run `stepflow mcp lock` for this agent, and read what changed before you commit it.",
+                ) from exc
+            except ServerProblem as exc:
+                raise InputError(
+                    self._redact(str(exc)), hint="Correct `mcpServers` in agent.json, or what the server needs."
+                ) from exc
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one call."""
+        if use.name not in self._by_name:
+            return self._tools.run_tool(use)
+        server, tool = self._by_name[use.name]
+        begun = time.monotonic()
+        try:
+            answer = self._open.call(server, tool, use.input, self._limit())
+        except ServerProblem as exc:
+            answer = CallAnswer(parts=(str(exc),), is_error=True)
+        text, images = answer.shown(images=self._images_left, characters=self._image_characters_left)
+        self._images_left -= len(images)
+        self._image_characters_left -= sum(len(image.data) for image in images)
+        output = HeadTail(OUTPUT_LIMIT)
+        output.feed(self._redact(text).encode("utf-8", "replace"))
+        return ToolResult(
+            tool_use_id=use.id,
+            text=output.text(),
+            is_error=answer.is_error,
+            seconds=time.monotonic() - begun,
+            images=images,
+        )
+
+    def end_step(self) -> None:
+        """Let go of the servers, and end what runs."""
+        try:
+            self._open.close()
+        finally:
+            self._tools.end_step()

@@ -12,9 +12,9 @@ from anthropic.lib.credentials import AccessToken, WorkloadIdentityCredentials
 
 from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
-from stepflow.model.access import GUIDE
 from stepflow.model.faults import LoginFailed
 from stepflow.model.http_client import LOGIN_TIMEOUT
+from stepflow.model.models import GUIDE
 from stepflow.model.statuses import is_transient_status
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"

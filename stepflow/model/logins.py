@@ -11,7 +11,7 @@ from stepflow.domain.connection import ConnectionTo
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import (
+from stepflow.model.models import (
     GUIDE,
     TOKEN_BEARER,
     TOKEN_URL,

@@ -10,7 +10,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.domain.reports.ledger import Ledger
 from stepflow.errors import InputError
 from stepflow.ports import Clock
-from stepflow.report.ledger.figures import compute_ledger
+from stepflow.report.ledger import compute_ledger
 from stepflow.run.readiness import check_addresses
 from stepflow.run.request import ProxyConfig
 from stepflow.run.start.inputs import Inputs

@@ -12,10 +12,9 @@ from stepflow.boundary.settings import Refused, check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.rule_of_two import find_exposures
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
-from stepflow.domain.agent.exposure import RULE_OF_TWO
-from stepflow.domain.agent.ladder import Rung
-from stepflow.domain.agent.problem import Problem, Severity, count_problems
+from stepflow.domain.agent.problem import RULE_OF_TWO, Problem, Severity, count_problems
 from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.event import BaseChecked
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck

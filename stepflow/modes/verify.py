@@ -10,8 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.attestation.artifact import artifact_name, unpack_artifact
-from stepflow.boundary.attestation.signature import SignaturePolicy, SignedStatement, read_signatures
+from stepflow.boundary.attestation import (
+    SignaturePolicy,
+    SignedStatement,
+    artifact_name,
+    read_signatures,
+    unpack_artifact,
+)
 from stepflow.domain.event import RunStarted
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.reports.report import CheckState

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from stepflow.domain import event as events
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
 from stepflow.domain.agent.problem import Problem, Severity
-from stepflow.domain.approval import ApprovalAsked, ApprovalRequest
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.decision import ApprovalAsked, ApprovalRequest
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt, SuggestionResults, SuggestionsTried
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
-from stepflow.domain.review import SuggestionResults, SuggestionsTried
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText, TextRemoved

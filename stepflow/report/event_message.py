@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.connection import HostRequests, HostsRequested
+from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.effect import SuggestionsTried, describe_results
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.review import SuggestionsTried, describe_results
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
 from stepflow.report import step_message as step

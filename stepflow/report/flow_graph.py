@@ -18,7 +18,7 @@ from stepflow.domain.agent.definition import (
     Target,
     Transition,
 )
-from stepflow.domain.agent.exposure import Exposure
+from stepflow.domain.agent.problem import Exposure
 from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport

@@ -1,4 +1,5 @@
-"""Makes the statement about a run that pushed its work: an in-toto Statement (v1), derived from the journal alone."""
+"""The statement about a run that pushed its work, an in-toto Statement (v1) derived from the journal alone, and what
+`stepflow verify` found when it checked one."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import Entry, ModelTurned, RunResumed, RunStarted, WorkCollected
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.reports.report import ValidatorRun
-from stepflow.domain.reports.statement import JournalDigest
+from stepflow.domain.reports.report import CheckState, ValidatorRun
+from stepflow.domain.reports.statement import JournalDigest, Verification
+from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report
+from stepflow.report.safe_text import aligned, defuse, one_line
+from stepflow.report.wording import Line, Tone, mark_of
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 #: Describes the predicate. The tag moves with the first major version, as the predicate may grow with it.
@@ -128,3 +132,46 @@ def find_differences(given: JsonValue, derived: JsonValue, path: str = "") -> It
     # JSON tells 1 from true and from 1.0.
     elif type(given) is not type(derived) or given != derived:
         yield path
+
+
+LONGEST_DETAIL = 600
+
+
+def describe_verification(verification: Verification) -> str:
+    """Return the verdict in one sentence."""
+    failed, checks = len(verification.failed), len(verification.checks)
+    where = f"{verification.pull_request} at {verification.head[:12]}"
+    if failed:
+        return f"{where} is not verified: {failed} of {count(checks, 'check')} failed"
+    if not verification.is_signed:
+        return f"{where} agrees with its statement, but who made that was not checked"
+    return f"{where} is verified"
+
+
+def verification_lines(verification: Verification) -> list[Line]:
+    """Return the verdict, and one line per check; what to do follows those that did not pass."""
+    state = CheckState.OK if verification.is_verified else CheckState.WARNING
+    mark = mark_of(CheckState.FAILED if verification.failed else state)
+    lines = [Line(mark.tone, f"{mark.text} {describe_verification(verification)}")]
+    rows = aligned(
+        (f"  {mark_of(check.state).text} {check.name}", one_line(check.detail, LONGEST_DETAIL))
+        for check in verification.checks
+    )
+    for check, row in zip(verification.checks, rows, strict=True):
+        lines.append(Line(mark_of(check.state).tone, row))
+        if check.hint:
+            lines.append(Line(Tone.PLAIN, f"    → {one_line(check.hint, LONGEST_DETAIL)}"))
+    return [Line(tone, defuse(text)) for tone, text in lines]
+
+
+def verification_json(verification: Verification) -> JsonObject:
+    """Return the same as a JSON object."""
+    return {
+        "schema": 1,
+        "pull_request": verification.pull_request,
+        "head": verification.head,
+        "verified": verification.is_verified,
+        "signed": verification.is_signed,
+        "summary": describe_verification(verification),
+        "checks": [{**asdict(check), "state": check.state.value} for check in verification.checks],
+    }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.ladder import ModelChanged
+from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import MAX_STRIKES

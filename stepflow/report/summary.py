@@ -14,11 +14,10 @@ from typing import TypeVar
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Severity
-from stepflow.domain.approval import plan_text
 from stepflow.domain.checkout import DiffStat
-from stepflow.domain.effect import EffectKind
+from stepflow.domain.decision import plan_text
+from stepflow.domain.effect import EffectKind, describe_results
 from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
-from stepflow.domain.review import describe_results
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd
 from stepflow.domain.words import Effort, Outcome

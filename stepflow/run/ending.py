@@ -36,8 +36,7 @@ from stepflow.errors import (
     RunCancelled,
     StepflowError,
 )
-from stepflow.journal.digest import digest_journal
-from stepflow.journal.file import JournalFile, iter_journal
+from stepflow.journal.file import JournalFile, digest_journal, iter_journal
 from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json

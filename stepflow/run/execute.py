@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
 from stepflow.domain.agent.definition import AgentDefinition, guidance_files
-from stepflow.domain.approval import ApprovalAnswered
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
-from stepflow.domain.decision import FlowResult
+from stepflow.domain.decision import ApprovalAnswered, FlowResult
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     EffectApplied,
@@ -43,7 +42,7 @@ from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
-from stepflow.run.closing_rules import ClosingRules
+from stepflow.run.closing import ClosingRules, try_suggestions
 from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.issue import removal_event
@@ -60,7 +59,6 @@ from stepflow.run.recording.snapshots import (
 )
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.resume import move_aside
-from stepflow.run.suggestions import try_suggestions
 from stepflow.run.workspace import (
     MaskingCommands,
     demand_nothing_in_reach,

@@ -25,10 +25,9 @@ from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, Closing, DiffStat
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import FlowResult, Violation
-from stepflow.domain.effect import PushBranch, Receipt, describe_effect, text_of
+from stepflow.domain.effect import PushBranch, Receipt, SuggestionResults, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.reports.report import RunReport
-from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold

@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.boundary.github_client import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.github_types import IssueNow
-from stepflow.boundary.images import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.image_file import inspect_image
+from stepflow.domain.conversation import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
 from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
 from stepflow.domain.words import Permission, Provider

@@ -33,7 +33,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import FollowUp, ReviewedPull, name_in
 from stepflow.domain.words import Outcome, Permission
-from stepflow.engine.approval import approval_digest, required_approver
+from stepflow.engine.context import approval_digest, required_approver
 from stepflow.errors import InputError
 from stepflow.journal.file import hold_alone, iter_journal, read_journal
 from stepflow.journal.snapshots import SnapshotStore

@@ -268,8 +268,7 @@ def open_tools(
     if not servers:
         yield toolbox
         return
-    from stepflow.mcp.servers import OpenServers  # noqa: PLC0415 - costs time that most agents need not take
-    from stepflow.mcp.tools import ToolsWithServers  # noqa: PLC0415
+    from stepflow.mcp.servers import OpenServers, ToolsWithServers  # noqa: PLC0415 - only for steps with servers
 
     access, redact = remote_access(servers, request), request.redactor
     with OpenServers(toolbox.start_server, access, cancellation.waiting, redact=redact) as opened:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stepflow.domain.effect import Suggestion
 from stepflow.domain.proof import ChangedTestFile, ChangeTrees, Hunk
-from stepflow.domain.review import Suggestion
 from stepflow.domain.text import count
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.host_git import ask_git, run_git

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.engine import cache_renewal
+from stepflow.engine import conversation
 from stepflow.sandbox import launcher
 from tests.world import World, bash, solve
 
@@ -15,7 +15,7 @@ def test_while_a_tool_runs_the_cache_is_renewed_and_the_cost_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With minutes that are tenths of a second."""
-    monkeypatch.setattr(cache_renewal, "RENEWED_AFTER", 0.5)
+    monkeypatch.setattr(conversation, "RENEWED_AFTER", 0.5)
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.1)
     done = world.run([bash("sleep 2"), *solve()])
     assert done.outputs["outcome"] == "completed", done.log

@@ -14,15 +14,14 @@ import pytest
 from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
 from stepflow.boundary.apply import ApplyResult
+from stepflow.boundary.closing_request import RequestedComment, RequestedReview, find_suggestions
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import Plan, plan_effects
 from stepflow.boundary.receipts import confirm_receipts
-from stepflow.boundary.review import RequestedComment, RequestedReview, find_suggestions
-from stepflow.domain.effect import EffectKind, Receipt, SubmitReview
+from stepflow.domain.effect import EffectKind, Receipt, SubmitReview, SuggestionResults, TriedSuggestion
 from stepflow.domain.json import JsonObject
-from stepflow.domain.review import SuggestionResults, TriedSuggestion
 from stepflow.domain.run import DiffLines, Issue, ReviewedFile, ReviewedPull
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome

@@ -13,8 +13,7 @@ from conftest import Open
 from stepflow.domain.reports.ledger import AgentChange, AgentRun, Ledger, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
-from stepflow.report.ledger.figures import compute_ledger
-from stepflow.report.ledger.page import ledger_html
+from stepflow.report.ledger import compute_ledger, ledger_html
 
 pytestmark = pytest.mark.browser
 

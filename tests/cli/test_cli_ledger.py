@@ -19,7 +19,7 @@ from stepflow.cli import main
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
-from stepflow.report.ledger.text import ledger_schema
+from stepflow.report.ledger import ledger_schema
 from tests.ledger_world import BEGIN, BOT, NAMES, LedgerWorld, Version, many_pulls
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock

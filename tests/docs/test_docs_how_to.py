@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.boundary.attestation.artifact import artifact_name
+from stepflow.boundary.attestation import artifact_name
 from stepflow.cli import COMMANDS, main
 from stepflow.report.statement import PREDICATE_TYPE
 from stepflow.run.ending import PREDICATE, STATEMENT

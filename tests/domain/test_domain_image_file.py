@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.image_file import inspect_image
+from stepflow.domain.conversation import inspect_image
 from stepflow.domain.run import ImageProblem, ImageType
 from tests.images import HTML, SVG, gif, jpeg, png, webp_extended, webp_lossless, webp_lossy
 

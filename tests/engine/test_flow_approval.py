@@ -8,11 +8,11 @@ import pytest
 from played import HAPPY, play, resume, started
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.event import CompletionJudged, IterationStarted, Routed
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, Permission
-from stepflow.engine.approval import approval_digest, required_approver
+from stepflow.engine.context import approval_digest, required_approver
 from tests.build import issue_agent, make_facts
 from tests.fakes import Reply, answers
 

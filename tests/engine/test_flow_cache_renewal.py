@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from stepflow.domain.agent.ladder import Rung
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
 from stepflow.domain.event import CacheRenewed, CompletionJudged, Event, ModelTurned

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, OutcomeRule
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
 from stepflow.domain.run import Limits

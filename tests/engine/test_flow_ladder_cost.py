@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged, Rung
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, Usage, text_block
 from stepflow.domain.state import fold

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import Branch, Step
-from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from stepflow.domain.agent.definition import McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.mcp.servers import OpenServers
-from stepflow.mcp.tools import ToolsWithServers
+from stepflow.mcp.servers import OpenServers, ToolsWithServers
 from stepflow.sandbox.box import Toolbox
 
 

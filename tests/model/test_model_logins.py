@@ -10,8 +10,8 @@ import pytest
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import ModelAccess, WorkloadIdentity, demand_packages
 from stepflow.model.logins import find_login
+from stepflow.model.models import ModelAccess, WorkloadIdentity, demand_packages
 
 AWS = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": "s/1+"}
 GOOGLE = {

@@ -7,12 +7,11 @@ from enum import Enum
 from typing import Any
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.ladder import ClimbCause, ModelChanged
-from stepflow.domain.approval import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
-from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.review import SuggestionResults, SuggestionsTried, TriedSuggestion
+from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.effect import EffectKind, EffectStatus, SuggestionResults, SuggestionsTried, TriedSuggestion
 from stepflow.domain.run import DiffLines, ImageProblem, ImagesRead, ImageType, IssueImage, ReviewedFile, ReviewedPull
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind

@@ -11,10 +11,10 @@ from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.problem import Problem, Severity
-from stepflow.domain.approval import ApprovalAsked
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
+from stepflow.domain.decision import ApprovalAsked
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
-from stepflow.report.preflight import preflight_lines, preflight_summary
+from stepflow.report.diagnostic import preflight_lines, preflight_summary
 from stepflow.report.safe_text import width
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.agent.ladder import Rung
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import Entry
 from stepflow.domain.words import Outcome

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_OWN
-from stepflow.domain.agent.ladder import ClimbCause
+from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stepflow.boundary.settings import Refused
 from stepflow.definition.loading import load_agent
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.json import JsonValue
 from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
 from stepflow.errors import InputError

@@ -10,7 +10,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect
-from stepflow.modes.expectations import update_expect
+from stepflow.modes.rehearse import update_expect
 from stepflow.run.scenarios import parse_scenario, place_of
 from tests.tried import tried
 

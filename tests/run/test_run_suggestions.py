@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from stepflow.domain.agent.definition import Condition, ExitCode, FailurePattern, Validator
-from stepflow.domain.review import Suggestion, SuggestionResults
+from stepflow.domain.effect import Suggestion, SuggestionResults
 from stepflow.run.clock import Cancellation
+from stepflow.run.closing import SuggestionTrials
 from stepflow.run.proof import Trials
 from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.trigger import Trigger
-from stepflow.run.suggestions import SuggestionTrials
 from stepflow.sandbox.change import ChangeRepository, edit_lines
 from tests.checkout import git
 

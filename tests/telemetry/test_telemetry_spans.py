@@ -14,9 +14,8 @@ from stepflow.domain.event import Entry
 from stepflow.domain.state import fold
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, Stage, exit_code
-from stepflow.telemetry.content import MOST_CONTENT
 from stepflow.telemetry.metrics import Point, build_metrics
-from stepflow.telemetry.spans import RunSpan, RunTrace, build_trace
+from stepflow.telemetry.spans import MOST_CONTENT, RunSpan, RunTrace, build_trace
 from tests.telemetry.journals import NAMES, PLAUSIBLE, journal_of
 
 #: Names of the conventions for generative AI, v0.1.0, that the package has not got yet.

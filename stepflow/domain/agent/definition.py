@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from stepflow.domain.agent.agent_settings import GitHubSettings, Parameter, StepCommand
-from stepflow.domain.agent.ladder import Ladder, Rung
+from stepflow.domain.agent.agent_settings import GitHubSettings, Ladder, Parameter, Rung, StepCommand
 from stepflow.domain.agent.problem import Problem
 from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.json import JsonObject, JsonValue

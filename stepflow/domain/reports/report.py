@@ -11,16 +11,15 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Literal
 
-from stepflow.domain.agent.ladder import ClimbCause
+from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.problem import Problem
-from stepflow.domain.approval import ApprovalRequest
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import Receipt
+from stepflow.domain.decision import ApprovalRequest
+from stepflow.domain.effect import Receipt, SuggestionResults
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.review import SuggestionResults
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType

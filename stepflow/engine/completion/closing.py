@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEntry
-from stepflow.domain.agent.ladder import ClimbCause
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import (
     Done,
@@ -29,10 +29,9 @@ from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count, name_some
 from stepflow.domain.words import FailureAction, Outcome, Stage
-from stepflow.engine.attempt import Answered
-from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.completion.judge import judge_completion
-from stepflow.engine.context import FlowContext, FlowStopped
+from stepflow.engine.context import Answered, FlowContext, FlowStopped
+from stepflow.engine.conversation import keep_opening
 from stepflow.engine.prompt.render import render_retry
 from stepflow.engine.router import choose_repeat
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from stepflow.boundary.merged_pulls import ClosedIssue, MergedPull, MergedPullReader
+from stepflow.boundary.repository_reader import ClosedIssue, MergedPull, MergedPullReader
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.reports.evaluation import DroppedCase
 from stepflow.domain.text import count

@@ -1,11 +1,11 @@
-"""One trial of an eval: the run of a definition on a case, in a checkout that knows nothing later than the case's
-commit, and the hidden checks on its result."""
+"""The definitions that an eval compares, and one trial: the run of a definition on a case, in a checkout that knows
+nothing later than the case's commit, and the hidden checks on its result."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,18 +13,20 @@ from pathlib import Path
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import TrialLimits
-from stepflow.domain.reports.evaluation import EvalTrial
+from stepflow.domain.reports.evaluation import EvalTrial, Variant
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import telling_line
 from stepflow.domain.words import Outcome, Provider
-from stepflow.errors import BoundaryError, InputError
+from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal.file import iter_journal
 from stepflow.modes.eval.cases import EVALS, EvalCase, NamedCase
 from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.run.caps import run_budget
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
-from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.prepare import clock_for, load_requested, prepare_run
 from stepflow.run.proof import Trials, fill_command, in_shell
+from stepflow.run.readiness import requested_agent
 from stepflow.run.recording.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OVER, look_into
@@ -218,4 +220,88 @@ def finish_trial(report: RunReport, failure: str, folder: str) -> EvalTrial:
         iterations=report.iterations,
         tokens=report.usage.total,
         run_folder=folder,
+    )
+
+
+DIGEST = re.compile(r"[0-9a-f]{7,64}")
+#: Commits that are looked through for a digest, newest first.
+MOST_COMMITS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """A variant, the folder that has its agent in it, and what a run of it may cost."""
+
+    agents: Path
+    variant: Variant
+    run_usd: float
+
+
+@contextmanager
+def open_definitions(
+    request: RunRequest, against: str, against_model: str, note: Callable[[str], None]
+) -> Iterator[tuple[Definition, Definition]]:
+    """Open candidate and baseline. `against` is a commit, a tag, a branch or a digest; if it is empty, the baseline is
+    the last commit's definition, or with `against_model` the candidate's own.
+
+    Raises `DefinitionError` for one that cannot run, and `InputError` if there is none or both are the same.
+    """
+    model = request.inputs.model or ""
+    candidate = _read(request, "working tree")
+    with temporary_folder(request.root) as folder:
+        against = against or ("" if against_model else "HEAD")
+        baseline = _find(request, against, candidate, folder, note) if against else candidate
+        candidate = replace(candidate, variant=replace(candidate.variant, model=model))
+        variant = replace(baseline.variant, model=against_model or model)
+        if (variant.digest, variant.model) == (candidate.variant.digest, candidate.variant.model):
+            raise InputError(
+                f"There is nothing to compare: {variant.name} has the definition of the working tree "
+                f"({variant.digest[:12]}).",
+                hint="Change the definition, name an older one with --against, or another model with --against-model.",
+            )
+        yield candidate, replace(baseline, variant=variant)
+
+
+def _find(
+    request: RunRequest, against: str, candidate: Definition, folder: Path, note: Callable[[str], None]
+) -> Definition:
+    commit = resolve_commit(request.root, against)
+    if commit:
+        return _export(request, commit, against, folder)
+    if DIGEST.fullmatch(against):
+        if candidate.variant.digest.startswith(against):
+            return candidate
+        note(f"looking for the definition {against[:12]} in the history")
+        agent_folder = request.definition_root / AGENTS / requested_agent(request)
+        listed = ask_git(
+            request.root, "log", "--all", f"--max-count={MOST_COMMITS}", "--format=%H", "--", str(agent_folder)
+        )
+        for each in listed.split():
+            try:
+                definition = _export(request, each, f"commit {each[:12]}", folder)
+            except (InputError, DefinitionError):
+                continue
+            if definition.variant.digest.startswith(against):
+                return definition
+    raise InputError(
+        f'"{against}" is no commit, and no definition of this agent in the last {MOST_COMMITS} commits that changed it '
+        "has this digest.",
+        hint="Name a commit, tag or branch, or fetch the whole history: `git fetch --unshallow --tags`.",
+    )
+
+
+def _export(request: RunRequest, commit: str, name: str, folder: Path) -> Definition:
+    """Write the files of a commit, since a definition's digest includes the repository's guidance."""
+    repository = ChangeRepository(folder / f"{commit}-git", request.root)
+    exported = folder / commit
+    repository.check_out(repository.tree_of(commit), exported)
+    return _read(replace(request, root=exported), name)
+
+
+def _read(request: RunRequest, name: str) -> Definition:
+    agent = load_requested(request)
+    return Definition(
+        agents=request.definition_root / AGENTS,
+        variant=Variant(name=name, digest=agent.digest),
+        run_usd=run_budget(agent, request.inputs),
     )

@@ -10,8 +10,8 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from stepflow.boundary.settings import Refused
+from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
-from stepflow.domain.agent.ladder import Rung
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model

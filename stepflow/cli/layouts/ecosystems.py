@@ -1,11 +1,160 @@
-"""Python projects: of pip, uv, Poetry, PDM and tox."""
+"""The files at a repository's root, and what those of Python, npm, pnpm and Yarn projects say about their checks."""
 
 from __future__ import annotations
 
+import configparser
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from stepflow.cli.layouts.files import Check, RepositoryFiles, table_of
+MOST_BYTES = 1024 * 1024
+#: What a check is for, and its command.
+Check = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class RepositoryFiles:
+    """The files at the root, read once. A file that cannot be read is empty, and one that cannot be parsed has no
+    keys."""
+
+    root: Path
+    _texts: dict[str, str] = field(default_factory=dict)
+
+    def find(self, *patterns: str) -> str:
+        """Return the first file that matches one of the patterns; empty without one."""
+        return next((name for pattern in patterns for name in self.names(pattern)), "")
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the files that match, by their paths relative to the root."""
+        return sorted(path.relative_to(self.root).as_posix() for path in self.root.glob(pattern) if path.is_file())
+
+    def text(self, name: str) -> str:
+        """Return the beginning of a file."""
+        if name not in self._texts:
+            try:
+                with (self.root / name).open("rb") as stream:
+                    self._texts[name] = stream.read(MOST_BYTES).decode("utf-8", "replace")
+            except OSError:
+                self._texts[name] = ""
+        return self._texts[name]
+
+    @cached_property
+    def pyproject(self) -> Mapping[str, Any]:
+        """What `pyproject.toml` says."""
+        try:
+            return tomllib.loads(self.text("pyproject.toml"))
+        except tomllib.TOMLDecodeError:
+            return {}
+
+    @cached_property
+    def package(self) -> Mapping[str, Any]:
+        """What `package.json` says."""
+        return self.json("package.json")
+
+    def json(self, name: str) -> Mapping[str, Any]:
+        """Return what a JSON file says."""
+        try:
+            value = json.loads(self.text(name))
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @cached_property
+    def setup_cfg(self) -> configparser.ConfigParser:
+        """What `setup.cfg` says."""
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read_string(self.text("setup.cfg"))
+        except configparser.Error:
+            return configparser.ConfigParser()
+        return parser
+
+
+def table_of(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return the nested table; an empty one if there is none."""
+    for key in keys:
+        inner = document.get(key)
+        document = inner if isinstance(inner, dict) else {}
+    return document
+
+
+_SCRIPTS = ("test", "lint", "typecheck", "type-check")
+#: The text that `npm init` writes if there are no tests.
+_NO_TESTS = "no test specified"
+NPM_INSTALL = "npm install --global --prefix ~/.local"
+#: How a package manager runs a script in each package that has it.
+_IN_PACKAGES = {"npm": "npm run {} --workspaces --if-present", "pnpm": "pnpm --recursive --if-present run {}"}
+#: The format of a lock file → the version of the package manager that reads and writes it.
+_PNPM_OF_LOCK = {"5": "7", "6": "8"}
+#: Yarn 4.18 refuses format 8 with `--immutable`, and 4.9.1 takes it.
+_YARN_OF_LOCK = {"4": "2", "6": "3", "8": "4.9.1"}
+
+
+def node_checks(program: str, repository: RepositoryFiles) -> Iterator[Check]:
+    """Yield the scripts of the root's `package.json`, or those of the packages of a workspace."""
+    own = _scripts(repository.package)
+    shared = [_scripts(repository.json(name)) for name in _member_manifests(repository)]
+    for name in _SCRIPTS:
+        purpose = name.replace("typecheck", "types").replace("type-check", "types")
+        if name in own:
+            yield purpose, f"{program} run {name}"
+        elif program in _IN_PACKAGES and any(name in scripts for scripts in shared):
+            yield purpose, _IN_PACKAGES[program].format(name)
+
+
+def _scripts(package: Mapping[str, Any]) -> set[str]:
+    scripts = table_of(package, "scripts")
+    return {name for name in _SCRIPTS if isinstance(scripts.get(name), str) and _NO_TESTS not in scripts[name]}
+
+
+def _member_manifests(repository: RepositoryFiles) -> list[str]:
+    """Return the manifests of the packages in the repository, if it has a workspace."""
+    if not (repository.package.get("workspaces") or repository.find("pnpm-workspace.yaml")):
+        return []
+    names = [*repository.names("*/package.json"), *repository.names("*/*/package.json")]
+    return [name for name in names if "node_modules" not in name.split("/")]
+
+
+def _manager(repository: RepositoryFiles, name: str) -> str:
+    """Return the version that `packageManager` in `package.json` names, such as `9.1.0`."""
+    match = re.match(rf"{name}@([0-9][^+\s]*)", str(repository.package.get("packageManager", "")))
+    return match[1] if match else ""
+
+
+def pnpm_setup(repository: RepositoryFiles) -> Iterator[str]:
+    """Install the pnpm that the repository names, or the one that reads its lock file."""
+    format_ = re.search(r"^lockfileVersion: '?(\d+)", repository.text("pnpm-lock.yaml"), re.M)
+    version = _manager(repository, "pnpm") or _PNPM_OF_LOCK.get(format_[1] if format_ else "", "")
+    yield f"{NPM_INSTALL} {_versioned('pnpm', version)} && pnpm install --frozen-lockfile"
+
+
+def yarn_setup(repository: RepositoryFiles) -> Iterator[str]:
+    """Yarn 2 and later is another package in npm's registry. One that is committed (`yarnPath`) takes over."""
+    format_ = re.search(r"^__metadata:\s+version: (\d+)", repository.text("yarn.lock"), re.M)
+    version = _manager(repository, "yarn")
+    if format_ or version[:1] > "1":
+        package = _versioned("@yarnpkg/cli-dist", version or _YARN_OF_LOCK.get(format_[1] if format_ else "", ""))
+        yield f"{NPM_INSTALL} {package} && yarn install --immutable"
+    else:
+        yield f"{NPM_INSTALL} {_versioned('yarn', version)} && yarn install --frozen-lockfile"
+
+
+def _versioned(package: str, version: str) -> str:
+    return f"{package}@{version}" if version else package
+
+
+def npm_setup(repository: RepositoryFiles) -> Iterator[str]:
+    """Without a lock file, npm must not leave one, which would make the tree dirty."""
+    if repository.find("package-lock.json", "npm-shrinkwrap.json"):
+        yield "npm ci"
+    elif any(repository.package.get(key) for key in ("dependencies", "devDependencies", "workspaces")):
+        yield "npm install --no-package-lock"
+
 
 _TARGETS = re.compile(r"^(test|lint|check)[ \t]*::?(?!=)", re.M)
 

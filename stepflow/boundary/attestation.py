@@ -1,12 +1,17 @@
-"""Has GitHub's own command line check who signed a statement: it knows whose certificates to trust."""
+"""Unpacks the artifact with a run's journal and statement, and has GitHub's own command line check who signed it: it
+knows whose certificates to trust."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import subprocess
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from pydantic import AliasPath, Field, TypeAdapter, ValidationError
@@ -85,3 +90,32 @@ def read_signatures(
         raise BoundaryError(
             "The answer of `gh attestation verify` cannot be read.", hint="Use its newest version."
         ) from exc
+
+
+_CHUNK = 1024 * 1024
+
+
+def artifact_name(commit: str) -> str:
+    """Return the name of the artifact of the run that pushed this commit."""
+    return f"stepflow-{commit}"
+
+
+def unpack_artifact(packed: bytes, sizes: Mapping[str, int], folder: Path) -> bool:
+    """Write these files of the artifact into the folder, each of at most so many bytes, and return False if it does not
+    have them all. Anybody's workflow may have made it, so nothing else of it is unpacked."""
+    try:
+        with zipfile.ZipFile(BytesIO(packed)) as archive:
+            return all(_unpack_file(archive, name, folder / name, size) for name, size in sizes.items())
+    except (zipfile.BadZipFile, KeyError, RuntimeError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError):
+        return False
+
+
+def _unpack_file(archive: zipfile.ZipFile, name: str, path: Path, largest: int) -> bool:
+    with archive.open(name) as packed, path.open("wb") as file:
+        size = 0
+        while chunk := packed.read(_CHUNK):
+            size += len(chunk)
+            if size > largest:
+                return False
+            file.write(chunk)
+    return True

@@ -1,0 +1,318 @@
+"""The ledger: its figures from what was read on GitHub, and the same as a table, as JSON, and as one page with two
+plots."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cache
+from statistics import median
+
+from markupsafe import Markup
+from pydantic import TypeAdapter
+
+from stepflow.domain.json import JsonObject, published
+from stepflow.domain.reports.ledger import (
+    AcceptedOnDay,
+    AgentChange,
+    AgentFigures,
+    Ledger,
+    RepositoryHistory,
+    RunRecord,
+)
+from stepflow.domain.text import Spent, count, usd
+from stepflow.domain.words import Outcome
+from stepflow.report.document import SCHEMA
+from stepflow.report.page import POLICY
+from stepflow.report.rendered import read_text, render
+from stepflow.report.safe_text import aligned, one_line
+
+_DIGITS = 6
+
+
+def compute_ledger(history: RepositoryHistory) -> Ledger:
+    """Return the figures of each agent and digest, by agent and the day of its first run."""
+    runs = defaultdict[tuple[str, str], list[RunRecord]](list)
+    changes = defaultdict[tuple[str, str], list[AgentChange]](list)
+    for run in history.runs:
+        runs[run.agent, run.record.digest].append(run.record)
+    for change in history.changes:
+        changes[change.agent, change.digest].append(change)
+    first = {version: min(record.day for record in records) for version, records in runs.items()}
+    versions = sorted({*runs, *changes}, key=lambda version: (version[0], first.get(version, ""), version[1]))
+    return Ledger(
+        repository=history.repository,
+        account=history.account,
+        read_on=history.read_on,
+        since=history.since,
+        figures=tuple(_figures(*version, runs[version], changes[version]) for version in versions),
+        accepted=tuple(_accepted_by_day(history.changes)),
+        unlisted_usd=round(history.unlisted.usd, _DIGITS),
+        is_unlisted_lower_bound=history.unlisted.at_least,
+        other_accounts=history.other_accounts,
+    )
+
+
+def _figures(agent: str, digest: str, runs: Sequence[RunRecord], changes: Sequence[AgentChange]) -> AgentFigures:
+    cost = sum((run.cost for run in runs), Spent())
+    merged = [change for change in changes if change.merged_on]
+    accepted = sum(not change.is_reverted for change in merged)
+    minutes = [run.minutes for run in runs if run.minutes is not None and run.outcome is not None]
+    return AgentFigures(
+        agent=agent,
+        digest=digest,
+        runs=len(runs),
+        completed=sum(run.outcome is Outcome.COMPLETED for run in runs),
+        pull_requests=len(changes),
+        open=sum(change.is_open for change in changes),
+        merged=len(merged),
+        merged_untouched=sum(change.is_untouched for change in merged),
+        reverted=len(merged) - accepted,
+        closed_unmerged=sum(not (change.merged_on or change.is_open) for change in changes),
+        accepted=accepted,
+        cost_usd=round(cost.usd, _DIGITS),
+        is_lower_bound=cost.at_least,
+        cost_per_run_usd=_share(cost.usd, len(runs)),
+        cost_per_accepted_usd=_share(cost.usd, accepted),
+        median_minutes=round(median(minutes), 1) if minutes else None,
+    )
+
+
+def _share(usd: float, number: int) -> float | None:
+    return round(usd / number, _DIGITS) if number else None
+
+
+def _accepted_by_day(changes: Sequence[AgentChange]) -> Iterator[AcceptedOnDay]:
+    """Yield the growing number of accepted changes of each version, on each day on which it grew."""
+    on_day = Counter(
+        (change.merged_on, change.agent, change.digest)
+        for change in changes
+        if change.merged_on and not change.is_reverted
+    )
+    total = Counter[tuple[str, str]]()
+    for (day, agent, digest), number in sorted(on_day.items()):
+        total[agent, digest] += number
+        yield AcceptedOnDay(day=day, agent=agent, digest=digest, accepted=total[agent, digest])
+
+
+COLUMNS = (
+    *("agent", "digest", "runs", "completed", "pull requests", "open", "merged", "untouched", "reverted", "closed"),
+    *("$/run", "$/accepted", "minutes"),
+)
+UNKNOWN = "unknown"
+NOTHING = "–"
+
+
+def ledger_lines(ledger: Ledger) -> list[str]:
+    """Return the table and what one must know to read it."""
+    if not ledger.figures:
+        return [f"No run by {one_line(ledger.account)} in {one_line(ledger.repository)}.", *ledger_notes(ledger)]
+    lines = aligned([COLUMNS, *(_cells(each) for each in ledger.figures)])
+    return [*lines, "", *ledger_notes(ledger)]
+
+
+def _cells(figures: AgentFigures) -> tuple[str, ...]:
+    numbers = (figures.runs, figures.completed, figures.pull_requests, figures.open, figures.merged)
+    ends = (figures.merged_untouched, figures.reverted, figures.closed_unmerged)
+    return (
+        one_line(figures.agent, 40),
+        figures.digest or UNKNOWN,
+        *(f"{number:,}" for number in (*numbers, *ends)),
+        cost_words(figures.cost_per_run_usd, figures),
+        cost_words(figures.cost_per_accepted_usd, figures),
+        NOTHING if figures.median_minutes is None else f"{figures.median_minutes:,.1f}",
+    )
+
+
+def cost_words(amount: float | None, figures: AgentFigures) -> str:
+    """Return a cost, with a plus if it is a lower bound."""
+    return NOTHING if amount is None else f"{usd(amount)}{'+' if figures.is_lower_bound else ''}"
+
+
+def ledger_notes(ledger: Ledger) -> list[str]:
+    """Return what the figures include, and what they leave out."""
+    since = f"since {ledger.since}, " if ledger.since else ""
+    notes = [
+        f"{one_line(ledger.repository)}, {since}as of {ledger.read_on}: what {one_line(ledger.account)} wrote there.",
+        "Accepted means merged, and not reverted within 14 days. Untouched means merged without anybody else's commit.",
+    ]
+    if any(figures.is_lower_bound for figures in ledger.figures):
+        notes.append("A cost with a plus is a lower bound, since the price of some turns is not known.")
+    if ledger.unlisted_usd:
+        plus = "+" if ledger.is_unlisted_lower_bound else ""
+        notes.append(
+            f"Older runs, whose comments keep no record of each, cost another {usd(ledger.unlisted_usd)}{plus}."
+        )
+    if ledger.other_accounts:
+        names = ", ".join(one_line(name, 40) for name in ledger.other_accounts[:5])
+        whose = count(len(ledger.other_accounts), "other account")
+        notes.append(f"Comments of {whose} look like a run's and were not counted: {names}. Use --author to count one.")
+    return notes
+
+
+def ledger_json(ledger: Ledger) -> JsonObject:
+    """Return the ledger as a JSON object."""
+    return {"schema": 1, **_adapter().dump_python(ledger, mode="json")}
+
+
+def ledger_schema() -> JsonObject:
+    """Return the JSON Schema of the ledger."""
+    schema = _adapter().json_schema(mode="serialization")
+    schema["properties"] = {"schema": {"const": 1, "type": "integer"}, **schema["properties"]}
+    schema["required"] = [*schema["properties"]]
+    return published({"$schema": SCHEMA, **schema, "title": "stepflow ledger"})
+
+
+@cache
+def _adapter() -> TypeAdapter[Ledger]:
+    return TypeAdapter(Ledger)
+
+
+#: Lines in the first plot, as many as have colors, and bars in the second. The table has every version.
+MOST_LINES, MOST_BARS = 8, 24
+WIDTH, HEIGHT = 760, 280
+LEFT, RIGHT, TOP, BOTTOM = 48, 16, 14, 30
+DATES, STEPS = 5, 4
+BAR_LEFT, BAR_HEIGHT = 370, 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A labeled place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The accepted changes of one version over time. `color` counts from 0."""
+
+    color: int
+    name: str
+    digest: str
+    path: str
+    accepted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """The first plot."""
+
+    curves: tuple[Curve, ...]
+    dates: tuple[Tick, ...]
+    numbers: tuple[Tick, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """What an accepted change of one version cost; without a length, none was accepted."""
+
+    top: float
+    name: str
+    digest: str
+    length: float
+    text: str
+
+
+def ledger_html(ledger: Ledger) -> str:
+    """Return the whole page."""
+    style = read_text("report.css") + read_text("ledger.css")
+    bars = ledger.figures[-MOST_BARS:]
+    return render(
+        "ledger.html.j2",
+        policy=POLICY.format(style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()),
+        style=Markup(style),  # noqa: S704 - our own file
+        name=one_line(ledger.repository),
+        ledger=ledger,
+        notes=ledger_notes(ledger),
+        curves=draw_curves(ledger),
+        bars=draw_bars(bars),
+        bars_left_out=len(ledger.figures) - len(bars),
+        totals=_totals(ledger.figures),
+        cost_words=cost_words,
+        unknown=UNKNOWN,
+        nothing=NOTHING,
+        size={
+            **{"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM},
+            **{"bar": BAR_HEIGHT, "bars": len(bars) * BAR_HEIGHT + 4, "bar_left": BAR_LEFT},
+        },
+    )
+
+
+def _totals(figures: Sequence[AgentFigures]) -> dict[str, int]:
+    names = ("runs", "pull_requests", "merged", "reverted", "accepted")
+    return {name: sum(getattr(each, name) for each in figures) for name in names}
+
+
+def draw_curves(ledger: Ledger) -> Curves | None:
+    """Place the lines of the versions with the most accepted changes; None without one."""
+    if not ledger.accepted:
+        return None
+    # Of equal ones, the newest.
+    ranked = sorted((each for each in reversed(ledger.figures) if each.accepted), key=lambda each: -each.accepted)
+    shown = [each for each in ledger.figures if each in ranked[:MOST_LINES]]
+    first, last = ledger.accepted[0].day - timedelta(days=1), max(ledger.read_on, ledger.accepted[-1].day)
+    step = _step(max(each.accepted for each in shown))
+    steps = -(-max(each.accepted for each in shown) // step)
+    most, days = step * steps, (last - first).days
+
+    def x(day: date) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (day - first).days / days, 1)
+
+    def y(number: int) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * number / most, 1)
+
+    def path(figures: AgentFigures) -> str:
+        points = [each for each in ledger.accepted if (each.agent, each.digest) == (figures.agent, figures.digest)]
+        line = " ".join(f"H{x(each.day)} V{y(each.accepted)}" for each in points)
+        return f"M{x(points[0].day)} {y(0)} {line} H{x(last)}"
+
+    dates = dict.fromkeys(first + timedelta(days=round(days * part / (DATES - 1))) for part in range(DATES))
+    return Curves(
+        curves=tuple(
+            Curve(
+                color=number,
+                name=one_line(each.agent, 30),
+                digest=each.digest or UNKNOWN,
+                path=path(each),
+                accepted=each.accepted,
+            )
+            for number, each in enumerate(shown)
+        ),
+        dates=tuple(Tick(at=x(day), text=f"{day}") for day in dates),
+        numbers=tuple(Tick(at=y(part * step), text=f"{part * step:,}") for part in range(steps + 1)),
+        left_out=len(ranked) - len(shown),
+    )
+
+
+def _step(most: int) -> int:
+    """Return the smallest round number of which `STEPS` are enough."""
+    power = 1
+    while True:
+        for size in (power, 2 * power, 5 * power):
+            if size * STEPS >= most:
+                return size
+        power *= 10
+
+
+def draw_bars(figures: Sequence[AgentFigures]) -> tuple[Bar, ...]:
+    """Place one bar for each version, below each other."""
+    longest = max((each.cost_per_accepted_usd or 0.0 for each in figures), default=0.0)
+    return tuple(
+        Bar(
+            top=number * BAR_HEIGHT,
+            name=one_line(each.agent, 16),
+            digest=each.digest or UNKNOWN,
+            length=round((WIDTH - BAR_LEFT - RIGHT) * (each.cost_per_accepted_usd or 0) / longest, 1)
+            if longest
+            else 0.0,
+            text=cost_words(each.cost_per_accepted_usd, each) if each.accepted else "nothing accepted",
+        )
+        for number, each in enumerate(figures)
+    )
