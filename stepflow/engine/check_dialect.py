@@ -13,9 +13,9 @@ from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.state import RunState
 from stepflow.domain.words import Intent, Outcome
-from stepflow.engine.answer import CLOSING_MISFIT, check_format, describe_misfit, find_object
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.conversation import Conversation
+from stepflow.engine.gate import CLOSING_MISFIT, check_format, describe_misfit, find_object
 from stepflow.engine.prompt.render import PromptFailure, render_prompt
 
 #: The form of the answer to a check question.

@@ -1,7 +1,7 @@
 """The context that every part of the flow shares: agent, facts, ports, state, and what may end a run before its next
 step: its limits, and an approval that nobody has given.
 
-What bounds one failure is counted where it happens: format retries in `loop.py`, attempts in `judge.py`.
+What bounds one failure is counted where it happens: format retries in `attempt.py`, attempts in `judge.py`.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from stepflow.domain.event import (
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
-from stepflow.engine.answer import describe_misfit, has_shape
 from stepflow.engine.context import CachedRequest, FlowContext, FlowStopped, check_limits
+from stepflow.engine.gate import describe_misfit, has_shape
 from stepflow.engine.prompt.render import answer_form, correction_message
 from stepflow.ports import PromptCache
 

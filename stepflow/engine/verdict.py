@@ -12,8 +12,8 @@ from stepflow.domain.agent.definition import AgentVerdict, Step
 from stepflow.domain.decision import Decided
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.words import Intent, StepKind, VerdictType
-from stepflow.engine.answer import FENCE, ParsedAnswer, check_format, find_reason, parse_object
 from stepflow.engine.context import FlowContext
+from stepflow.engine.gate import FENCE, ParsedAnswer, check_format, find_reason, parse_object
 from stepflow.engine.router import find_continuation
 from stepflow.ports import CustomVerdict
 

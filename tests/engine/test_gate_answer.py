@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.engine.answer import check_format, find_object
+from stepflow.engine.gate import check_format, find_object
 
 
 @pytest.mark.parametrize(

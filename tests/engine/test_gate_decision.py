@@ -12,7 +12,6 @@ from stepflow.domain.agent.definition import Gate, OutcomeRule, StepCheck
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, Intent, StepKind
-from stepflow.engine.answer import canonical_answer, find_object, read_gate
 from stepflow.engine.check_dialect import (
     CheckOutcome,
     decide_by_rules,
@@ -20,6 +19,7 @@ from stepflow.engine.check_dialect import (
     read_handoff,
     read_own_result,
 )
+from stepflow.engine.gate import canonical_answer, find_object, read_gate
 from tests.build import make_gate
 from tests.tried import tried
 

@@ -1,5 +1,4 @@
-"""Finds the JSON object in a model's answer, checks it against the author's schema, and reads its intent through the
-gate."""
+"""The gate: finds the JSON object in a model's answer, checks it against the author's schema, and reads its intent."""
 
 from __future__ import annotations
 

@@ -1,0 +1,326 @@
+"""One step attempt, from top to bottom: prompt, model and tools, answer, decision."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, StepCommand
+from stepflow.domain.agent.definition import Step
+from stepflow.domain.agent.tools import effective_tools
+from stepflow.domain.checkout import CommandRequest
+from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
+from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
+from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
+from stepflow.domain.json import JsonObject, as_text
+from stepflow.domain.run import MAX_STRIKES
+from stepflow.domain.state import RunState
+from stepflow.domain.text import excerpt, readable_output
+from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
+from stepflow.engine.answer_schema import native_schema
+from stepflow.engine.check_dialect import decide_by_check, find_check_errors
+from stepflow.engine.context import Answered, FlowContext, FlowStopped
+from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
+from stepflow.engine.gate import (
+    NO_OBJECT,
+    ParsedAnswer,
+    check_format,
+    decide_by_gate,
+    describe_misfit,
+    find_gate_errors,
+    parse_answer,
+)
+from stepflow.engine.prompt.render import (
+    PromptFailure,
+    RenderedPrompt,
+    answer_form,
+    first_message_blocks,
+    image_blocks,
+    render_prompt,
+    render_system,
+)
+from stepflow.engine.prompt.variables import Variables
+from stepflow.engine.verdict import decide_by_verdict
+from stepflow.ports import SchemaFailure
+
+TREE_STAYS = "its changes so far stay in the working tree"
+STARTS_OVER = f"the conversation outgrew the model's context window, so the step starts over; {TREE_STAYS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadAnswer:
+    """An answer and the decision read from it."""
+
+    answer: JsonObject
+    decision: Decision
+
+
+def attempt_step(context: FlowContext, step: Step) -> Answered | None:
+    """Run the step once, read its answer, and kill everything that its tools left running. None: try the step again."""
+    rung = None if step.command else context.current_rung(step)
+    context.record(
+        IterationStarted(
+            iteration=context.state.iteration + 1,
+            step_id=step.id,
+            kind=step.kind,
+            model=rung.model if rung else "",
+            effort=rung.effort or step.effort if rung else None,
+            max_output_tokens=step.max_output_tokens if rung else None,
+        )
+    )
+    try:
+        schema = context.ports.schemas.resolve(step)
+    except SchemaFailure as failure:
+        _count_schema_failure(context, step, failure)
+        return None
+    before = context.state
+    reading: ReadAnswer | FlowStopped | ConversationEnded | None
+    try:
+        if step.command:
+            reading = _run_command(context, step, step.command, schema)
+        else:
+            reading = _ask_model(context, step, schema)
+    except (FlowStopped, ConversationEnded) as end:
+        reading = end
+    context.ports.tools.end_step()
+    match reading:
+        case None:
+            return None
+        case FlowStopped():
+            raise reading
+        case ConversationEnded():
+            return _start_over(context, before, reading)
+    _record_answer(context, step, reading)
+    if isinstance(reading.decision, Undecided):
+        _note_no_intent(context, step, reading.decision.reason)
+        reason = f'{reading.decision.lacking} of step "{step.id}": {reading.decision.reason}'
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
+    return Answered(answer=reading.answer, decision=reading.decision)
+
+
+def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> ReadAnswer | None:
+    """Return the model's answer, after format retries, and its decision; None if iteration 1 gave no JSON object and
+    the gate has no fallback."""
+    request = _open_request(context, step, schema)
+    context.ports.tools.begin_step(request.tools)
+    conversation = Conversation(context=context, step=step, request=request)
+    answer: JsonObject | None = None
+    while True:
+        parsed = parse_answer(conversation.listen(), is_only=schema is not None and conversation.in_words)
+        found = None if parsed.answer is None else _set_step_id(context, step, parsed.answer)
+        conversation.check_schema_support(found)
+        errors = parsed.errors if step.gate or schema is not None else ()
+        if found is not None:
+            answer, errors = found, _find_errors(context, step, found, schema)
+        elif answer is None and step.gate and not (schema is not None and conversation.in_words):
+            break  # The model was never told the form of the answer, so there is nothing to correct.
+        if not errors:
+            break
+        retries = context.state.format_retries
+        if retries >= step.format_retries:
+            conversation.give_up(errors)
+            break
+        context.note("debug", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
+        conversation.correct(errors)
+    if step.check:
+        return ReadAnswer(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))
+    if answer is None and step.gate and step.gate.fail_fast:
+        conversation.change_model(ClimbCause.FORMAT, describe_misfit(NO_OBJECT))
+        _note_no_intent(context, step, "no JSON object")
+        if context.state.iteration == 1:
+            return None
+        reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} contains no JSON object'
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
+    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
+
+
+def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:
+    """Build and record the first request of the conversation; a pending retry prompt replaces the step's prompt."""
+    agent, facts = context.agent, context.facts
+    rung = context.current_rung(step)
+    variables = context.variables(step)
+    prompt = _choose_prompt(context, step, variables)
+    if isinstance(prompt, PromptFailure):
+        raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
+    blocks = first_message_blocks(
+        prompt.text, agent=agent, step=step, facts=facts, state=context.state, variables=variables
+    )
+    strategy = _choose_strategy(context, rung.model, schema)
+    if strategy is Strategy.PROMPT and schema is not None:
+        blocks = (*blocks, answer_form(schema))
+    opening = Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images)))
+    if Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(rung.model, ()):
+        opening = without_images(opening)
+    system = render_system(agent, step, variables)
+    request = ModelRequest(
+        step_id=step.id,
+        iteration=context.state.iteration,
+        model=rung.model,
+        system=system.text,
+        cacheable=system.cacheable,
+        messages=(opening,),
+        tools=tuple(effective_tools(agent, step, facts.working_directory).values()),
+        schema=schema,
+        strategy=strategy,
+        effort=rung.effort or step.effort,
+        max_output_tokens=step.max_output_tokens,
+    )
+    _record_opening(context, request, blocks, prompt)
+    return request
+
+
+def _choose_strategy(context: FlowContext, model: str, schema: JsonObject | None) -> Strategy:
+    """Choose how the whole conversation asks for its answer: in words if the service is known to ignore schemas, or if
+    structured output cannot express this one."""
+    configured = context.facts.structured_output
+    known = context.state.remedies.get(model, frozenset())
+    is_refused = Remedy.ASK_IN_WORDS in known and configured is not StructuredOutput.NATIVE
+    if configured is StructuredOutput.PROMPT or is_refused or (schema is not None and native_schema(schema) is None):
+        return Strategy.PROMPT
+    return Strategy.NATIVE
+
+
+def _choose_prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:
+    state = context.state
+    if state.retry_prompt is not None:
+        return RenderedPrompt(text=state.retry_prompt, source=state.retry_source or "")
+    for hidden in variables.hidden:
+        context.note("debug", f'[Prompt] step "{step.id}": {hidden}')
+    prompt = render_prompt(context.agent, step, variables, context.facts.input_text)
+    if isinstance(prompt, RenderedPrompt) and prompt.used_fallback:
+        message = f'[Prompt] step "{step.id}": fallback template "{prompt.used_fallback}"'
+        context.note("warning", message, {"cause": prompt.cause})
+    return prompt
+
+
+def _record_opening(
+    context: FlowContext, request: ModelRequest, blocks: tuple[str, ...], prompt: RenderedPrompt
+) -> None:
+    names = [tool.name for tool in request.tools]
+    context.note("debug", f'[Tools] step "{request.step_id}": {", ".join(names) or "none"}')
+    context.record(
+        PromptRendered(
+            system=request.system,
+            blocks=list(blocks),
+            source=prompt.source,
+            retry=context.state.retry_prompt is not None,
+            tools=names,
+            substitutions=list(prompt.substitutions),
+        )
+    )
+
+
+def _set_step_id(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
+    """Replace a wrong `stepId` in the answer with the running step's id; an answer without one stays as it is."""
+    answered_id = answer.get("stepId")
+    if not isinstance(answered_id, str) or answered_id == step.id:
+        return answer
+    context.note("warning", f'[StepFlow] stepId corrected: "{answered_id[:200]}" -> "{step.id}"')
+    return {**answer, "stepId": step.id}
+
+
+def _find_errors(
+    context: FlowContext, step: Step, answer: JsonObject, schema: JsonObject | None
+) -> tuple[FormatError, ...]:
+    """Check the format of an answer by whatever reads this step's answers: its gate, its check, or its schema alone."""
+    if step.gate:
+        return find_gate_errors(step, step.gate, answer, schema)
+    if step.check:
+        return find_check_errors(context.state, step, step.check, answer, schema)
+    return check_format(answer, schema)
+
+
+def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> ReadAnswer:
+    """Read the decision from the answer through the gate or, without one, through the agent's verdict."""
+    if step.gate is None:
+        return ReadAnswer(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
+    decision = decide_by_gate(step.gate, parsed)
+    if isinstance(decision, Decided):
+        context.note_missing(step, decision.missing)
+        if decision.violation is not None:
+            context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
+    return ReadAnswer(answer=parsed.answer or {}, decision=decision)
+
+
+def _record_answer(context: FlowContext, step: Step, reading: ReadAnswer) -> None:
+    decision = reading.decision
+    event = StepAnswered(step_id=step.id, answer=reading.answer, intent=None, target=None, reason=decision.reason)
+    if not isinstance(decision, Undecided):
+        event = replace(
+            event,
+            intent=decision.intent,
+            target=decision.target,
+            handoff=dict(decision.handoff),
+            violation=decision.violation,
+        )
+    context.record(event)
+
+
+#: A reference to a run argument in the `args` of a command step.
+_ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
+
+
+def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> ReadAnswer:
+    """Run the step's command. Its stdout is the answer, and there are no format retries."""
+    missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
+    if missing:
+        reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
+        raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
+    args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
+    request = CommandRequest(argv=(command.command, *args), timeout=command.timeout / 1000)
+    result = context.ports.commands.run_command(request)
+    context.record(
+        CommandRan(
+            step_id=step.id,
+            argv=list(request.argv),
+            exit_code=result.exit_code,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            timed_out=result.timed_out,
+            started=result.started,
+            error=result.error,
+            seconds=result.seconds,
+        )
+    )
+    if result.exit_code != 0 or result.timed_out or not result.started:
+        details = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
+        reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
+        raise FlowStopped(Outcome.VALIDATION_FAILED, reason)
+    answer = _set_step_id(context, step, _parse_output(result.stdout))
+    errors = _find_errors(context, step, answer, schema)
+    if errors:
+        note_misfit(context, step, errors)
+    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
+
+
+def _parse_output(stdout: str) -> JsonObject:
+    try:
+        value = json.loads(stdout)
+    except (ValueError, RecursionError):
+        return {"raw": stdout}
+    return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}
+
+
+def _count_schema_failure(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
+    strikes = context.state.strikes + 1
+    context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
+    if strikes >= MAX_STRIKES:
+        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
+        raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
+
+
+def _start_over(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:
+    """Start the step over in a new conversation. Handoff, working tree and retry prompt stay, and the new conversation
+    is told what was done so far."""
+    work = "\n\n".join(filter(None, (before.work_before, ended.event.work)))
+    retry_prompt, retry_source = before.retry_prompt, before.retry_source
+    context.record(replace(ended.event, retry_prompt=retry_prompt, retry_source=retry_source, work=work))
+    is_changed = isinstance(ended.event, ModelChanged)
+    reason = f"{ended.event}: {ended.event.reason}; {TREE_STAYS}" if is_changed else STARTS_OVER
+    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=reason))
+
+
+def _note_no_intent(context: FlowContext, step: Step, found: str) -> None:
+    iteration = context.state.iteration
+    context.note("error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": found})
