@@ -81,7 +81,7 @@ class BoundaryRules(Protocol):
         ...
 
     def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
-        """What keeps green validators from speaking for the commits; asked after `judge_request` of the same
+        """What keeps validators that pass from speaking for the commits; asked after `judge_request` of the same
         closing."""
         ...
 

@@ -2,7 +2,7 @@
 understood.
 
 A comment on lines that the diff does not show becomes a part of the summary, and a suggestion becomes words unless it
-was tried and kept the checks green.
+was tried and makes no check fail.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class TriedSuggestion:
     comment: int
     place: str
     problem: str = ""
-    #: The checks that it turns red.
+    #: The checks that it makes fail.
     red: tuple[str, ...] = ()
 
     @property

@@ -183,7 +183,7 @@ class SuggestionTrials:
         if (error := results[0].error) and not results[0].started:
             return _words(suggestion, f"with it, {error}", red)
         names = name_some(map(code_span, red))
-        return _words(suggestion, f"it turns {names} red", red)
+        return _words(suggestion, f"it makes {names} fail", red)
 
     def _find_red(self, results: Results) -> tuple[str, ...]:
         pairs = zip(self._checks, results, strict=True)

@@ -188,7 +188,7 @@ def _fixed(identity: Identity | None) -> Programs:
 
 def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
     """The folders of the person's PATH, but for stepflow's own environment: a check that finds its program there would
-    be green by accident. An active environment in which stepflow is installed is the person's own."""
+    pass by accident. An active environment in which stepflow is installed is the person's own."""
     own = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
     active = environment.get("VIRTUAL_ENV")
     if active and own and own.resolve() == Path(active).resolve():

@@ -67,7 +67,7 @@ class CheckoutGuards:
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """What was changed since the start under this validator and since the closing; what was hidden from it, when it
-        was green."""
+        passed."""
         changed = self._changed(validator.guards)
         if self._unwatched:
             return GuardDiagnostics(changed=changed, notes=(f"git could not be asked: {self._unwatched}",))

@@ -139,7 +139,7 @@ def test_suggestions_were_tried_before_they_are_offered(reviewing: World) -> Non
     offered = [body.partition(":")[0] for body in bodies(reviewing) if "```suggestion\n" in body]
     assert offered == ["Good", "Same"]
     texts = "\n".join(bodies(reviewing))
-    assert "Red:\n\n*Not offered as a suggestion: it turns `greeting` red.*\n\n```text\nBROKEN\n```" in texts
+    assert "Red:\n\n*Not offered as a suggestion: it makes `greeting` fail.*\n\n```text\nBROKEN\n```" in texts
     assert "it overlaps the one for `long.txt:20`" in texts
     assert "Endings:\n\n*Not offered as a suggestion: it changes nothing.*" in texts
     assert "it would change line endings" in texts
@@ -233,7 +233,7 @@ def test_a_review_carries_the_proof_of_the_pull_request(world: World, test: str,
     (made,) = world.github.state.reviews
     assert "**Proof of fix**" in made["body"]
     assert ("✅ **Proven.**" in made["body"]) is (proven == "true")
-    assert ("it turns `unittest` red" in bodies(world)[0]) is (proven == "true")
+    assert ("it makes `unittest` fail" in bodies(world)[0]) is (proven == "true")
 
 
 @pytest.fixture(scope="module")

@@ -244,9 +244,9 @@ def test_a_suggestion_that_failed_is_words_that_say_why(
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
     answer = review(on(20, "Better:", suggestion="broken("), on(19, "Or:", suggestion="x"))
-    submit(pull(repository), answer, writer, tried=offered(_0="it turns `test` red"))
+    submit(pull(repository), answer, writer, tried=offered(_0="it makes `test` fail"))
     first, second = (thread["comments"][0]["body"] for thread in github.state.threads)
-    assert "*Not offered as a suggestion: it turns `test` red.*\n\n```text\nbroken(\n```" in first
+    assert "*Not offered as a suggestion: it makes `test` fail.*\n\n```text\nbroken(\n```" in first
     assert "*Not offered as a suggestion: it was not tried.*" in second
     assert "suggestion\n" not in first + second
 

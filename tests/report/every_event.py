@@ -196,7 +196,7 @@ EVENTS: dict[str, events.Event] = {
         results=SuggestionResults(
             suggestions=(
                 TriedSuggestion(comment=0, place="`a.py:3`"),
-                TriedSuggestion(comment=2, place="`a.py:7-9`", problem="it turns `test` red", red=("test",)),
+                TriedSuggestion(comment=2, place="`a.py:7-9`", problem="it makes `test` fail", red=("test",)),
             ),
             checks=("test", "lint"),
             red_before=("lint",),

@@ -91,14 +91,14 @@ def test_a_suggestion_that_keeps_the_checks_green_is_offered(try_all: Try) -> No
 
 def test_one_that_turns_a_check_red_is_not_and_names_it(try_all: Try) -> None:
     tried = try_all([at(2, 2, "two = 3\n"), at(1, 3, "x = (\n")], check("test", RUNS), check("names", NAMES))
-    assert problems(tried) == ["it turns `test` red", "it turns `test`, `names` red"]
+    assert problems(tried) == ["it makes `test` fail", "it makes `test`, `names` fail"]
     assert tried.suggestions[0].red == ("test",)
 
 
 @pytest.mark.whole
 def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> None:
     tried = try_all([at(2, 2, "two = 1 + 1\n"), at(2, 2, "two = 3\n")], check("test", RUNS), check("lint", "false"))
-    assert (problems(tried), tried.red_before) == (["", "it turns `test` red"], ("lint",))
+    assert (problems(tried), tried.red_before) == (["", "it makes `test` fail"], ("lint",))
 
 
 @pytest.mark.sample(2)
@@ -121,7 +121,7 @@ def test_of_two_that_overlap_the_first_good_one_is_offered(try_all: Try) -> None
     suggestions = [at(1, 2, "one = two = 9\n"), at(2, 2, "two = 1 + 1\n"), at(2, 3, "two = 2\nthree = 1 + 2\n")]
     tried = try_all(suggestions, check("test", RUNS))
     overlaps = "it overlaps the one for `code_file.py:2`, and people could commit only one of the two"
-    assert problems(tried) == ["it turns `test` red", "", overlaps]
+    assert problems(tried) == ["it makes `test` fail", "", overlaps]
 
 
 @pytest.mark.whole
@@ -129,7 +129,7 @@ def test_those_that_are_good_alone_are_tried_together(try_all: Try) -> None:
     """Here each takes away one of two names of which the check needs one."""
     needs_one = check("names", "grep -q one code_file.py || grep -q two code_file.py")
     tried = try_all([at(1, 1, "a = 1\n"), at(2, 2, "b = 2\n"), at(3, 3, "c = 3\n")], needs_one)
-    together = "together with the one for `code_file.py:1`, it turns `names` red"
+    together = "together with the one for `code_file.py:1`, it makes `names` fail"
     assert problems(tried) == ["", together, ""]
 
 
@@ -141,7 +141,7 @@ def test_without_time_none_is_offered(try_all: Try) -> None:
 @pytest.mark.whole
 def test_a_check_that_takes_too_long_is_red(try_all: Try) -> None:
     slow = check("slow", "grep -q 'two = 2' code_file.py || sleep 60", timeout=3.0)
-    assert problems(try_all([at(2, 2, "two = 1 + 1\n")], slow)) == ["it turns `slow` red"]
+    assert problems(try_all([at(2, 2, "two = 1 + 1\n")], slow)) == ["it makes `slow` fail"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ NO_SETUP = "with it, the setup commands failed"
 
 
 def red(*names: str) -> str:
-    return f"it turns {', '.join(f'`{name}`' for name in names)} red"
+    return f"it makes {', '.join(f'`{name}`' for name in names)} fail"
 
 
 @dataclass(frozen=True, kw_only=True)
