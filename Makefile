@@ -37,12 +37,15 @@ demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted mod
 test: $(VENV)/.dev ## the fast tests, in parallel
 	$(BIN)/python -m pytest -n 3
 
-PROPERTIES ?= 500
-whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 500 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
+# A sample of the slow tests, in which each file and each table has its part; STEPFLOW_FULL=1 runs all, as CI does once a week.
+SLOW := $(if $(STEPFLOW_FULL),,and not weekly)
+
+PROPERTIES ?= $(if $(STEPFLOW_FULL),2000,200)
+whole: $(VENV)/.dev ## slow tests that need no Docker: properties on 200 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
 	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
 	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 2 -m properties
-	$(BIN)/python -m pytest -n 3 -m "whole and not alone"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -n 3 -m "whole and not alone $(SLOW)"
+	$(BIN)/python -m pytest -m "alone $(SLOW)"
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.txt
@@ -57,10 +60,10 @@ image: ## build the image under the name IMAGE=…, with the packages of REQUIRE
 	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
 
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; and what installs packages from npm's and PyPI's registries
-	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "npm or e2e" tests/e2e tests/real_agents tests/report tests/telemetry
+	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadscope -m "(npm or e2e) $(SLOW)" tests/e2e tests/real_agents tests/report tests/telemetry
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m e2e_security tests/e2e/security
+	$(BIN)/python -m pytest -n 3 --dist loadscope -m "e2e_security $(SLOW)" tests/e2e/security
 
 .venv-bench/.done: requirements-bench.txt
 	$(PYTHON) -m venv .venv-bench

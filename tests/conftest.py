@@ -36,17 +36,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if _ALL_SLOW.search(text) and "mark.fast" not in text else None
 
 
+#: So many slow tests of a file are run for each change, beside its tables that are marked `sample`.
+SLOW_OF_A_FILE = 2
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a table of cases marked `sample(n)`, n that lie far apart are fast tests; all others are `whole`."""
-    tables = defaultdict(list)
+    """Of a table marked `sample(n)`, n cases that lie far apart stay what they are; those marked `sample()` all do. The
+    other cases of a fast table are `whole`, those of a slow one `weekly`, as are most slow tests of a file."""
+    groups = defaultdict(list)
     for item in items:
-        if sample := item.get_closest_marker("sample"):
-            tables[item.nodeid.partition("[")[0], sample.args[0]].append(item)
-    for (_, number), cases in tables.items():
+        marks = {mark.name for mark in item.iter_markers()}
+        rest = "weekly" if marks & {"whole", "e2e", "e2e_security"} else "whole"
+        sample = item.get_closest_marker("sample")
+        if sample and sample.args:
+            groups[item.nodeid.partition("[")[0], rest, sample.args[0]].append(item)
+        elif "whole" in marks and not marks & {"sample", "fast", "alone"}:
+            groups[item.nodeid.partition("::")[0], rest, SLOW_OF_A_FILE].append(item)
+    for (_, rest, number), cases in groups.items():
         for at, item in enumerate(cases):
             if at * number // len(cases) == (at - 1) * number // len(cases):
-                item.add_marker(pytest.mark.whole)
+                item.add_marker(rest)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A termination signal at any moment of whole runs: exit 130 within five seconds, and everything written.
 
-Each of five runs gets it at two moments, and at ten with `STEPFLOW_FULL=1`.
+Each of five runs gets it at one moment, and at ten with `STEPFLOW_FULL=1`.
 The runs are real processes with a set-up, tools that sleep, a model that hangs and is busy, a validator, and effects.
 """
 
@@ -28,7 +28,7 @@ from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_wo
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1500)]
 
-MOMENTS = 10 if FULL else 2
+MOMENTS = 10 if FULL else 1
 ALLOWED = 5.0
 FIRST = (signal.SIGTERM, signal.SIGINT)
 CLOSING = {"comment": "Greeted.", "pull_request": {"title": "Greet the world", "body": "It was left out."}}
@@ -114,6 +114,7 @@ def owners(checkout: Path) -> set[int]:
     return {path.lstat().st_uid for path in (checkout, *checkout.rglob("*"))}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_signal_at_any_moment_ends_the_run_whole_and_soon(folder: Path, kind: str) -> None:
     (folder / "whole").mkdir()

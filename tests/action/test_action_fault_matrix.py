@@ -131,15 +131,8 @@ FAULTS = {
 }
 
 
-#: What is done about a context that is too long depends on the moment, and so does what a failure leaves behind.
-ALWAYS = {
-    (name, moment)
-    for name in ("context overflow (400)", "context overflow (stop)", "500, forever", "key revoked (401)")
-    for moment in MOMENTS
-}
-
-
-@pytest.mark.parametrize(("name", "moment"), covering(tuple(FAULTS), tuple(MOMENTS), always=ALWAYS))
+@pytest.mark.sample
+@pytest.mark.parametrize(("name", "moment"), covering(tuple(FAULTS), tuple(MOMENTS)))
 def test_a_fault_of_the_service(
     world: World, name: str, moment: str, show: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

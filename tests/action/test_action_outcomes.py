@@ -289,6 +289,7 @@ def test_a_failed_run_after_a_completed_one_updates_the_same_comment(world: Worl
     assert f"commit={world.branches()[BRANCH]}" in comment
 
 
+@pytest.mark.sample
 def test_an_issue_edited_meanwhile_is_told_and_the_events_text_is_used(world: World) -> None:
     done = world.run(solve(), label_event(body="Say hello to the world."))
     assert done.exit_code == 0, done.log

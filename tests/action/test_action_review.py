@@ -96,6 +96,7 @@ STORIES: dict[str, tuple[Change, dict[str, Any], dict[str, Any], tuple[str, int]
 FAST = ("of a fork",)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "story", [pytest.param(story, marks=[pytest.mark.whole] * (story not in FAST)) for story in STORIES]
@@ -265,6 +266,7 @@ def assert_whole(world: World, number: int) -> None:
 LINES_OF_JOURNAL = 35
 
 
+@pytest.mark.sample(6)
 @pytest.mark.whole
 @pytest.mark.parametrize("point", range(1, LINES_OF_JOURNAL + 1, 1 if FULL else 3))
 def test_a_review_that_was_killed_after_any_line_is_written_once(
@@ -292,6 +294,7 @@ def test_a_review_that_was_killed_after_any_line_is_written_once(
 WRITES = (("POST", "/reviews$"), ("PUT", r"/reviews/\d+$"), ("PUT", "/dismissals$"), ("DELETE", "/labels/"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.whole
 @pytest.mark.parametrize("after_write", [False, True], ids=["not made", "answer lost"])
 @pytest.mark.parametrize(("method", "path"), WRITES)

@@ -190,6 +190,7 @@ class Run:
             writer.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", range(30 if FULL else 8))
 def test_no_order_of_runs_and_people_loses_a_commit(

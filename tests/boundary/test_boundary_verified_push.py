@@ -341,6 +341,7 @@ PLACES = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_trouble_at_each_write_passes_and_nothing_is_written_twice(

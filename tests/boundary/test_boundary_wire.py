@@ -90,6 +90,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.whole
 @pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("kind", WRITES)

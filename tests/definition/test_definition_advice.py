@@ -121,6 +121,7 @@ def advised_edit(problem: Problem) -> Edit | None:
     return None
 
 
+@pytest.mark.sample(20)
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "case", [each for each in cases("invalid") if "arguments" not in each.data], ids=lambda case: case.name

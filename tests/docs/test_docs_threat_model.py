@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,6 +60,28 @@ def test_the_tests_of_a_case_exist_and_are_run(case: Case) -> None:
         assert path.is_relative_to(ROOT / "tests")
         for mark in marks(path, name):
             assert re.search(rf'-m ("[^"]*)?\b{mark}\b', makefile_target(_TARGETS[mark])), f"no target runs {label}"
+
+
+@pytest.mark.whole
+def test_every_case_has_a_test_that_each_change_must_pass() -> None:
+    """The others may be `weekly`."""
+    named = {
+        case.number: [((THREAT_MODEL.parent / link).resolve(), label) for label, link in case.tests] for case in cases()
+    }
+    files = {str(path.relative_to(ROOT)) for tests in named.values() for path, _ in tests}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-m", "not weekly", *files]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    collected = {(ROOT / line.partition("::")[0], part) for line in listing.splitlines() for part in _parts(line)}
+    assert [
+        number
+        for number, tests in named.items()
+        if not any((path, _name(label)) in collected or label == path.name for path, label in tests)
+    ] == []
+
+
+def _parts(node: str) -> list[str]:
+    """The classes and the function of a test."""
+    return node.partition("[")[0].split("::")[1:]
 
 
 def _name(label: str) -> str:

@@ -64,6 +64,7 @@ def test_a_node_repository_is_checked_by_its_own_tsc_and_tests(
     assert_the_repair_was_refused_then_accepted(world, job, NODE)
 
 
+@pytest.mark.weekly
 def test_a_go_repository_is_checked_by_its_own_vet_tests_and_format(new_world: Callable[[], World]) -> None:
     world = new_world()
     assert GO.inputs()["apt-packages"] == "golang-go"

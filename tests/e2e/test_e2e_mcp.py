@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.world import World
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.weekly, pytest.mark.timeout(900)]
 SERVER = "@modelcontextprotocol/server-everything@2026.8.31"
 BINARY = "mcp-server-everything"
 NAMED = ["Bash", "mcp__everything__echo", "mcp__everything__get-env"]

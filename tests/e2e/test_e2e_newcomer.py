@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.weekly, pytest.mark.timeout(900)]
 TAG = "stepflow-newcomer:e2e"
 #: The words of the README and the tutorial, followed as they stand; then an agent's author changes a prompt.
 VISIT = r"""

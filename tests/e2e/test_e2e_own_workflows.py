@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 SCENARIOS = ".agent/fixer/scenarios"
 
 
+@pytest.mark.weekly
 def test_our_agents_rehearse_green_in_the_workflow_that_we_ship(image: str, release: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(release, checkout)
@@ -47,6 +48,7 @@ def test_our_agents_rehearse_green_in_the_workflow_that_we_ship(image: str, rele
     assert [name for name in scenarios if name not in job.log] == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("event_name", "event"),
     [

@@ -100,11 +100,13 @@ def assert_proof(container: str, checkout: Path, files: dict[str, str], change: 
     assert not change.held or found == [*change.held], proof
 
 
+@pytest.mark.sample(4)  # fakes and fixes
 @pytest.mark.parametrize("name", [*go.FAKES, *go.FIXES])
 def test_a_change_in_go_is_named_as_what_it_is(name: str, go_checkout: tuple[str, Path]) -> None:
     assert_proof(*go_checkout, go.FILES, (go.FAKES | go.FIXES)[name])
 
 
+@pytest.mark.sample(6)  # of each runner
 @pytest.mark.parametrize("name", [*typescript.FAKES, *typescript.FIXES])
 def test_a_change_in_typescript_is_named_as_what_it_is(name: str, typescript_checkouts: tuple[str, Path, Path]) -> None:
     container, bare, packed = typescript_checkouts

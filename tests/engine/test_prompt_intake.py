@@ -369,6 +369,7 @@ UNITS += [
 
 @pytest.mark.whole
 @pytest.mark.alone
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("unit", UNITS)
 def test_half_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> None:
     """Twice the text in a square's time would be four times as long; absolute times say little on a busy machine, so

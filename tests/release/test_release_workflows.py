@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_shell_in_a_workflow_is_short_and_takes_values_from_the_environment(path
     scripts = [step["run"] for job in jobs(path).values() for step in job["steps"] if "run" in step]
     assert scripts
     assert [script for script in scripts if len(script.splitlines()) > MOST_LINES_OF_SHELL or "${{" in script] == []
+
+
+def test_every_slow_test_runs_once_a_week() -> None:
+    """The jobs that run tests do it by `make`, which leaves some out without STEPFLOW_FULL."""
+    ci = yaml.safe_load((PROJECT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert ci["env"]["STEPFLOW_FULL"] == "${{ github.event_name == 'schedule' && '1' || '' }}"
+    assert "schedule" in ci[True]
+    scripts = [step.get("run", "") for job in ci["jobs"].values() for step in job["steps"]]
+    targets = {target for script in scripts for made in re.findall(r"\bmake (.+)", script) for target in made.split()}
+    assert targets >= {"test", "whole", "browser", "e2e", "e2e-security"}
+    for full, left_out in (("", 4), ("1", 0)):
+        make = ["make", "--dry-run", f"STEPFLOW_FULL={full}", "whole", "e2e", "e2e-security"]
+        printed = subprocess.run(make, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+        assert printed.count("not weekly") == left_out
 
 
 def test_the_tests_run_on_every_python_that_the_package_allows_and_on_both_ends_of_its_dependencies() -> None:

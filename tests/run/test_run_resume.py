@@ -298,6 +298,7 @@ FORGED = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.fast] * (at % 4 == 0)) for at, name in enumerate(FORGED)]

@@ -75,6 +75,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("change", "restored"), CHANGES.values(), ids=CHANGES)
 def test_a_validator_meets_what_setup_left_and_the_change_is_named(checked, change, restored):
     before = checked.check(LISTING).stdout

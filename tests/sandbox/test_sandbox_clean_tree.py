@@ -153,6 +153,7 @@ CHEATS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("cheat", "hidden"), CHEATS.values(), ids=CHEATS)
 def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared, cheat, hidden):
     looked = prepared()
@@ -162,6 +163,7 @@ def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared,
     assert (look.problem, look.hidden) == ("", hidden)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("work", "notes"),
     [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.covering import covering
 from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.repository import labeled
 from tests.e2e.script import CLOSING, COMMIT, EVENT_CANARY, REPAIR, answer
@@ -71,16 +72,17 @@ def cancelled() -> list[Answer]:
 
 
 SCRIPTS = {"success": success, "refusal": refusal, "SIGTERM": cancelled}
+OWNERS = {"a user": RUNNER, "root": ROOT}
 
 
 @pytest.fixture(
     scope="module",
-    params=[(script, owner) for script in SCRIPTS for owner in (RUNNER, ROOT)],
-    ids=lambda given: f"{given[0]}, {'a user' if given[1] == RUNNER else 'root'}'s checkout",
+    params=covering(tuple(SCRIPTS), tuple(OWNERS)),
+    ids=lambda given: f"{given[0]}, {given[1]}'s checkout",
 )
 def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Iterator[tuple[str, Left]]:
     """A run that ends one way or the other."""
-    name, owner = request.param
+    name, owner = request.param[0], OWNERS[request.param[1]]
     world = new_world()
     event = labeled("agent:fixer", secret=EVENT_CANARY)
     runner = world.hosted_runner(SCRIPTS[name](), event, owner=owner, planted=PLANTED)

@@ -59,7 +59,13 @@ class Tried:
     changes: list[str]
 
 
-@pytest.fixture(scope="module", params=[RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(RUNNER, id="a user's checkout"),
+        pytest.param(ROOT, id="root's checkout", marks=pytest.mark.weekly),
+    ],
+)
 def tried(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Tried:
     """One run with all attempts."""
     world = new_world()

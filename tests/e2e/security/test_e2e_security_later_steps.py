@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.covering import covering
 from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.repository import git, labeled
 from tests.e2e.script import EVENT_CANARY, answer_the_question
@@ -102,15 +103,16 @@ SCRIPTS = {
     "cancelled": waiting,
     "killed": waiting,
 }
+OWNERS = {"a user": RUNNER, "root": (0, 0)}
 
 
 @pytest.fixture(
     scope="module",
-    params=[(script, owner) for script in SCRIPTS for owner in (RUNNER, (0, 0))],
-    ids=lambda given: f"{given[0]}, {'a user' if given[1] == RUNNER else 'root'}'s checkout",
+    params=covering(tuple(SCRIPTS), tuple(OWNERS)),
+    ids=lambda given: f"{given[0]}, {given[1]}'s checkout",
 )
 def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left:
-    name, owner = request.param
+    name, owner = request.param[0], OWNERS[request.param[1]]
     world = new_world()
     for key, value in SET_BEFORE:
         git(world.checkout, "config", key, value)

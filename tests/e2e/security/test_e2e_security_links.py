@@ -69,6 +69,7 @@ def test_a_head_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Calla
     assert CANARY not in everything(ended)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 def test_a_pipe_in_the_place_of_a_file_of_git_s_does_not_stall_the_run(
     new_world: Callable[[], World], name: str

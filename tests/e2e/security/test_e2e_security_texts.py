@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
 ROOT_ONLY = "canary-of-a-file-that-only-root-may-read"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("linked", [".agent", ".agent/fixer"])
 def test_an_agent_behind_a_link_is_not_loaded(attacked: Attacked, linked: str) -> None:
     """Its real folder would be no protected path, and the model could change what reviews it."""

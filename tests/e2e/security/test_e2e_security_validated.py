@@ -33,6 +33,7 @@ def refused(attacked: Attacked, ended: Ended, *named: str, outcome: str = "refus
     assert attacked.world.pulls() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
 def test_a_tree_that_is_swapped_behind_the_validators_is_refused(attacked: Attacked, owner: tuple[int, int]) -> None:
     """The validator's git knows neither the monitor nor the hook, and sees files that are not those of HEAD."""
@@ -79,6 +80,7 @@ def test_a_tree_whose_name_is_another_ones_is_seen_through(
     refused(attacked, ended, named, outcome=outcome)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
 def test_a_validator_meets_a_git_and_shared_memory_as_set_up_left_them(
     attacked: Attacked, owner: tuple[int, int]
@@ -162,6 +164,7 @@ printf '#!/bin/sh\\nexit 1\\n' > ~/.local/bin/checker; chmod +x ~/.local/bin/che
 printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'result = 1' > ~/lib/result.py"""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("check", "poison", "named"), POISON.values(), ids=POISON)
 def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str, named: str) -> None:
     attacked.checks({"command": check})
