@@ -25,7 +25,7 @@ from stepflow.report.proof import correction
 from stepflow.run.clock import COMPLETION_GRACE, Cancellation, SystemClock
 from stepflow.run.finish import Run, stream_commits
 from stepflow.run.request import RunRequest, toolbox_options
-from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, run_setup
+from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, setup_command
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import ask_git
@@ -181,18 +181,25 @@ class _Trial:
                 running.stoppable(toolbox),
             ):
                 masking = MaskingCommands(commands=toolbox, redact=request.redactor)
-                if (result := run_setup(masking, request)) and result.exit_code != 0:
-                    return (_without_setup(result),) * len(self.commands)
+                if setup := setup_command(request):
+                    if (result := self._run_in_time(masking, setup)) is None:
+                        return None
+                    if result.exit_code != 0:
+                        return (_without_setup(result),) * len(self.commands)
                 results = []
                 for command in self.commands:
-                    if (left := time.end - time.clock.now()) <= 0:
-                        return None
-                    timeout = min(time.timeout, command.timeout)
-                    result = masking.run_command(replace(command, timeout=min(timeout, left)))
-                    if result.timed_out and left < timeout:
+                    timely = replace(command, timeout=min(time.timeout, command.timeout))
+                    if (result := self._run_in_time(masking, timely)) is None:
                         return None
                     results.append(replace(result, seconds=time.clock.now() - time.begun))
         return tuple(results)
+
+    def _run_in_time(self, commands: Commands, command: CommandRequest) -> CommandResult | None:
+        """Run a command; None if the time of all trials is over before it ends."""
+        if (left := self.time.end - self.time.clock.now()) <= 0:
+            return None
+        result = commands.run_command(replace(command, timeout=min(command.timeout, left)))
+        return None if result.timed_out and left < command.timeout else result
 
 
 def _without_setup(setup: CommandResult) -> CommandResult:

@@ -21,7 +21,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.journal.file import MemoryJournal
 from stepflow.ports import Commands, Journal, Tools
-from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock
+from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
 from stepflow.run.prepare import Prepared
 from stepflow.run.pull_request.follow_up import fetch_history
 from stepflow.run.readiness import check_mcp_secrets
@@ -192,7 +192,7 @@ def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator
             Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
             toolbox.interruptible(cancellation.waiting),
         ):
-            set_up(toolbox, request, journal)
+            set_up(TimelyCommands(commands=toolbox, deadline=deadline), request, journal)
             yield toolbox
 
 
@@ -359,8 +359,9 @@ class MaskingCommands:
 
 def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
     """Run the workflow author's setup commands once, where the tools will run. Raises `InputError` if they fail."""
-    if (result := run_setup(toolbox, request)) is None:
+    if (command := setup_command(request)) is None:
         return
+    result = toolbox.run_command(command)
     journal.append(
         Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_output_data(result))
     )
@@ -373,12 +374,12 @@ def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
         )
 
 
-def run_setup(toolbox: Commands, request: RunRequest) -> CommandResult | None:
-    """Return the result of the setup commands; None without any."""
+def setup_command(request: RunRequest) -> CommandRequest | None:
+    """Return the request to run the setup commands; None without any."""
     if not request.inputs.setup:
         return None
     script = "\n".join(("set -e", *request.inputs.setup))
-    return toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
+    return CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT)
 
 
 def _output_data(result: CommandResult) -> JsonObject:

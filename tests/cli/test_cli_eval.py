@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -282,25 +283,43 @@ def test_what_is_installed_is_there_and_nothing_else_of_the_checkout(project: Pa
     assert "Speak as of now." not in sent
 
 
-@pytest.mark.whole
-def test_a_killed_eval_goes_on_without_paying_twice(project: Path, capsys) -> None:
-    write_case(project, 7)
-    write_case(project, 8)
+@contextmanager
+def killed_at(turn: int, *more: str) -> Iterator[MessagesApi]:
+    """The service of an eval that was killed while the model was asked for this turn, and can go on."""
     reached, turns = threading.Event(), agent_that(greet)
-    with MessagesApi(turns, api_key=KEY) as api:
-        run_eval(api, capsys, "--run-folder", str(project.parent / "whole"))
-        whole = len(api.bodies)
 
-    def killed_in_the_third_run(body: dict[str, Any]) -> Reply:
-        if len(api.bodies) == whole // 2 + 3 and not reached.is_set():
+    def kill(body: dict[str, Any]) -> Reply:
+        if len(api.bodies) == turn and not reached.is_set():
             reached.set()
             os.kill(process.pid, signal.SIGKILL)
         return turns(body)
 
-    with MessagesApi(killed_in_the_third_run, api_key=KEY) as api:
-        process = subprocess.Popen([sys.executable, "-I", "-m", "stepflow", *words(api)], stdout=subprocess.DEVNULL)
+    with MessagesApi(kill, api_key=KEY) as api:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "stepflow", *words(api, *more)], stdout=subprocess.DEVNULL
+        )
         process.wait(timeout=120)
         assert reached.is_set()
+        yield api
+
+
+@pytest.mark.whole
+def test_a_killed_run_of_unknown_price_counts_as_its_whole_budget(project: Path, capsys) -> None:
+    write_case(project, 7)
+    priceless = ("--model", "other", "--budget-tokens", "1000000", "--budget-usd", "1", "--budget-usd-per-run", "1")
+    with killed_at(3, *priceless) as api:
+        asked = len(api.bodies)
+        found = run_eval(api, capsys, *priceless)
+    assert (found["spent_usd"], found["ended"], len(api.bodies)) == (1.0, "--budget-usd 1 is spent", asked)
+
+
+@pytest.mark.whole
+def test_a_killed_eval_goes_on_without_paying_twice(project: Path, model: MessagesApi, capsys) -> None:
+    write_case(project, 7)
+    write_case(project, 8)
+    run_eval(model, capsys, "--run-folder", str(project.parent / "whole"))
+    whole = len(model.bodies)
+    with killed_at(whole // 2 + 3) as api:
         found = run_eval(api, capsys)
         # Only the turn that was on its way is asked again.
         assert len(api.bodies) == whole + 1

@@ -134,6 +134,13 @@ def test_a_trial_that_the_time_of_all_cuts_off_says_nothing(checkout: Path, tria
 
 
 @pytest.mark.whole
+def test_setup_that_the_time_of_all_cuts_off_says_nothing(checkout: Path, trials_of: Callable[..., Trials]) -> None:
+    began = time.monotonic()
+    assert run(trials_of("echo tested", setup="sleep 60"), checkout, WITHOUT, together=3.0) == [None]
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.whole
 def test_trials_that_meet_at_a_port_are_tried_again_alone(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -329,9 +329,8 @@ class _Trying:
             trials.append(_PlannedTrial(named=named, definition=definition, is_candidate=is_candidate, key=key))
             if trial := self._read(key):
                 self.done[key] = trial
-                self.costs[key] = definition.run_usd if trial.cost_usd is None else trial.cost_usd
-            else:
-                self.costs[key] = cost_so_far(self.request.folder / "runs" / key)
+            cost = trial.cost_usd if trial else cost_so_far(self.request.folder / "runs" / key)
+            self.costs[key] = definition.run_usd if cost is None else cost
         return tuple(trials)
 
     def _file(self, key: str) -> Path:

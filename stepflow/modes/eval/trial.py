@@ -15,6 +15,7 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.reports.evaluation import EvalTrial, Variant
 from stepflow.domain.reports.report import RunReport
+from stepflow.domain.state import fold
 from stepflow.domain.text import telling_line
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
@@ -202,10 +203,14 @@ def _read_ended(folder: Path) -> RunReport | None:
     return collect_report(iter_journal(folder / JOURNAL), facts=ReportFacts(run_folder=str(folder)))
 
 
-def cost_so_far(folder: Path) -> float:
-    """Return what the run in the folder has cost until it was stopped, as far as prices are known."""
+def cost_so_far(folder: Path) -> float | None:
+    """Return what the run in the folder has cost until it was stopped; None if that is not known."""
     previous = look_into(folder)
-    return previous.state.cost_usd if previous and previous.events else 0.0
+    if previous is None:
+        return 0.0
+    # Turns that will be replayed are paid for too.
+    paid = fold(previous.events)
+    return paid.cost_usd if previous.events and not paid.unpriced else None
 
 
 def finish_trial(report: RunReport, failure: str, folder: str) -> EvalTrial:
