@@ -18,12 +18,13 @@ import yaml
 
 from tests.action.killed import KILLED, Came, Nursery
 from tests.checkout import Runner, facts_of, git, read_outputs
+from tests.covering import FULL
 from tests.sandbox.credentials_world import append, persist_as_v5, persist_as_v6
 from tests.sandbox.toolbox_world import AS_ROOT, reachable_folder
 from tests.world import CLOSING, SOURCE, label_event
 
 #: Moments of one run; all of them with STEPFLOW_KILLS=0.
-MOMENTS = int(os.environ.get("STEPFLOW_KILLS", "3"))
+MOMENTS = int(os.environ.get("STEPFLOW_KILLS", "3" if FULL else "1"))
 OWNERS = ((0, 0), (1001, 118)) if AS_ROOT else ((os.getuid(), os.getgid()),)
 #: The folders of a runner.
 FOLDERS = ("home", "tmpdir", "runner/temp")

@@ -266,7 +266,7 @@ def assert_whole(world: World, number: int) -> None:
 LINES_OF_JOURNAL = 35
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.whole
 @pytest.mark.parametrize("point", range(1, LINES_OF_JOURNAL + 1, 1 if FULL else 3))
 def test_a_review_that_was_killed_after_any_line_is_written_once(
@@ -294,7 +294,7 @@ def test_a_review_that_was_killed_after_any_line_is_written_once(
 WRITES = (("POST", "/reviews$"), ("PUT", r"/reviews/\d+$"), ("PUT", "/dismissals$"), ("DELETE", "/labels/"))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.whole
 @pytest.mark.parametrize("after_write", [False, True], ids=["not made", "answer lost"])
 @pytest.mark.parametrize(("method", "path"), WRITES)
