@@ -72,6 +72,7 @@ def test_everything_that_a_run_loads_is_there_as_bytecode(image: str) -> None:
     assert [line for line in changed.splitlines() if line.endswith(".pyc") and "/opt/stepflow" in line] == []
 
 
+@pytest.mark.weekly  # CI measures each image
 def test_the_image_is_not_heavier_than_promised(image: str) -> None:
     assert sum(layer.unpacked for layer in layers(image)) <= MOST_BYTES, table(image)
     assert compressed_size(image) <= MOST_COMPRESSED

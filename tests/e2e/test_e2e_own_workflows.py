@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from tests.e2e.world import World
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.weekly, pytest.mark.timeout(900)]
 SCENARIOS = ".agent/fixer/scenarios"
 
 
-@pytest.mark.weekly
 def test_our_agents_rehearse_green_in_the_workflow_that_we_ship(image: str, release: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(release, checkout)
@@ -48,7 +47,6 @@ def test_our_agents_rehearse_green_in_the_workflow_that_we_ship(image: str, rele
     assert [name for name in scenarios if name not in job.log] == []
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("event_name", "event"),
     [
