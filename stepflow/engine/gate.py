@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import cast
 
 from jsonschema import Draft202012Validator
@@ -132,17 +134,28 @@ def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
 
 def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
     """Yield jsonschema's errors. `search` matches every pattern, because jsonschema itself has no time limit."""
-
-    def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
-        if isinstance(value, str) and not search(wanted, value):
-            yield ValidationError(f"{value!r} does not match {wanted!r}")
-
     names = tuple(dict.fromkeys(_property_names(answer)))
     written = change_schemas(schema, lambda part: _expand_patterns(part, names, search))
     plain = validator_for(schema, default=Draft202012Validator)
-    extended: Callable[..., type[Validator]] = extend
-    errors: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    _SEARCH.set(search)
+    errors: Iterator[ValidationError] = _with_time_limit(plain)(written).iter_errors(answer)
     return errors
+
+
+#: What the keyword `pattern` is matched by.
+_SEARCH: ContextVar[Search] = ContextVar("search")
+
+
+@cache
+def _with_time_limit(plain: type[Validator]) -> type[Validator]:
+    """Return the class with its own keyword `pattern`. jsonschema is slow to make a class."""
+    extended: Callable[..., type[Validator]] = extend
+    return extended(plain, {"pattern": _find_mismatch})
+
+
+def _find_mismatch(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not _SEARCH.get()(wanted, value):
+        yield ValidationError(f"{value!r} does not match {wanted!r}")
 
 
 def _expand_patterns(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:

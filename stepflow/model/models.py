@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,7 @@ def pays_to_renew(model: str, renewals: int, provider: Provider = Provider.ANTHR
     return read is not None and written is not None and (renewals + 1) * read < written
 
 
+@cache
 def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int | None:
     """Return the length of a request, in tokens, from which the service charges more for it; None without one."""
     from genai_prices import Usage as Tokens  # noqa: PLC0415

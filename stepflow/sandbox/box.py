@@ -6,12 +6,12 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.domain.agent.definition import Validator
 from stepflow.domain.agent.tools import TOOL_SPECS
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 _GIT_TIMEOUT = 480.0
 #: For putting HOME and TMPDIR back, whatever the tools left there.
 _RESTORE_TIMEOUT = 600.0
+#: An operation ends by itself when its time is over.
+_SPARE_SECONDS = 30.0
 _LONGEST_PATTERN = 4096
 _SEARCHES = frozenset({"glob", "grep"})
 #: Kinds of inputs by their JSON Schema; those of lists are looked at where they are used.
@@ -89,8 +91,9 @@ class Toolbox:
         self.egress: EgressProxy | None = None
         self._folder = str(root / sandbox.options.working_directory)
         self._shell: Shell | None = None
-        #: What operations keep from one to the next, what `setup` left, and whether that is kept.
-        files = (open_memory(), tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed at the end
+        #: What operations keep from one to the next, what `setup` left, and the snapshots; whether `setup` is over.
+        on_disk = (tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed at the end
+        files = (open_memory(), *on_disk, open_memory())
         self._kept = tuple(map(self._ending.enter_context, files))
         self._guarded = False
         #: A folder of the tools' user beside the workspace, for what the engine keeps in the sandbox.
@@ -294,39 +297,30 @@ class Toolbox:
             raise BoundaryError(f"The commits cannot be read from the workspace: {answer['problem']}.")
         return bytes(output)
 
-    def run_program(
+    def ask_snapshots(
         self,
-        argv: tuple[str, ...],
+        what: str,
+        request: JsonObject,
         *,
-        environment: Mapping[str, str],
-        timeout: float,
-        stdin: IO[bytes],
-        sink: Callable[[bytes], object],
-        limit: int,
-    ) -> CommandResult:
-        """Run a program of the engine's beside whatever runs in the sandbox. What it prints goes to the sink. Raises
-        `OutputTooLarge` for more than `limit` bytes, after the first ones."""
-        bounded = _Bounded(sink, limit, OutputTooLarge(f"{argv[0]} prints more than {limit} bytes."))
-        stdin.seek(0)
-        with sealed_memory(stdin.read()) as given, self._launcher.during("program"):
-            return run_command(
-                self._launcher,
-                argv,
-                timeout,
-                alone=False,
-                stdin=given.fileno(),
-                stdout=bounded,
-                environment=environment,
+        seconds: float,
+        sink: Sink | None = None,
+        limit: int = 0,
+        given: bytes = b"",
+    ) -> dict[str, Any]:
+        """Let an operation on the snapshots answer, beside whatever runs in the sandbox. It may use the `given` bytes.
+        Raises `StepflowError`, also where it streams more than `limit` bytes to the sink."""
+        bounded = sink and _Bounded(sink, limit, OutputTooLarge(f"The snapshot has more than {limit} bytes."))
+        with sealed_memory(given) as file, self._launcher.during(what):
+            answer = self._launcher.ask(
+                what,
+                {**request, "seconds": seconds},
+                timeout=seconds + _SPARE_SECONDS,
+                files=(*self._kept, file),
+                sink=bounded,
             )
-
-    def sizes(self, paths: Sequence[bytes]) -> list[tuple[int, str]]:
-        """Of each path in the workspace the bytes of its file, none of a link or a folder, and why it cannot be read,
-        empty if it can."""
-        request: JsonObject = {"paths": [path.decode("latin-1") for path in paths]}
-        answer = self._ask("sizes", request, timeout=_GIT_TIMEOUT)
         if "problem" in answer:
-            raise StepflowError(f"The sizes of the files cannot be read: {answer['problem']}.")
-        return [(size, why) for size, why in answer["sizes"]]
+            raise StepflowError(answer["problem"])
+        return answer
 
     @property
     def isolation(self) -> Mapping[str, str]:

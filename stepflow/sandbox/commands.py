@@ -36,18 +36,11 @@ def run_command(
     argv: Sequence[str],
     timeout: float,
     *,
-    alone: bool = True,
-    stdin: int | None = None,
-    stdout: Sink | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> CommandResult:
-    """Run `argv`. With `alone`, whatever else runs in the sandbox is killed first and whatever is left after it.
-
-    A `stdout` sink takes the stream instead of the result.
-    """
-    if alone:
-        launcher.end()
+    """Run `argv`. Whatever else runs in the sandbox is killed first, and whatever is left after it."""
+    launcher.end()
     output, errors, combined = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT), Interleaved(2 * STREAM_LIMIT)
 
     def take_output(data: bytes) -> None:
@@ -58,27 +51,22 @@ def run_command(
         errors.feed(data)
         combined.feed("stderr", data)
 
-    left: tuple[int, ...] = ()
     with contextlib.ExitStack() as opened, contextlib.ExitStack() as theirs:
         null = theirs.enter_context(Path(os.devnull).open("rb")).fileno()
         out, out_end = launcher.open_pipe(opened, theirs)
         err, err_end = launcher.open_pipe(opened, theirs)
         try:
-            descriptors = (null if stdin is None else stdin, out_end, err_end)
-            pid = launcher.start(argv, descriptors, environment=environment, folder=folder)
+            pid = launcher.start(argv, (null, out_end, err_end), environment=environment, folder=folder)
         except CannotStart as exc:
             return CommandResult(exit_code=-1, started=False, error=str(exc))
         theirs.close()
-        sinks: dict[int, Sink] = {out: stdout or take_output, err: take_errors}
+        sinks: dict[int, Sink] = {out: take_output, err: take_errors}
         with launcher.killed_on_error(pid):
             begun = time.monotonic()
             in_time = launcher.pump(sinks, until=lambda: launcher.status_of(pid) is not None, deadline=begun + timeout)
             seconds = time.monotonic() - begun
             status = launcher.status_of(pid)
-            if alone:
-                left = launcher.end()
-            elif not in_time:
-                launcher.kill(pid)
+            left = launcher.end()
             launcher.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
     return CommandResult(
         exit_code=_shell_exit_code(status) if in_time else -1,

@@ -79,7 +79,7 @@ class Hung:
 def test_a_git_that_is_killed_at_work_costs_one_snapshot(one):
     hung = Hung(one)
     os.kill(hung.git, signal.SIGKILL)
-    assert hung.problem() == "git failed: ended by signal 9"
+    assert hung.problem() == "ended without an answer: it hit one of its limits or was killed"
     hung.mend()
 
 

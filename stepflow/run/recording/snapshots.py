@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from stepflow.domain.agent.definition import MCP_PREFIX
 from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
@@ -77,16 +77,16 @@ class Snapshots:
 
     def _take(self, step: str, run: str) -> SnapshotInfo:
         limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
-        taken = self._repository.take(self._last, anew=self._has_failed, limit=limit)
-        if taken is None:
-            return SnapshotInfo(name=self._last, left_out=_described(self._left_out[self._last]))
-        with _spooled(partial(self._repository.pack, taken.name, self._last, limit=limit)) as pack:
-            self._demand_no_secret(taken, pack)
-            diffs = SnapshotDiffs()
-            if run:
-                changed = self._diffs(list(dict.fromkeys((step, run))), taken)
-                diffs = SnapshotDiffs(step=changed[0], run=changed[-1])
-            size = self._store.add(taken.name, pack, diffs)
+        starts = list(dict.fromkeys((step, run))) if run else []
+        take = partial(self._repository.take, self._last, anew=self._has_failed, limit=limit, starts=starts)
+        with tempfile.TemporaryFile() as spool:
+            taken = _spooled(take, spool)
+            if taken is None:
+                return SnapshotInfo(name=self._last, left_out=_described(self._left_out[self._last]))
+            texts = _cut_off_texts(spool, taken)
+            self._demand_no_secret(taken, spool)
+            changed = self._diffs(starts, texts, taken) if run else [StepDiff()]
+            size = self._store.add(taken.name, spool, SnapshotDiffs(step=changed[0], run=changed[-1]))
         self._last, self._left_out[taken.name] = taken.name, taken.left_out
         return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_described(taken.left_out))
 
@@ -104,14 +104,12 @@ class Snapshots:
                 "else the run cannot be resumed.",
             )
 
-    def _diffs(self, starts: list[str], taken: TakenSnapshot) -> list[StepDiff]:
+    def _diffs(self, starts: list[str], texts: list[bytes], taken: TakenSnapshot) -> list[StepDiff]:
         """Return the changes since each of these snapshots, for people."""
-        try:
-            texts = self._repository.diffs(starts, taken.name, without=taken.left_out)
-        except StepflowError as error:
-            return [StepDiff(notes=(f"what changed cannot be shown: {self._redact(error.message)}",))]
+        if taken.problem:
+            return [StepDiff(notes=(f"what changed cannot be shown: {self._redact(taken.problem)}",))]
         diffs = list[StepDiff]()
-        for start, (text, is_whole) in zip(starts, texts, strict=True):
+        for start, text, (_, is_whole) in zip(starts, texts, taken.diffs, strict=True):
             known = self._left_out.get(start, {})
             unseen = {_printable(path): why for path, why in taken.left_out.items() if path not in known}
             diffs.append(read_diff(text, is_whole=is_whole, left_out=unseen, redact=self._redact))
@@ -135,23 +133,35 @@ class Snapshots:
         self._last, self._has_failed = name, False
 
 
-def _spooled(fill: Callable[[Callable[[bytes], None]], None]) -> IO[bytes]:
-    """Spool what `fill` writes to an unnamed file, so that a secret never reaches the run folder. A full disk raises
-    only at the end, because the sandbox's answer must be read to its end."""
-    file, problems = tempfile.TemporaryFile(), list[OSError]()  # noqa: SIM115 - closed by the caller
+class _Take(Protocol):
+    def __call__(self, *, sink: Callable[[bytes], object]) -> TakenSnapshot | None: ...
+
+
+def _spooled(take: _Take, spool: IO[bytes]) -> TakenSnapshot | None:
+    """Take a snapshot, with what it streams in an unnamed file, so that a secret never reaches the run folder. A full
+    disk raises only at the end, because the sandbox's answer must be read to its end."""
+    problems = list[OSError]()
 
     def write(data: bytes) -> None:
         try:
             if not problems:
-                file.write(data)
+                spool.write(data)
         except OSError as exc:
             problems.append(exc)
 
-    fill(write)
+    taken = take(sink=write)
     if problems:
         raise StepflowError(f"A snapshot cannot be written: {problems[0].strerror}.", hint="Free space on the disk.")
-    file.seek(0)
-    return file
+    return taken
+
+
+def _cut_off_texts(spool: IO[bytes], taken: TakenSnapshot) -> list[bytes]:
+    """Return the differences, which are behind the pack; the file is left with the pack alone."""
+    spool.seek(taken.pack)
+    texts = [spool.read(size) for size, _ in taken.diffs]
+    spool.truncate(taken.pack)
+    spool.seek(0)
+    return texts
 
 
 def _described(left_out: Mapping[bytes, str]) -> tuple[str, ...]:

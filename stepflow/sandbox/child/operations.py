@@ -7,8 +7,8 @@ import json
 import os
 import pickle
 import resource
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -26,12 +26,14 @@ from .git import (
     read_objects,
     repository_fingerprint,
 )
-from .paths import OperationRefused, digests, size_of
+from .paths import OperationRefused, digests
+from .snapshots import SnapshotRepository
 
 Answer = dict[str, object]
 
-#: The descriptors of such a process: what it streams, its answer, and the files that the parent keeps for it.
-OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT = 1, 3, 4, 5, 6
+#: The descriptors of such a process: what it streams, its answer, the files that the parent keeps for it, and what the
+#: parent gives for this once.
+OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT, SNAPSHOTS, GIVEN = 1, 3, 4, 5, 6, 7, 8
 #: Bytes of address space that a file tool may have.
 _MEMORY = 1024 * 1024 * 1024
 _NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
@@ -82,11 +84,6 @@ def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     return {"files": digests(config.working_directory, request["expressions"], request["folders"])}
 
 
-def _sizes(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    paths = (os.fsencode(config.checkout) + b"/" + path.encode("latin-1") for path in request["paths"])
-    return {"sizes": [size_of(path) for path in paths]}
-
-
 @dataclass(frozen=True, kw_only=True)
 class State:
     """What was seen of the workspace: before the first tool, at the start of the run, and at the newest closing. The
@@ -120,19 +117,13 @@ class State:
     @classmethod
     def load(cls) -> State:
         """As the operation before has left it."""
-        with os.fdopen(os.dup(STATE), "rb") as file:
-            file.seek(0)
-            state = pickle.load(file)  # noqa: S301 - no tool can open the file
+        state = _load(STATE)
         assert isinstance(state, cls)  # noqa: S101 - `store` wrote it
         return state
 
     def store(self) -> None:
         """For the next operation."""
-        data = pickle.dumps(self)
-        with os.fdopen(os.dup(STATE), "r+b") as file:
-            file.seek(0)
-            file.write(data)
-            file.truncate()
+        _store(STATE, self)
 
     def watching(self) -> TreeWatch:
         """Raises `OperationRefused` where there is nothing to watch."""
@@ -146,6 +137,20 @@ class State:
             raise OperationRefused(_NO_REPOSITORY)
         check_repository_fingerprint(config.checkout, self.fingerprint)
         return self.repository
+
+
+def _load(descriptor: int) -> object:
+    with _kept(descriptor) as file:
+        file.seek(0)
+        return pickle.load(file)  # noqa: S301 - no tool can open the file
+
+
+def _store(descriptor: int, state: object) -> None:
+    data = pickle.dumps(state)
+    with _kept(descriptor) as file:
+        file.seek(0)
+        file.write(data)
+        file.truncate()
 
 
 def _kept(descriptor: int) -> IO[bytes]:
@@ -269,10 +274,71 @@ def _read_objects(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     return {}
 
 
+def _open_snapshots(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    repository = SnapshotRepository(checkout=config.checkout, folder=request["folder"], base=request["base"])
+    with _working_on_snapshots(config, request, repository):
+        repository.make()
+    return {"base": repository.base}
+
+
+def _receive_snapshot(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    with _working_on_snapshots(config, request) as repository:
+        repository.receive(GIVEN)
+    return {}
+
+
+def _take_snapshot(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    """Its pack, then the differences, are streamed. Those that cannot be shown cost no snapshot."""
+    limits, sent = {name: request[name] for name in ("file_limit", "limit")}, 0
+
+    def hand_on(data: bytes) -> None:
+        nonlocal sent
+        _write(OUTPUT, data)
+        sent += len(data)
+
+    with _working_on_snapshots(config, request) as repository:
+        files = repository.take(request["last"], anew=request["anew"], **limits, hand_on=hand_on)
+        state = repository.taken
+        if files is None or state is None:
+            return {"name": ""}
+        told: Answer = {"name": repository.name, "files": files, "branch": state.branch, "left_out": state.left_out}
+        pack, diffs, problem = sent, list[tuple[int, bool]](), ""
+        without = [path.encode("latin-1") for path in state.left_out]
+        try:
+            for start in request["starts"]:
+                before = sent
+                is_whole = repository.diff(start, without=without, limit=request["diff_limit"], hand_on=hand_on)
+                diffs.append((sent - before, is_whole))
+        except OperationRefused as exc:
+            problem = str(exc)
+    return {**told, "pack": pack, "diffs": diffs, "problem_of_diffs": problem}
+
+
+def _restore_snapshot(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    with _working_on_snapshots(config, request) as repository:
+        state = repository.restore(request["name"], limit=request["limit"])
+    return {"left_out": state.left_out}
+
+
+@contextmanager
+def _working_on_snapshots(
+    config: SandboxConfig, request: dict[str, Any], repository: SnapshotRepository | None = None
+) -> Iterator[SnapshotRepository]:
+    """In the workspace, with the repository as the operation before has left it, or this one; the next one finds it as
+    the block leaves it."""
+    if "limits" not in config.disabled_layers:
+        lower_limit(resource.RLIMIT_FSIZE, config.file_bytes)
+    os.chdir(config.checkout)
+    known = repository or _load(SNAPSHOTS)
+    assert isinstance(known, SnapshotRepository)  # noqa: S101 - the operation before wrote it
+    known.begin(request["seconds"])
+    yield known
+    _store(SNAPSHOTS, known)
+
+
 _OPERATIONS: Mapping[str, Callable[[SandboxConfig, dict[str, Any]], Answer]] = {
     "tool": _tool,
     "digests": _digests,
-    "sizes": _sizes,
     "locate": _locate,
     "begin": _begin,
     "closing": _closing,
@@ -282,6 +348,10 @@ _OPERATIONS: Mapping[str, Callable[[SandboxConfig, dict[str, Any]], Answer]] = {
     "tree": _tree,
     "bundle": _bundle,
     "read_objects": _read_objects,
+    "open_snapshots": _open_snapshots,
+    "receive_snapshot": _receive_snapshot,
+    "take_snapshot": _take_snapshot,
+    "restore_snapshot": _restore_snapshot,
 }
 
 
