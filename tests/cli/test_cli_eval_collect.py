@@ -188,6 +188,8 @@ def test_what_makes_no_case_is_named_with_the_reason(project: Project, collect: 
     change(8, issue(8), merge="0" * 40)
     change(9, issue(9), word="nine", test=b"\xff\xfe")
     change(10, issue(10, repository={"nameWithOwner": "octo/dog"}), word="ten", test=TEST.format("ten"))
+    # Each of these characters takes six bytes in YAML.
+    change(12, issue(12), word="twelve", test=TEST.format("twelve") + f"# {chr(0xFEFF) * 750_000}\n")
     change(11, issue(11, lastEditedAt="2026-04-30T10:00:00Z"), word="eleven", test=TEST.format("eleven"))
     cases, left_out = collect()
     assert [*cases] == ["pr-11"]
@@ -201,6 +203,7 @@ def test_what_makes_no_case_is_named_with_the_reason(project: Project, collect: 
         "pr-8": "its merge commit, or the one before, is not in this clone",
         "pr-9": "its test file tests/9.test.sh is not text",
         "pr-10": "its issue is in another repository",
+        "pr-12": "its file would be larger than 4 MiB",
     }
 
 

@@ -26,6 +26,7 @@ from stepflow.run.ending import make_folder, write_whole
 from stepflow.run.issue import open_reader
 from stepflow.run.readiness import check_addresses, check_request, requested_agent
 from stepflow.run.request import RunRequest
+from stepflow.run.scenarios import MAX_BYTES
 from stepflow.run.workspace import demand_repository
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import ask_git
@@ -84,13 +85,14 @@ def collect_cases(
                 continue
             try:
                 case = _build(request, pull, asked.command)
+                text = _text(pull, case)
                 failing = _try(request, NamedCase(name=path.stem, case=case), pull.merge, cancellation)
             except (_NoCase, InputError, BoundaryError) as error:
                 reason = error.message if isinstance(error, InputError | BoundaryError) else str(error)
                 left_out.append(DroppedCase(case=path.stem, reason=reason))
                 note(f"{path.stem} makes no case: {reason}")
                 continue
-            write_whole(path, _text(pull, case))
+            write_whole(path, text)
             files.append(str(path))
             note(f"{path.stem}: #{case.issue.number} {case.issue.title}; without the change {failing}")
     return CollectedCases(files=tuple(files), left_out=tuple(left_out))
@@ -166,7 +168,11 @@ def _try(request: RunRequest, named: NamedCase, merge: str, cancellation: Cancel
 
 
 def _text(pull: MergedPull, case: EvalCase) -> str:
+    """Return the text of the case's file. Raises `_NoCase` for one that is too large to be read again."""
     where = pull.url if ADDRESS.fullmatch(pull.url) else f"pull request #{pull.number}"
     files = count(len(case.tests), "test file")
     head = f"# From {where}, merged as {pull.merge}, with the {files} that came with it.\n"
-    return head + yaml_text(case.model_dump(mode="json"))
+    text = head + yaml_text(case.model_dump(mode="json"))
+    if len(text.encode()) > MAX_BYTES:
+        raise _NoCase(f"its file would be larger than {MAX_BYTES // 1024**2} MiB")
+    return text
