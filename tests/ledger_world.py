@@ -104,7 +104,13 @@ class LedgerWorld:
         self.state.pulls.append(
             {
                 **{"number": number, "title": f"Fix {issue}", "body": mark_body("t", "It parses.", author)},
-                **{"login": BOT, "head": f"stepflow/{issue}", "base": "main", "draft": False, "commits": commits},
+                **{
+                    "login": BOT,
+                    "head": f"stepflow/{version[0]}/issue-{issue}",
+                    "base": "main",
+                    "draft": False,
+                    "commits": commits,
+                },
                 **{"created_at": _text(at), "state": "open" if fate == "open" else "closed"},
             }
         )

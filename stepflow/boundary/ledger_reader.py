@@ -27,7 +27,7 @@ from stepflow.errors import BoundaryError
 _PAGE = "pageInfo { hasNextPage endCursor }"
 _TEXTS = f"{{ {_PAGE} nodes {{ author {{ __typename login }} body updatedAt }} }}"
 _PULL = f"""
-number title body state createdAt mergedAt
+number title body state headRefName createdAt mergedAt
 author {{ __typename login }}
 mergeCommit {{ oid }}
 commits(first: 100) {{ totalCount nodes {{ commit {{ oid author {{ email }} }} }} }}
@@ -133,6 +133,7 @@ class _PullRequest(_Issue):
     title: str
     body: _String
     state: str
+    branch: str = Field(validation_alias="headRefName")
     login: _String = Field("", validation_alias=AliasPath("author", "login"))
     kind: _String = Field("", validation_alias=AliasPath("author", "__typename"))
     created_at: datetime = Field(validation_alias="createdAt")
@@ -290,7 +291,7 @@ class _HistoryBuilder:
         if not self.is_ours(account_name(pull.login, pull.kind)):
             return
         self.pulls.append(pull)
-        if written := read_author(pull.body):
+        if written := read_author(pull.body, pull.branch):
             self._add_run(written.agent, written.issue or pull.number, written.record)
 
     def add_text(self, number: int, text: _Text) -> None:
@@ -356,7 +357,7 @@ class _HistoryBuilder:
 
     def _change(self, pull: _PullRequest) -> AgentChange | None:
         """Return a pull request of a run; None for one that the account opened for another reason."""
-        written = read_author(pull.body)
+        written = read_author(pull.body, pull.branch)
         of = (written.agent, written.record.digest) if written else self.links.get(pull.number)
         if of is None:
             return None

@@ -369,13 +369,17 @@ class PullRequestAuthor:
         return f"agent={self.agent} issue={issue} history={_write_record(self.record)}"
 
 
-def read_author(body: str) -> PullRequestAuthor | None:
-    """Read which run wrote our part of a pull request; None for any other, and for a part of an old version."""
+def read_author(body: str, branch: str) -> PullRequestAuthor | None:
+    """Read which run wrote our part of a pull request from this branch; None for any other, for a part of an old
+    version, and for one that another workflow copied, such as into a backport: its branch is none of the agent's."""
     part = _OWN_PART.search(body.replace("\r\n", "\n"))
     records = tuple(_read_records(part["history"])) if part and part["history"] else ()
     if part is None or not records:
         return None
     issue = None if part["issue"] == "none" else int(part["issue"])
+    own = "run-" if issue is None else rf"issue-{issue}(?![0-9])"
+    if not re.search(rf"{re.escape(part['agent'])}/{own}", branch):
+        return None
     return PullRequestAuthor(agent=part["agent"], issue=issue, record=records[0])
 
 

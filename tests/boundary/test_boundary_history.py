@@ -83,14 +83,21 @@ def test_records_are_read_as_they_were_written() -> None:
 def test_a_pull_request_says_which_run_wrote_it(issue: int | None) -> None:
     author = PullRequestAuthor(agent="fixer", issue=issue, record=RECORDS[0])
     body = f"Hello.\n\n{mark_body('Parse', 'It parses.', author)}\n\nBye."
-    assert read_author(body.replace("\n", "\r\n")) == author
-    assert read_author(mark_body("Parse", "It parses.", None)) is None
+    branch = "bots/fixer/issue-7-2" if issue else "fixer/run-1001-1"
+    assert read_author(body.replace("\n", "\r\n"), branch) == author
+    assert read_author(mark_body("Parse", "It parses.", None), branch) is None
+
+
+@pytest.mark.parametrize("branch", ["backport-8-to-v2", "stepflow/fixer/issue-70", "stepflow/writer/issue-7"])
+def test_a_part_that_another_workflow_copied_into_its_pull_request_is_not_ours(branch: str) -> None:
+    body = mark_body("Parse", "It parses.", PullRequestAuthor(agent="fixer", issue=7, record=RECORDS[0]))
+    assert read_author(f"Backport of #8.\n\n{body}", branch) is None
 
 
 def test_a_run_that_opens_a_pull_request_signs_it(github: GitHubServer, writer: GitHubWriter) -> None:
     apply(plan_everything(), writer)
     (pull,) = github.state.pulls
-    author = read_author(pull["body"])
+    author = read_author(pull["body"], pull["head"])
     assert author is not None
     assert (author.agent, author.issue, author.record) == ("fixer", 7, *history(github))
 

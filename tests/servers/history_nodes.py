@@ -106,6 +106,7 @@ class HistoryNodes:
             "title": facts["title"],
             "body": facts["body"] or "",
             "state": "MERGED" if merged else facts["state"].upper(),
+            "headRefName": facts["head"],
             "createdAt": _opened(facts),
             "mergedAt": merged,
             "author": self._actor(facts["login"]),
