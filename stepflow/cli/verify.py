@@ -27,7 +27,7 @@ _REMOTE = re.compile(r".*[/:](?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `verify`."""
-    parser.usage = "stepflow verify PR [--signer WORKFLOW | --unsigned] [--run-folder DIR] [--json] [--INPUT VALUE …]"
+    parser.usage = "stepflow verify PR [--signer WORKFLOW | --unsigned] [--run-folder DIR]… [--json] [--INPUT VALUE …]"
     parser.add_argument("pull_request", metavar="PR", help="number or address of the pull request")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(
@@ -37,7 +37,14 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the workflow that signs: OWNER/REPOSITORY/PATH (default: {SIGNER})",
     )
     whose.add_argument("--unsigned", action="store_true", help="do not check who made the statement")
-    parser.add_argument("--run-folder", dest="evidence", metavar="DIR", help="journal and statement, not the artifact")
+    parser.add_argument(
+        "--run-folder",
+        dest="evidence",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="journal and statement, not the artifact; may be given once for each run",
+    )
     parser.add_argument("--bundle", metavar="FILE", help="the signature, instead of the one that GitHub keeps")
     parser.add_argument("--trusted-root", metavar="FILE", help="authorities instead of GitHub's, as `gh` takes them")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the clone (default: the current folder)")
@@ -57,9 +64,9 @@ def execute_verify(arguments: argparse.Namespace) -> int:
         number=number,
         signer=arguments.signer,
         is_unsigned=arguments.unsigned,
-        folder=_existing(arguments.evidence),
-        bundle=_existing(arguments.bundle),
-        trusted_root=_existing(arguments.trusted_root),
+        folders=tuple(map(_existing, arguments.evidence)),
+        bundle=arguments.bundle and _existing(arguments.bundle),
+        trusted_root=arguments.trusted_root and _existing(arguments.trusted_root),
         gh=Path(gh) if gh else None,
     )
     verification = verify_pull_request(request, asked)
@@ -84,9 +91,7 @@ def _pull_request(text: str, root: Path) -> tuple[str, int]:
     return repository, int(text)
 
 
-def _existing(text: str | None) -> Path | None:
-    if text is None:
-        return None
+def _existing(text: str) -> Path:
     path = Path(text).resolve()
     if not path.exists():
         raise InputError(f"There is no {path}.", hint="Check the path.")

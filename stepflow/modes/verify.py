@@ -59,8 +59,8 @@ class VerifyRequest:
     #: Whose signature counts: OWNER/REPOSITORY/PATH of a workflow file.
     signer: str = SIGNER
     is_unsigned: bool = False
-    #: A run folder instead of the artifacts on GitHub, and what `gh` is given instead of GitHub's own.
-    folder: Path | None = None
+    #: Run folders instead of the artifacts on GitHub, and what `gh` is given instead of GitHub's own.
+    folders: tuple[Path, ...] = ()
     bundle: Path | None = None
     trusted_root: Path | None = None
     #: GitHub's command line; None if there is none.
@@ -102,7 +102,7 @@ def verify_pull_request(request: RunRequest, asked: VerifyRequest) -> Verificati
             pull=pull,
             commits=reader.pull_request_commits(asked.number),
         )
-        found = [case.check(asked.folder)] if asked.folder else [*case.check_artifacts()]
+        found = [*map(case.check, asked.folders)] or [*case.check_artifacts()]
     evidence = _Evidence(checks=[check for each in found for check in each.checks])
     case.add_coverage(evidence, found)
     return Verification(

@@ -44,6 +44,8 @@ def test_each_run_on_a_pull_request_vouches_for_its_own_commits(opened: World, t
     said = proven.verify("--unsigned", code=1)
     assert failed(said) == ["coverage"]
     assert f"1 commit not covered by a valid statement: {first[:12]}" in said["checks"][-1]["detail"]
+    kept = proven.verify("--unsigned", "--run-folder", str(folder), "--run-folder", str(proven.folder), code=0)
+    assert kept["checks"][-1]["detail"] == "2 commits"
     files = {path.name: path.read_bytes() for path in folder.glob("*.json*")}
     opened.github.state.artifacts.append({"name": f"stepflow-{first}", "files": files, "expired": False})
     both = proven.verify("--unsigned", code=0)
