@@ -7,7 +7,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -205,17 +205,23 @@ def _parse(words: list[str]) -> argparse.Namespace:
         parser.print_help(sys.stderr)
         parser.exit(2)
     if command_name and command_name not in COMMANDS:
-        import difflib  # noqa: PLC0415 - slow import that only a mistake needs
-
-        matches = difflib.get_close_matches(command_name, COMMANDS, n=1)
-        known = f"did you mean `stepflow {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}"
+        meant = _closest(command_name, COMMANDS)
+        known = f"did you mean `stepflow {meant}`?" if meant else f"there are {', '.join(COMMANDS)}"
         parser.error(f"there is no command `{command_name}`; {known}")
     arguments, unknown = parser.parse_known_args(words)
-    if unknown:
-        parser.error(
-            f"unrecognized arguments: {' '.join(unknown)}; `stepflow {command_name} --help` lists all there are"
-        )
+    if unknown and command_name:
+        command = commands.choices[command_name]
+        flags = re.findall(r"--[a-z][a-z-]+", command.format_help())
+        meant = _closest(unknown[0].partition("=")[0], flags)
+        hint = f"did you mean `{meant}`?" if meant else f"`stepflow {command_name} --help` lists all there are"
+        command.error(f"unrecognized arguments: {' '.join(unknown)}; {hint}")
     return arguments
+
+
+def _closest(word: str, known: Iterable[str]) -> str | None:
+    import difflib  # noqa: PLC0415 - slow import that only a mistake needs
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)), None)
 
 
 def _command_in(words: list[str]) -> str | None:

@@ -99,8 +99,7 @@ def write_event(scenario: Path, target: Path) -> None:
 
 def show_next_command(console: Console, folder: Path) -> None:
     """Print the command that runs the agent on a real model."""
-    program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
-    words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
+    words = ("stepflow", "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; nothing is written to GitHub):"
     show_lines(console, ("", message, ""))
     if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):

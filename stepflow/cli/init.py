@@ -147,11 +147,8 @@ def check_name(root: Path, name: str) -> None:
         raise InputError(f'"{name[:100]}" is not an agent name.' if name else "The agent has no name.", hint=NAME_HINT)
     folder = root / ".agent" / name
     if folder.exists() or folder.is_symlink():
-        there = sorted(path.relative_to(root).as_posix() for path in folder.rglob("*") if path.is_file())
-        shown = ", ".join(there[:20]) or "an empty folder"
         raise InputError(
-            f"{folder} exists already and is left as it is: {shown}{', …' if len(there) > 20 else ''}.",
-            hint="Choose another name, or remove the folder first.",
+            f"{folder} already exists; nothing was written.", hint="Choose another name, or remove the folder first."
         )
 
 
@@ -223,7 +220,8 @@ def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck], se
 
 def _next(root: Path, name: str) -> Iterator[str]:
     if not (root / ".git").exists():
-        yield f"{root} is not the root of a git repository, where agents and workflows belong."
+        yield f"{root} is not the root of a git repository, the only place where GitHub finds workflows."
+        yield "Move .agent and .github there, or run `git init`."
     yield "\nNext:"
     if root != Path.cwd().resolve():
         yield f"  {shlex.join(('cd', str(root)))}"

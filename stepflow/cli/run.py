@@ -47,9 +47,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
     parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a completed run")
-    parser.add_argument(
-        "--allow-dirty", action="store_true", help="with --in-place: run even if there are uncommitted files"
-    )
+    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: copy uncommitted files, too")
     add_request_flags(parser)
 
 
@@ -63,6 +61,11 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute_run(arguments: argparse.Namespace) -> int:
     """Run the agent and print how it ended."""
+    if arguments.allow_dirty and not arguments.in_place:
+        raise InputError(
+            "--allow-dirty needs --in-place: any other run starts from your last commit.",
+            hint="Add --in-place, or commit what the run should see and leave --allow-dirty out.",
+        )
     demand_clean = arguments.in_place and not arguments.allow_dirty
     request = replace(request_from(arguments), demand_clean=demand_clean)
     return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)

@@ -163,7 +163,7 @@ _CLAUDE = re.compile(
     r"(?:arn:aws[^/]*/)?(?:(?:[a-z-]+\.)?anthropic\.)?claude-(?P<name>[a-z0-9-]+?)"
     r"(?:[-@]\d{8}|[-@]latest|@default)?(?:-v\d+(?::\d+)*)?"
 )
-#: The keys of a step about models, beside `model` itself.
+#: The keys of a step about models, other than `model` itself.
 MODEL_KEYS = ("models", "fallbackModel", "effort", "maxOutputTokens")
 _Entry = FlowSettings | StepSettings
 

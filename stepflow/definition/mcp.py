@@ -1,4 +1,4 @@
-"""MCP servers as agent.json declares them, and the tools that the lock file beside it pins."""
+"""MCP servers as agent.json declares them, and the tools that the lock file next to it pins."""
 
 from __future__ import annotations
 

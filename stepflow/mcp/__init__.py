@@ -1,1 +1,1 @@
-"""MCP servers: what the steps of an agent may call beside the tools of the sandbox."""
+"""MCP servers: what an agent's steps may call in addition to the sandbox's tools."""

@@ -1,5 +1,5 @@
-"""The servers that a step has open: started, compared with what the lock pins, and closed; and their tools, offered
-beside those of the sandbox."""
+"""A step's MCP servers: started, compared with what the lock pins, and closed; and their tools, offered along with
+those of the sandbox."""
 
 from __future__ import annotations
 

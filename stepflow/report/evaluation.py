@@ -112,7 +112,7 @@ def evaluation_json(evaluation: Evaluation) -> JsonObject:
 
 
 def evaluation_html(evaluation: Evaluation) -> str:
-    """Return the page: one file that needs no network and no script, beside the folders of the runs."""
+    """Return the page: one file that needs no network and no script, next to the folders of the runs."""
     style = read_text("report.css")
     return render(
         "evaluation.html.j2",

@@ -31,7 +31,7 @@ SUBJECT = "journal.jsonl"
 
 @dataclass
 class _Watched:
-    """What a statement says beside the report: collected while the report reads the entries."""
+    """What a statement says in addition to the report: collected while the report reads the entries."""
 
     started: RunStarted | None = None
     tree: str = ""

@@ -197,11 +197,18 @@ OF_SCENARIO = (
     "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
     "transition that made the run ask for others. `stepflow show` on the run folder shows what led there."
 )
-#: Advice for a plan that waits for approval at a terminal.
-TO_ANSWER = (
-    "Read the plan. To continue with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
-    "`stepflow resume {folder} --reject WHY`."
-)
+#: Advice at a terminal, for runs that can be resumed with the options they began with.
+AT_TERMINAL = {
+    Outcome.AWAITING_APPROVAL: (
+        "Read the plan. To continue with it: `stepflow resume {folder} --approve {digest}`; to end the run: "
+        "`stepflow resume {folder} --reject WHY`."
+    ),
+    Outcome.CANCELLED: "To continue where the run stopped: `stepflow resume {folder}`.",
+    Outcome.MODEL_FAILED: (
+        "Check the API key, the model's name and the service's status. To continue when the model answers: "
+        "`stepflow resume {folder}`."
+    ),
+}
 #: Marks a bug in stepflow in the reason of a run. An `internal_error` without it means that the machine cannot
 #: continue.
 BUG = "an error of stepflow itself"
@@ -225,9 +232,11 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
     if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
         return OF_SCENARIO
     if not report.success or not report.effects:
-        at_terminal = report.approval if not report.host_run_folder else None
-        answer = at_terminal and TO_ANSWER.format(folder=quote(report.run_folder), digest=at_terminal.digest)
-        return answer or advice(report.outcome, report.code, again=again)
+        # A run without an iteration has nothing to continue.
+        if report.outcome in AT_TERMINAL and report.iterations and not report.host_run_folder:
+            digest = report.approval.digest if report.approval else "DIGEST"
+            return AT_TERMINAL[report.outcome].format(folder=quote(report.run_folder), digest=digest)
+        return advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
         return f"This was a dry run: nothing was written to GitHub. Run it with `{setting}` to write what is planned."

@@ -70,6 +70,14 @@ LONGEST_EXCERPT = 300
 LONGEST_LABEL = 150
 LONGEST_FORMS = 4_000
 FORMS = ".github/ISSUE_TEMPLATE"
+KEY_IN_WORKFLOW = (
+    "Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}`, log in with `anthropic-workload-identity`, or run "
+    "without a model with `provider: scripted`."
+)
+KEY_AT_TERMINAL = (
+    "Set ANTHROPIC_API_KEY. Without a key, `stepflow rehearse` plays the agent's scenarios, and `--provider scripted "
+    "--scenario FILE` runs one on an issue."
+)
 _LARGEST_FORM = 64 * 1024
 
 
@@ -443,16 +451,10 @@ def _author_errors(path: str, when: str) -> Iterator[None]:
 
 def open_anthropic(request: RunRequest) -> AnthropicModel:
     """Open the requested model; the caller closes it. Raises `InputError` without a key or another way to log in."""
-    access = model_access(request)
+    access, at_terminal = model_access(request), request.runner_temp is None
     if access.provider is Provider.ANTHROPIC and access.api_key is None and not access.identity:
-        raise InputError(
-            "There is no API key: the input anthropic-api-key is empty.",
-            hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
-            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
-            "`provider: scripted`.",
-        )
+        raise InputError("There is no API key.", hint=KEY_AT_TERMINAL if at_terminal else KEY_IN_WORKFLOW)
     # At a terminal a refused connection means a mistyped address or a server that is not running: waiting is no help.
-    at_terminal = request.runner_temp is None
     return AnthropicModel(
         access=access, connection_to=request.proxy_config.connection_to, wait_when_refused=not at_terminal
     )

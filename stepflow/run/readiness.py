@@ -410,7 +410,7 @@ def check_addresses(inputs: Inputs) -> None:
 
 def check_collector(inputs: Inputs) -> None:
     """Raises `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is no
-    secret: a collector beside the job has no certificate."""
+    secret: a collector next to the job has no certificate."""
     endpoint = inputs.otel_endpoint
     if not endpoint:
         return

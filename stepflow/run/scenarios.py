@@ -31,8 +31,8 @@ _HINT = (
 )
 
 _WHERE = (
-    "Give `scenario` the path of a YAML file in the repository, seen from the working directory: the file itself, "
-    "reached through no symbolic link."
+    "Give `scenario` the path of a YAML file in the repository, relative to the working directory. Symbolic links are "
+    "not followed."
 )
 
 

@@ -29,7 +29,7 @@ PACKAGES = {"axe-core": "4.14.1", "mermaid-11": "npm:mermaid@11.17.2", "mermaid-
 
 @dataclass
 class Opened:
-    """A page with what it said and asked for."""
+    """A page, its console messages and its requests."""
 
     page: Page
     address: str
@@ -38,7 +38,7 @@ class Opened:
 
     @property
     def foreign(self) -> list[str]:
-        """Everything that was asked for beside the page itself."""
+        """Everything that was requested besides the page itself."""
         return [url for url in self.requests if url.partition("#")[0] != self.address]
 
     def picture(self, name: str, *, whole: bool = False) -> None:

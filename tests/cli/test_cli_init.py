@@ -286,7 +286,7 @@ def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
     capsys.readouterr()
     assert main(["init", "fixer", "--from", "builtin/minimal"]) == 2
     output = capsys.readouterr().err
-    assert "exists already and is left as it is: .agent/fixer/agent.json, " in output
+    assert ".agent/fixer already exists; nothing was written" in output
     assert {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()} == before
     assert main(["init", "other"]) == 0
     assert "left as it is  .github/workflows/stepflow.yml" in capsys.readouterr().out
@@ -481,7 +481,7 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
     output = at_terminal(
         "init", cwd=root, columns=200, TERM="dumb", keys="\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n"
     )
-    assert "exists already and is left as it is: .agent/fixer/agent.json" in output
+    assert ".agent/fixer already exists; nothing was written" in output
     assert '"Bad Name" is not an agent name' in output
     assert "make lint (Makefile)" in output
     registry = json.loads((root / ".agent/helper/steps_registry.json").read_text())

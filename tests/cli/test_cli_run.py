@@ -83,6 +83,9 @@ def test_a_flag_that_is_none_is_named_with_where_all_are(checkout: Path, capsys)
         run(checkout, "--base-branch", "develop")
     said = capsys.readouterr().err
     assert "unrecognized arguments: --base-branch develop; `stepflow run --help` lists all" in said
+    with pytest.raises(SystemExit, match="2"):
+        run(checkout, "--isue", "7")
+    assert "unrecognized arguments: --isue 7; did you mean `--issue`?" in capsys.readouterr().err
 
 
 def test_a_real_model_is_asked_with_the_key_of_the_environment(
@@ -187,3 +190,12 @@ def test_a_policy_in_the_environment_binds_runs_at_a_terminal_too(
     monkeypatch.setenv("STEPFLOW_POLICY", "enabled: maybe")
     assert main(["resume", str(folder)]) == 2
     assert "enabled: write true or false" in capsys.readouterr().err
+
+
+def test_without_a_key_it_says_what_to_do_at_a_terminal(checkout: Path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("RUNNER_TEMP", raising=False)
+    assert main(["run", "fixer", "--issue", "7"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "There is no API key. Set ANTHROPIC_API_KEY. Without a key, `stepflow rehearse`" in said
+    assert "secrets." not in said

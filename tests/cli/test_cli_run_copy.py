@@ -259,6 +259,12 @@ def test_in_place_refuses_a_checkout_with_changes_and_says_how_to_take_them_alon
     assert look(checkout) == before
 
 
+def test_allow_dirty_without_in_place_is_refused_because_it_would_change_nothing(checkout: Path, capsys) -> None:
+    messy(checkout)
+    assert run(checkout, "--allow-dirty") == 2
+    assert "--allow-dirty needs --in-place" in capsys.readouterr().err
+
+
 def test_in_place_moves_the_branch_that_is_checked_out_with_its_files(checkout: Path, capsys) -> None:
     (checkout / ".git/info").mkdir(exist_ok=True)
     (checkout / ".git/info/exclude").write_text("kept.txt\n")

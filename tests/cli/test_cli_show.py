@@ -151,6 +151,7 @@ def test_a_run_whose_process_is_gone_is_told_so(
     output = shown(capsys, str(tmp_path / "run"), *flags)
     assert "No end was written: the process that ran it is gone." in output
     assert "■ canceled (cancelled): the journal ends here" in output
+    assert f"To continue where the run stopped: `stepflow resume {tmp_path / 'run'}`." in " ".join(output.split())
 
 
 @pytest.mark.whole

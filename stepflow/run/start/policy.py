@@ -39,7 +39,7 @@ _SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd
 
 
 class Bounds(Protocol):
-    """The inputs that a policy narrows, beside the `_SUMS`."""
+    """The inputs that a policy narrows, other than the `_SUMS`."""
 
     @property
     def network(self) -> Network:
