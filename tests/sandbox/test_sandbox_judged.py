@@ -13,6 +13,8 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.child.git import output_of, run_program
+from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.workspace import make_workspace
 from tests.build import make_validator
 
@@ -377,3 +379,12 @@ def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule
     assert begun.says("git -C lib/sub branch --list mine; rm -rf lib/sub/.git") == []
     assert begun.says("git -C lib/sub log --format=%s; git status --porcelain") == ["one"]
     assert begun.tools("git -C lib/sub branch --list mine; git status --porcelain").splitlines() == ["  mine"]
+
+
+def test_what_git_prints_is_read_whole_or_refused_and_never_cut() -> None:
+    def printed(size: int) -> str:
+        return output_of(run_program(("head", "-c", str(size), "/dev/zero"), dict(os.environ), 30.0))
+
+    assert len(printed(2 * 1024**2)) == 2 * 1024**2
+    with pytest.raises(OperationRefused, match=r"`head` prints more than \d+ bytes"):
+        printed(33 * 1024**2)

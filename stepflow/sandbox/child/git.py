@@ -38,7 +38,7 @@ _LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _BRANCH = re.compile(r"refs/heads/[\w./+@-]{1,250}")
-_OUTPUT_BYTES = 1024 * 1024
+_ERROR_BYTES = 1024 * 1024
 _LISTING_BYTES = 32 * 1024 * 1024
 #: More changed files than this are not looked at one by one: trees that hold one another make any number of them out of
 #: a few bytes.
@@ -102,7 +102,7 @@ def run_program(
 ) -> Ended:
     """Run a program, by default without input. What the sink raises ends it. Not by `subprocess`: that imports
     `threading`, and then every fork of the launcher costs half as much again."""
-    output, errors = _Head(_OUTPUT_BYTES), _Head(_OUTPUT_BYTES)
+    output, errors = _Head(_LISTING_BYTES), _Head(_ERROR_BYTES)
     try:
         (out, out_end), (err, err_end), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_RDONLY)
     except OSError as exc:
@@ -123,11 +123,14 @@ def run_program(
     finally:
         os.close(out)
         os.close(err)
+    error = f"timed out after {timeout:g} s; it was killed" if code is None else ""
+    if not output.is_whole:
+        code, error = None, error or f"`{words[0]}` prints more than {_LISTING_BYTES} bytes"
     return Ended(
         exit_code=-1 if code is None else code,
         stdout=output.text(),
         stderr=errors.text(),
-        error=f"timed out after {timeout:g} s; it was killed" if code is None else "",
+        error=error,
     )
 
 
