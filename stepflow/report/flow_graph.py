@@ -174,7 +174,7 @@ class GraphNode:
 
 
 def _describe_exposure(exposure: Exposure) -> str:
-    words = {"strangers' text": exposure.untrusted, "private": exposure.private, "way out": exposure.ways_out}
+    words = {"strangers' text": exposure.untrusted, "private data": exposure.private, "way out": exposure.ways_out}
     return ALL_MEET if exposure.has_all else ", ".join(word for word, sources in words.items() if sources)
 
 
