@@ -36,9 +36,9 @@ class TakenSnapshot:
     problem: str
 
 
-class SnapshotRepository:
-    """The private repository. `base` is the commit that a fresh clone has, HEAD's at the beginning where it is empty.
-    `packs` are those of all snapshots that were kept so far."""
+class WorkspaceSnapshots:
+    """The snapshots in the sandbox's private repository. `base` is the commit that a fresh clone has, or HEAD's at the
+    start if it is empty. `packs` are those of all snapshots that were kept so far."""
 
     def __init__(self, toolbox: Toolbox, base: str, packs: Callable[[], Iterable[Path]]) -> None:
         self._toolbox, self._base, self._packs = toolbox, base, packs

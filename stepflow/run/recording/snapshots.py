@@ -31,7 +31,7 @@ from stepflow.ports import Commands, Journal, Tools
 from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
 from stepflow.run.recording.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, SnapshotRepository, TakenSnapshot
+from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, TakenSnapshot, WorkspaceSnapshots
 
 #: Name of their folder in the run folder.
 FOLDER = "snapshots"
@@ -55,7 +55,7 @@ class Snapshots:
         redact: Callable[[str], str] = str,
     ) -> None:
         self._store = SnapshotStore(run_folder / FOLDER)
-        self._repository = SnapshotRepository(toolbox, base, self._store.packs)
+        self._repository = WorkspaceSnapshots(toolbox, base, self._store.packs)
         self._secrets, self._redact = secrets_to_find(secrets), redact
         self._last, self._has_failed = "", False
         #: The paths that each snapshot leaves out, with the reason.
