@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import cast
 
 from stepflow.domain.agent.definition import Validator
@@ -19,6 +20,9 @@ from stepflow.errors import InputError
 #: About ten calls of git, each with its own two minutes.
 _LOOK_SECONDS = 1200.0
 _DIGEST_SECONDS = 120.0
+
+#: Folders that hold what a tool can make again, with an ignore file that the tool itself writes.
+_CACHES = frozenset({".mypy_cache", ".pytest_cache", ".ruff_cache"})
 
 #: What became of each file: its digest by its path.
 Files = dict[str, str]
@@ -79,7 +83,8 @@ class CheckoutGuards:
         if "problem" in answer:
             problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
             return GuardDiagnostics(changed=changed, problem=problem)
-        ignores = _texts(answer["ignore_files"]) if validator.clean_tree else ()
+        new = _texts(answer["ignore_files"]) if validator.clean_tree else ()
+        ignores = tuple(path for path in new if PurePosixPath(path).parent.name not in _CACHES)
         return GuardDiagnostics(
             changed=changed,
             hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
