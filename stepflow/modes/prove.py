@@ -13,6 +13,7 @@ from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import OutputFilter, filter_text
 from stepflow.boundary.plan import Plan
+from stepflow.domain.event import Noted
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.run import Issue
 from stepflow.engine.proof import prove_change
@@ -24,11 +25,18 @@ from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
 from stepflow.run.proof import Trials, describe_trial, fill_command, in_shell, read_change
 from stepflow.run.readiness import check_addresses
-from stepflow.run.request import RunRequest, boundary_settings
+from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
 from stepflow.run.start.inputs import BoundaryMode
-from stepflow.run.workspace import demand_repository, install
+from stepflow.run.workspace import (
+    demand_nothing_in_reach,
+    demand_repository,
+    install,
+    open_toolbox,
+    open_workspace,
+    outside_of,
+)
 from stepflow.sandbox.change import ChangeRepository, read_range
-from stepflow.sandbox.workspace import temporary_folder
+from stepflow.sandbox.workspace import make_workspace, temporary_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,7 @@ def prove(
             clock = SystemClock()
             deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
             install(request, MemoryJournal(clock), deadline)
+            _test_sandbox(request, cancellation, note)
         trials = Trials(
             repository=repository,
             request=request,
@@ -72,6 +81,19 @@ def prove(
             note=lambda tree: note(describe_trial(tree, change)),
         )
         return prove_change(change, trials.run, asked.settings)
+
+
+def _test_sandbox(request: RunRequest, cancellation: Cancellation, note: Callable[[str], None]) -> None:
+    """Raise `IsolationError` for a sandbox with a hole before anything of the change runs in one."""
+    journal = MemoryJournal(SystemClock())
+    with open_workspace(request) as workspace:
+        copied = workspace.request
+        make_workspace(copied.checkout, copied.root, without=request.login_files)
+        with open_toolbox(copied.root, toolbox_options(copied), cancellation) as toolbox:
+            demand_nothing_in_reach(toolbox, outside_of(copied), request.inputs.isolation, journal)
+    for entry in journal.entries:
+        if isinstance(entry.event, Noted):
+            note(entry.event.message)
 
 
 def write_proof(request: RunRequest, proof: Proof) -> Path:

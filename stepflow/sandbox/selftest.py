@@ -195,7 +195,7 @@ class CanaryReport:
         bad = [canary for canary in self.reached if canary.refuses or isolation is Isolation.REQUIRED]
         if bad:
             raise IsolationError(
-                f"The self-test got out of the sandbox, so no model is asked. {'; '.join(map(str, bad))}.",
+                f"The self-test got out of the sandbox, so nothing else runs in it. {'; '.join(map(str, bad))}.",
                 hint=_ALWAYS_HINT if any(canary.refuses for canary in bad) else _REQUIRED_HINT,
             )
 

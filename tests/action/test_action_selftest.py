@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import git
 from tests.world import open_world, sockets_held, solve, understood
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only a root process may put a socket into /run")
@@ -25,26 +26,49 @@ def reachable_world():
     shutil.rmtree(folder)
 
 
-@root_only
-def test_a_socket_that_every_user_may_use_refuses_the_run_before_a_token_is_spent(reachable_world):
+@pytest.fixture
+def hole():
+    """A socket that every user may use; its path."""
     path = Path(f"/run/stepflow-test-{os.getpid()}.sock")
     with sockets_held(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
         try:
             path.chmod(0o666)
             server.listen(8)
-            done = reachable_world.run(solve(), isolation="required")
+            yield path
         finally:
             path.unlink()
+
+
+@root_only
+def test_a_socket_that_every_user_may_use_refuses_the_run_before_a_token_is_spent(reachable_world, hole):
+    done = reachable_world.run(solve(), isolation="required")
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused")
-    assert "The self-test got out of the sandbox, so no model is asked." in done.outputs["reason"]
-    assert f"other sockets under /run, reached by shell: {path} (connect)" in done.outputs["reason"]
+    assert "The self-test got out of the sandbox, so nothing else runs in it." in done.outputs["reason"]
+    assert f"other sockets under /run, reached by shell: {hole} (connect)" in done.outputs["reason"]
     assert reachable_world.model.requests == []
     events = [event["event"] for event in reachable_world.events(done)]
     assert "canaries_tried" in events
     assert "iteration_started" not in events
     assert reachable_world.wrote_nothing(but_comments=1)
     assert "The self-test got out of the sandbox" in reachable_world.comments()[0]
+
+
+@root_only
+def test_it_refuses_a_proof_before_a_command_of_the_pull_request_runs(reachable_world, hole):
+    checkout = reachable_world.runner.checkout
+    git("commit", "--quiet", "--allow-empty", "--message", "Change nothing", cwd=checkout)
+    ends = {
+        name: {"sha": git("rev-parse", rev, cwd=checkout).strip()}
+        for name, rev in (("base", "HEAD^"), ("head", "HEAD"))
+    }
+    event = {
+        "pull_request": {"number": 7, **{name: {**end, "repo": {"full_name": "o/r"}} for name, end in ends.items()}}
+    }
+    inputs = {"mode": "prove", "prove": "touch ran", "isolation": "required"}
+    done = reachable_world.runner.run(event, name="pull_request", **inputs)
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused")
+    assert f"other sockets under /run, reached by shell: {hole} (connect)" in done.outputs["reason"]
 
 
 @pytest.mark.whole

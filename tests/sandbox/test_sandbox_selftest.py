@@ -102,7 +102,7 @@ class TestWhatIsFound:
         assert f"{outside.environment['GITHUB_EVENT_PATH']} (read" in reached(report)["/github/workflow and the event"]
         report.demand(Isolation.BEST_EFFORT)
         assert any(line.startswith("open: RUNNER_TEMP, reached by shell: ") for line in report.open)
-        with pytest.raises(IsolationError, match=r"no model is asked\. RUNNER_TEMP, reached by shell.*landlock"):
+        with pytest.raises(IsolationError, match=r"nothing else runs in it\. RUNNER_TEMP, reached by shell.*landlock"):
             report.demand(Isolation.REQUIRED)
 
     @pytest.mark.whole
