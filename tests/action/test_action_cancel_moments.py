@@ -114,7 +114,7 @@ def owners(checkout: Path) -> set[int]:
     return {path.lstat().st_uid for path in (checkout, *checkout.rglob("*"))}
 
 
-@pytest.mark.sample
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_signal_at_any_moment_ends_the_run_whole_and_soon(folder: Path, kind: str) -> None:
     (folder / "whole").mkdir()

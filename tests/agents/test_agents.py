@@ -51,6 +51,7 @@ def test_there_are_scenarios_for_a_straight_run_a_repaired_one_and_an_abort() ->
 
 
 @pytest.mark.whole
+@pytest.mark.weekly  # our workflow rehearses the agents of every pull request
 def test_our_own_agent_does_what_its_scenarios_expect(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
     # Its type checker is the one of our environment, which a maintainer has activated.

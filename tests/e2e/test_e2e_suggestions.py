@@ -114,7 +114,7 @@ def test_forty_suggestions_on_ten_repositories_are_half_wrong() -> None:
     assert (len(REPOSITORIES), len(offers), sum(bool(offer.problem) for offer in offers)) == (10, 40, 20)
 
 
-@pytest.mark.sample(3)  # one of each language
+@pytest.mark.sample(2)  # Python and TypeScript; installing Go takes minutes
 @pytest.mark.parametrize("name", [*REPOSITORIES])
 def test_what_is_posted_as_a_suggestion_applies_and_keeps_the_checks_green(
     new_world: Callable[[], World], machine: tuple[str, Path], name: str
