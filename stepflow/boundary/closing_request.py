@@ -1,8 +1,8 @@
 """Reads what a closing answer requests of GitHub: typed values and a review, and a warning for each part that is not
 understood.
 
-A comment on lines that the diff does not show becomes a part of the summary, and a suggestion becomes words unless it
-was tried and makes no check fail.
+A comment on lines that the diff does not show becomes a part of the summary, and a suggestion becomes plain text unless
+it was tried with success and is posted exactly as it was tried.
 """
 
 from __future__ import annotations

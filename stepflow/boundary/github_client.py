@@ -40,6 +40,7 @@ from stepflow.boundary.github_failures import (
 from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import IMAGE_ID, LARGEST_IMAGE, ImageProblem
 
+#: The host whose pages show images that people attach to issues.
 _GITHUB = "github.com"
 #: Where github.com keeps attachments, and where it redirects to. `camo.githubusercontent.com` is not among them: it
 #: serves other people's images.

@@ -1,4 +1,5 @@
-"""Prepare a run: find everything that can be wrong before a token is spent."""
+"""Prepare a run: find everything that can be wrong before a token is spent, and read what an agent is shown of the
+repository around its issue: labels, similar issues, and issue forms."""
 
 from __future__ import annotations
 

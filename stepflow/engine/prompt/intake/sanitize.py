@@ -24,6 +24,7 @@ from stepflow.engine.prompt.intake.markup import (
     remove_unseen,
 )
 
+#: The languages that a fence may name. The page does not show what a fence names, so any other word is removed.
 LANGUAGES = frozenset(
     re.findall(
         r"\S+",
