@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 #: The user of GitHub's own runners; the group of its files is one that may use the engine.
 RUNNER_UID, DOCKER_GID = RUNNER = (1001, 118)
 ACTION = Path(__file__).parents[2] / "action.yml"
+_TEXT: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,21 @@ class HostedRunner:
         )
         return None if done.returncode else done.stdout
 
+    def wait_in_workspace(self, name: str, process: subprocess.Popen[str], *, seconds: float = 200) -> None:
+        """Wait for a file that tools write in the workspace; without it, the log says what was done instead."""
+        until = time.monotonic() + seconds
+        while self.read_in_workspace(name) is None:
+            if process.poll() is not None or time.monotonic() > until:
+                ended = self.look_inside()
+                subprocess.run(["docker", "kill", self.name], check=False, capture_output=True)
+                raise AssertionError(f"no {name} in the workspace:\n{process.communicate()[0]}\n{ended}")
+            time.sleep(0.05)
+
+    def look_inside(self) -> str:
+        """What runs in the container, and where each process waits."""
+        done = subprocess.run(["docker", "top", self.name, "-eo", "pid,ppid,user,stat,wchan:20,etime,args"], **_TEXT)
+        return done.stdout + done.stderr
+
     def signal(self, name: str) -> None:
         """Send a signal to the container's first process, as a cancelled job does; it may have just ended."""
         command = ["docker", "kill", f"--signal={name}", self.name]
@@ -128,6 +145,8 @@ class HostedRunner:
         except subprocess.TimeoutExpired:
             subprocess.run(["docker", "kill", self.name], check=True, capture_output=True)
             raise AssertionError(f"it did not end within {timeout:g} s:\n{process.communicate()[0]}") from None
+        # Shown with a test that fails.
+        print(log)
         files = self.root / "temp/_runner_file_commands"
         outputs = _read_outputs((files / "output").read_text())
         return Ended(exit_code=process.returncode, log=log, outputs=outputs, summary=(files / "summary").read_text())

@@ -164,7 +164,7 @@ def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]
     world = new_world()
     runner = world.hosted_runner([calls(("bash", {"command": "touch begun; sleep 300"}))], EVENT, owner=ROOT)
     with runner.started(world.inputs(), event_name="issues") as process:
-        _wait_for(lambda: runner.read_in_workspace("begun") is not None, process)
+        runner.wait_in_workspace("begun", process, seconds=60)
         begun = time.monotonic()
         runner.signal(signal.SIGINT.name)
         ended = runner.finish(process, timeout=30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from tests.servers.messages_api import Answer, calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.e2e.hosted_runner import Ended, HostedRunner
+    from tests.e2e.hosted_runner import Ended
     from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
@@ -89,7 +88,7 @@ def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Iter
     before = look_at(runner.root, image=runner.image)
     with runner.started(world.inputs(), event_name="issues", volumes={EXPLOITS: "/opt/exploits:ro"}) as process:
         if name == "SIGTERM":
-            _wait_for(runner, "build/begun", seconds=200)
+            runner.wait_in_workspace("build/begun", process)
             runner.signal(signal.SIGTERM.name)
         ended = runner.finish(process, timeout=200)
     after = look_at(runner.root, image=runner.image)
@@ -105,10 +104,3 @@ def test_the_run_ended_as_it_should(left: tuple[str, Left]) -> None:
 def test_every_folder_is_byte_for_byte_as_before_but_for_what_the_action_says(left: tuple[str, Left]) -> None:
     _, run = left
     assert differences(run.before, run.after, expected=RUN) == {}
-
-
-def _wait_for(runner: HostedRunner, name: str, *, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while runner.read_in_workspace(name) is None:
-        assert time.monotonic() < until, f"{name} did not come into being"
-        time.sleep(0.05)

@@ -85,10 +85,7 @@ def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None
     """End it from outside, as its name says."""
     if name in ("completed", "failed"):
         return
-    until = time.monotonic() + 200
-    while runner.read_in_workspace("waiting") is None:
-        assert time.monotonic() < until, "the tools did not come so far"
-        time.sleep(0.1)
+    runner.wait_in_workspace("waiting", process)
     for number, seconds in CANCEL if name == "cancelled" else (("SIGKILL", 0),):
         if process.poll() is None:
             runner.signal(signal.Signals[number].name)

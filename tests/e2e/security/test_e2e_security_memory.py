@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ def test_when_the_launcher_is_ended_the_run_says_so_and_the_checkout_is_as_it_wa
     wait = calls(("bash", {"command": "git config core.fsmonitor true; touch begun; sleep 300"}))
     runner = world.hosted_runner([wait], EVENT)
     with _started(world, runner) as process:
-        _wait_for(runner, "begun")
+        runner.wait_in_workspace("begun", process)
         _end_launcher(runner)
         ended = runner.finish(process, timeout=90)
     assert ended.exit_code == 1, ended.log
@@ -76,10 +75,3 @@ def _end_launcher(runner: HostedRunner) -> None:
     """As the kernel does when no memory is left: by a signal that nothing can be done about."""
     command = "kill -9 $(grep -laz 'child/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
     subprocess.run(["docker", "exec", "--user=0", runner.name, "sh", "-c", command], check=True, capture_output=True)
-
-
-def _wait_for(runner: HostedRunner, name: str) -> None:
-    until = time.monotonic() + 200
-    while runner.read_in_workspace(name) is None:
-        assert time.monotonic() < until, f"{name} did not come into being"
-        time.sleep(0.05)
