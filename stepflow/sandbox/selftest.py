@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import secrets
-import select
 import shlex
 import socket
 import stat
@@ -209,8 +208,7 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
         attempts = [*_at_files(outside, toolbox.checkout), *_at_sockets(outside), *_at_processes(), *listeners]
         by_shell = list(_by_shell(toolbox, attempts, Redactor(outside.secrets)))
         by_file_tool = list(_by_file_tool(toolbox, attempts))
-        called = select.select(listeners.values(), [], [], 0)[0]
-        by_shell += (attempt for attempt, server in listeners.items() if server in called)
+        by_shell += (attempt for attempt, server in listeners.items() if _was_called(attempt, server))
     reached = {_SHELL: by_shell, _FILE_TOOL: by_file_tool}
     tried = {attempt.location for attempt in attempts} | {Location.ENVIRONMENT, Location.DESCRIPTORS}
     return CanaryReport(canaries=tuple(_judge(location, tried, reached) for location in Location))
@@ -390,17 +388,42 @@ def _listeners(network: Network) -> Iterator[Mapping[Attempt, socket.socket]]:
                 closing.enter_context(server)
                 server.bind((host, 0))
                 if kind != "udp":
-                    server.listen(8)
-                target = f"{host}:{server.getsockname()[1]}"
+                    server.listen()
+                target = f"{host}:{server.getsockname()[1]} {secrets.token_hex(8)}"
                 servers[Attempt(location=location, kind=kind, target=target, shown=host)] = server
         if sys.platform == "linux":
             name = f"stepflow-self-test-{secrets.token_hex(8)}"
             server = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             server.bind(f"\0{name}")
-            server.listen(8)
+            server.listen()
             attempt = Attempt(location=Location.ABSTRACT, kind="connect", target=f"@{name}", shown="one of the parent")
             servers[attempt] = server
         yield servers
+
+
+def _was_called(attempt: Attempt, server: socket.socket) -> bool:
+    """Whether the probe came in at a listener of ours. Any program of the machine may call at a port; only the probe
+    knows the mark, and the abstract name."""
+    server.setblocking(False)
+    mark = attempt.target.partition(" ")[2].encode()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            if attempt.kind == "udp":
+                said = server.recv(len(mark))
+            else:
+                with server.accept()[0] as caller:
+                    caller.setblocking(False)
+                    said = _said(caller, len(mark))
+            if said == mark:
+                return True
+    return False
+
+
+def _said(caller: socket.socket, length: int) -> bytes:
+    """What is there of what a caller has said; nothing where it has hung up."""
+    with contextlib.suppress(OSError):
+        return caller.recv(length)
+    return b""
 
 
 def sockets_under(folders: Iterable[str]) -> Iterator[Path]:

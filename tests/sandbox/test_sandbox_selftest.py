@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -10,8 +11,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_other_user, stays_root
@@ -19,6 +22,9 @@ from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.selftest import CanaryReport, Location, Outside, sockets_under, try_canaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SECRET = "ghs_secretofthistest0123456789"
 COMMAND_FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
@@ -79,6 +85,51 @@ def listening(path: Path, mode: int = 0o666, group: int = -1) -> socket.socket:
 
 def reached(report: CanaryReport) -> dict[str, str]:
     return {canary.location.value.name: canary.ways for canary in report.reached}
+
+
+PROTOCOLS = {
+    "tcp": (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1"),
+    "tcp6": (socket.AF_INET6, socket.SOCK_STREAM, "::1"),
+    "udp": (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1"),
+}
+
+
+def own_listeners() -> Iterator[tuple[str, str, int]]:
+    """The name of each socket on which this process listens, its protocol and its port."""
+    ours = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            ours.add(str(entry.readlink()))
+    for protocol in PROTOCOLS:
+        for line in Path(f"/proc/self/net/{protocol}").read_text().splitlines()[1:]:
+            _, local, remote, *_, inode = line.split()[:10]
+            if (name := f"socket:[{inode}]") in ours and remote.endswith(":0000"):
+                yield name, protocol, int(local.partition(":")[2], 16)
+
+
+@contextlib.contextmanager
+def stranger() -> Iterator[set[str]]:
+    """Calls at whatever this process listens on while the block lasts; gives by which protocols it could."""
+    called, done, over = set[str](), set[str](), threading.Event()
+
+    def call() -> None:
+        while not over.wait(0.001):
+            for name, protocol, port in own_listeners():
+                address_family, kind, host = PROTOCOLS[protocol]
+                if name not in done:
+                    done.add(name)
+                    with contextlib.suppress(OSError), socket.socket(address_family, kind) as end:
+                        end.connect((host, port))
+                        end.send(b"hello from a stranger")
+                        called.add(protocol)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        yield called
+    finally:
+        over.set()
+        thread.join()
 
 
 def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
@@ -286,6 +337,13 @@ class TestWhatIsFound:
         reached = {f"reached by shell: {attempt}" for attempt in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
         assert tried == (reached if disabled else {"kept"})
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="reads what listens from /proc")
+    def test_strangers_who_call_at_the_listeners_are_not_the_tools(self, start, outside):
+        with stranger() as called:
+            states = try_canaries(start(network=Network.NONE).toolbox, outside).states
+        assert called == {"tcp", "udp", "tcp6"}
+        assert {states[location] for location in ("TCP", "TCP over IPv6", "UDP")} == {"kept"}
+
     @root_only
     def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, checkout, outside):
         box = start(**stays_root(checkout))
@@ -397,8 +455,10 @@ class TestTheProbe:
             for end in (server, closed):
                 end.bind((host, 0))
             server.listen(1)
-            tried = [("tcp", f"{host}:{end.getsockname()[1]}") for end in (server, closed)]
-            assert self.ask(*tried, ("udp", f"{host}:9"))["results"] == [":", "ECONNREFUSED", ""]
+            tried = [("tcp", f"{host}:{end.getsockname()[1]} mark") for end in (server, closed)]
+            assert self.ask(*tried, ("udp", f"{host}:9 mark"))["results"] == [":", "ECONNREFUSED", ""]
+            with server.accept()[0] as caller:
+                assert caller.recv(100) == b"mark"
 
     def test_its_answers_survive_names_and_values_of_any_bytes(self):
         answer = self.ask(env={b"A": b"\xff\xfe", "PATH": os.environ["PATH"]})

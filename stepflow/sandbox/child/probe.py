@@ -19,7 +19,6 @@ _PTRACE_SEIZE = 0x4206
 _TIMEOUT = 0.5
 _MOST_BYTES = 128 * 1024
 _HIGHEST_DESCRIPTOR = 256
-_MARK = b"reached\n"
 #: Found on the tools' PATH, as a tool would.
 _GIT = ("git", "config", "--list", "--show-origin", "--includes")
 
@@ -75,28 +74,31 @@ def _connect(name: str) -> None:
 
 
 def _tcp(target: str) -> bytes:
-    address_family, host, port = _address(target)
+    address_family, address, mark = _destination(target)
     with socket.socket(address_family, socket.SOCK_STREAM) as end:
         end.setblocking(False)
-        code = end.connect_ex((host, port))
+        code = end.connect_ex(address)
         if code == errno.EINPROGRESS:
             ready = select.select([], [end], [], _TIMEOUT)[1]
             code = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
-    if code:
-        raise OSError(code, os.strerror(code))
-    # Somebody else may have answered: the listener itself says whether it was called.
+        if code:
+            raise OSError(code, os.strerror(code))
+        end.send(mark)
+    # Somebody else may have answered: the listener itself says whether the mark came.
     return b""
 
 
 def _udp(target: str) -> None:
-    address_family, host, port = _address(target)
+    address_family, address, mark = _destination(target)
     with socket.socket(address_family, socket.SOCK_DGRAM) as end:
-        end.sendto(_MARK, (host, port))
+        end.sendto(mark, address)
 
 
-def _address(target: str) -> tuple[int, str, int]:
-    host, _, port = target.rpartition(":")
-    return (socket.AF_INET6 if ":" in host else socket.AF_INET), host, int(port)
+def _destination(target: str) -> tuple[int, tuple[str, int], bytes]:
+    """The address family, the address, and the mark by which the listener knows this program."""
+    where, _, mark = target.partition(" ")
+    host, _, port = where.rpartition(":")
+    return (socket.AF_INET6 if ":" in host else socket.AF_INET), (host, int(port)), mark.encode()
 
 
 def _trace(pid: str) -> None:
