@@ -208,7 +208,9 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
         attempts = [*_at_files(outside, toolbox.checkout), *_at_sockets(outside), *_at_processes(), *listeners]
         by_shell = list(_by_shell(toolbox, attempts, Redactor(outside.secrets)))
         by_file_tool = list(_by_file_tool(toolbox, attempts))
-        by_shell += (attempt for attempt, server in listeners.items() if _was_called(attempt, server))
+        # Of the others the probe itself knows: nobody else can have the abstract name, and a datagram has left.
+        ports = [(attempt, server) for attempt, server in listeners.items() if attempt.kind == "tcp"]
+        by_shell += (attempt for attempt, server in ports if _was_called(attempt, server))
     reached = {_SHELL: by_shell, _FILE_TOOL: by_file_tool}
     tried = {attempt.location for attempt in attempts} | {Location.ENVIRONMENT, Location.DESCRIPTORS}
     return CanaryReport(canaries=tuple(_judge(location, tried, reached) for location in Location))
@@ -402,28 +404,17 @@ def _listeners(network: Network) -> Iterator[Mapping[Attempt, socket.socket]]:
 
 
 def _was_called(attempt: Attempt, server: socket.socket) -> bool:
-    """Whether the probe came in at a listener of ours. Any program of the machine may call at a port; only the probe
-    knows the mark, and the abstract name."""
-    server.setblocking(False)
+    """Whether the probe came in at a port of ours. Any program of the machine may call there; only the probe knows the
+    mark."""
     mark = attempt.target.partition(" ")[2].encode()
+    server.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            if attempt.kind == "udp":
-                said = server.recv(len(mark))
-            else:
-                with server.accept()[0] as caller:
-                    caller.setblocking(False)
-                    said = _said(caller, len(mark))
-            if said == mark:
-                return True
+            with server.accept()[0] as caller, contextlib.suppress(OSError):
+                caller.setblocking(False)
+                if caller.recv(len(mark)) == mark:
+                    return True
     return False
-
-
-def _said(caller: socket.socket, length: int) -> bytes:
-    """What is there of what a caller has said; nothing where it has hung up."""
-    with contextlib.suppress(OSError):
-        return caller.recv(length)
-    return b""
 
 
 def sockets_under(folders: Iterable[str]) -> Iterator[Path]:

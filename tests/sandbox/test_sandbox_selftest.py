@@ -88,23 +88,28 @@ def reached(report: CanaryReport) -> dict[str, str]:
 
 
 PROTOCOLS = {
-    "tcp": (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1"),
-    "tcp6": (socket.AF_INET6, socket.SOCK_STREAM, "::1"),
-    "udp": (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1"),
+    "tcp": (socket.AF_INET, socket.SOCK_STREAM),
+    "tcp6": (socket.AF_INET6, socket.SOCK_STREAM),
+    "udp": (socket.AF_INET, socket.SOCK_DGRAM),
+    "unix": (socket.AF_UNIX, socket.SOCK_STREAM),
 }
 
 
-def own_listeners() -> Iterator[tuple[str, str, int]]:
-    """The name of each socket on which this process listens, its protocol and its port."""
+def own_listeners() -> Iterator[tuple[str, str, object]]:
+    """What names each socket on which this process listens, its protocol and its address."""
     ours = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             ours.add(str(entry.readlink()))
     for protocol in PROTOCOLS:
         for line in Path(f"/proc/self/net/{protocol}").read_text().splitlines()[1:]:
-            _, local, remote, *_, inode = line.split()[:10]
-            if (name := f"socket:[{inode}]") in ours and remote.endswith(":0000"):
-                yield name, protocol, int(local.partition(":")[2], 16)
+            words = line.split()
+            if protocol == "unix":
+                if f"socket:[{words[6]}]" in ours and words[-1].startswith("@"):
+                    yield words[6], protocol, "\0" + words[-1][1:]
+            elif f"socket:[{words[9]}]" in ours and words[2].endswith(":0000"):
+                host = "::1" if protocol == "tcp6" else "127.0.0.1"
+                yield words[9], protocol, (host, int(words[1].partition(":")[2], 16))
 
 
 @contextlib.contextmanager
@@ -114,12 +119,11 @@ def stranger() -> Iterator[set[str]]:
 
     def call() -> None:
         while not over.wait(0.001):
-            for name, protocol, port in own_listeners():
-                address_family, kind, host = PROTOCOLS[protocol]
+            for name, protocol, address in own_listeners():
                 if name not in done:
                     done.add(name)
-                    with contextlib.suppress(OSError), socket.socket(address_family, kind) as end:
-                        end.connect((host, port))
+                    with contextlib.suppress(OSError), socket.socket(*PROTOCOLS[protocol]) as end:
+                        end.connect(address)
                         end.send(b"hello from a stranger")
                         called.add(protocol)
 
@@ -341,8 +345,8 @@ class TestWhatIsFound:
     def test_strangers_who_call_at_the_listeners_are_not_the_tools(self, start, outside):
         with stranger() as called:
             states = try_canaries(start(network=Network.NONE).toolbox, outside).states
-        assert called == {"tcp", "udp", "tcp6"}
-        assert {states[location] for location in ("TCP", "TCP over IPv6", "UDP")} == {"kept"}
+        assert called == {*PROTOCOLS}
+        assert {states[location] for location in ("TCP", "TCP over IPv6", "UDP", "abstract sockets")} == {"kept"}
 
     @root_only
     def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, checkout, outside):

@@ -256,7 +256,7 @@ _SOCKETS = (
     _attack(
         "reach any closed socket that can be found", 8, "sockets.py", says="{group_socket}", stopped_by=("uid+gid",)
     ),
-    _attack("reach an abstract socket", 8, "sockets.py @stepflow-canary", says="{abstract}", stopped_by=("landlock",)),
+    _attack("reach an abstract socket", 8, "sockets.py @{abstract_name}", says="{abstract}", stopped_by=("landlock",)),
     *(
         _attack(f"use the network: {kind}", 1, f"network.py {kind} {{{kind}}}", says=says, stopped_by=("network",))
         for kind, says in (

@@ -80,7 +80,9 @@ class Surroundings:
             self._listen(socket.AF_UNIX, f"/run/{path}.sock", self._canary(canary))
             os.chown(f"/run/{path}.sock", 0, self.owner[1])
             Path(f"/run/{path}.sock").chmod(mode)
-        self._listen(socket.AF_UNIX, "\0stepflow-canary", self._canary("abstract"))
+        # The machine has one space of abstract names, and several of these may be at work.
+        self.facts["abstract_name"] = f"stepflow-{secrets.token_hex(6)}"
+        self._listen(socket.AF_UNIX, f"\0{self.facts['abstract_name']}", self._canary("abstract"))
         self._listen(socket.AF_INET, ("127.0.0.1", 0), self._canary("network"), fact="tcp")
         self._listen(socket.AF_INET6, ("::1", 0), self._canary("network"), fact="tcp6")
         self._answer_datagrams(socket.AF_INET, "127.0.0.1", fact="udp")
