@@ -24,7 +24,7 @@ from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
-from stepflow.telemetry.metrics import Telemetry
+from stepflow.telemetry.spans import RunTrace
 
 #: Iterations shown in full unless more are requested, because nobody reads ten thousand.
 NEWEST = 200
@@ -129,30 +129,30 @@ def export_run(folder: Path, target: str) -> None:
     answers are included if the run's own input `otel-content` was true."""
     # Imported here because a timeline needs none of it.
     from stepflow.cli.options import SECRETS  # noqa: PLC0415
-    from stepflow.run.ending import read_telemetry, send_to_collector  # noqa: PLC0415
+    from stepflow.run.ending import read_trace, send_to_collector  # noqa: PLC0415
     from stepflow.run.readiness import check_collector  # noqa: PLC0415
     from stepflow.run.request import proxy_config_of  # noqa: PLC0415
     from stepflow.run.start.inputs import read_inputs  # noqa: PLC0415
 
-    telemetry = read_telemetry(folder, content=None, redact=str, whole=True)
-    if telemetry is None:
+    trace = read_trace(folder, content=None, redact=str)
+    if trace is None:
         raise InputError(f"The run in {folder} never began.", hint="Name the folder of one that did.")
     if not target.startswith(("http://", "https://")):
-        _write_otlp(telemetry, Path(target))
+        _write_otlp(trace, Path(target))
         return
     inputs = read_inputs({"otel-endpoint": target, "otel-headers": os.environ.get(SECRETS["otel-headers"], "")})
     check_collector(inputs)
     connection = proxy_config_of(inputs, os.environ, Path.cwd()).connection_to(target)
-    if problem := send_to_collector(lambda: telemetry, inputs, connection):
+    if problem := send_to_collector(lambda: trace, inputs, connection, whole=True):
         raise StepflowError(f"The run could not be sent to {target}: {problem.rstrip('.')}.")
     print(harmless(f"sent to {target}"), file=sys.stderr)
 
 
-def _write_otlp(telemetry: Telemetry, path: Path) -> None:
+def _write_otlp(trace: RunTrace, path: Path) -> None:
     from stepflow.telemetry.export import NOT_INSTALLED, write_telemetry  # noqa: PLC0415 - as above
 
     try:
-        write_telemetry(*telemetry, path)
+        write_telemetry(trace, path)
     except ModuleNotFoundError as exc:
         raise InputError(f"The run cannot be written as OTLP: {NOT_INSTALLED}.") from exc
     except OSError as exc:

@@ -49,8 +49,7 @@ from stepflow.run.recording.snapshots import Stretches, diffs_of
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import expect_of_recording
 from stepflow.run.start.inputs import Inputs
-from stepflow.telemetry.metrics import Telemetry, build_metrics
-from stepflow.telemetry.spans import build_trace
+from stepflow.telemetry.spans import RunTrace, build_trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,17 +282,18 @@ def send_run(request: RunRequest) -> Iterator[str]:
     """Send the run's trace and metrics to the collector of the inputs, if there is one. Yields a warning if that
     fails, and changes nothing about the run."""
     if request.inputs.otel_endpoint and (request.folder / JOURNAL).exists():
-        build = partial(
-            read_telemetry, request.folder, content=request.inputs.otel_content, redact=request.redactor, whole=False
-        )
+        build = partial(read_trace, request.folder, content=request.inputs.otel_content, redact=request.redactor)
         connection = request.proxy_config.connection_to(request.inputs.otel_endpoint)
-        if problem := send_to_collector(build, request.inputs, connection):
+        if problem := send_to_collector(build, request.inputs, connection, whole=False):
             message = f"[Telemetry] The run could not be sent to {request.inputs.otel_endpoint}: {problem.rstrip('.')}."
             yield request.redactor(message)
 
 
-def send_to_collector(build: Callable[[], Telemetry | None], inputs: Inputs, connection: Connection) -> str:
-    """Send what `build` returns to the collector of the inputs. Returns why that failed; empty if it did not."""
+def send_to_collector(
+    build: Callable[[], RunTrace | None], inputs: Inputs, connection: Connection, *, whole: bool
+) -> str:
+    """Send the trace that `build` returns to the collector of the inputs, and the metrics of its last process or of the
+    `whole` run. Returns why that failed; empty if it did not."""
     # The SDK and what it needs cost time that other runs need not pay.
     from stepflow.boundary.github_client import configure_session  # noqa: PLC0415
     from stepflow.telemetry.export import Collector, send_telemetry  # noqa: PLC0415
@@ -304,16 +304,13 @@ def send_to_collector(build: Callable[[], Telemetry | None], inputs: Inputs, con
         configure=configure_session,
         headers={name: value.get_secret_value() for name, value in inputs.otel_headers.items()},
     )
-    return send_telemetry(build, collector)
+    return send_telemetry(build, collector, whole=whole)
 
 
-def read_telemetry(
-    folder: Path, *, content: bool | None, redact: Callable[[str], str], whole: bool
-) -> Telemetry | None:
-    """Return the trace of the run in the folder, and the metrics of its last process or of the `whole` run; None if it
-    never began."""
+def read_trace(folder: Path, *, content: bool | None, redact: Callable[[str], str]) -> RunTrace | None:
+    """Return the trace of the run in the folder; None if it never began."""
     trace = build_trace(iter_journal(folder / JOURNAL), content=content, redact=redact)
-    return (trace, build_metrics(trace, whole=whole)) if trace.spans else None
+    return trace if trace.spans else None
 
 
 REPORT, EFFECTS = "report.json", "effects.json"

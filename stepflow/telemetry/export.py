@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import requests
 
 from stepflow.domain.connection import Connection, certificate_problem
-from stepflow.telemetry.metrics import RunMetrics, Telemetry
 from stepflow.telemetry.spans import RunTrace
 
 T = TypeVar("T")
@@ -86,77 +85,75 @@ def _describe(error: requests.RequestException, connection: Connection) -> str:
     return f"{what}. {advice}" if advice else what
 
 
-class _Sending(Thread):
-    """Builds and sends in the background, so that nothing can keep the run waiting for longer than it is joined."""
-
-    def __init__(self, build: Callable[[], Telemetry | None], collector: Collector, deadline: float) -> None:
-        super().__init__(name="telemetry", daemon=True)
-        self._build, self._collector, self._deadline = build, collector, deadline
-        self.problem = ""
-
-    def run(self) -> None:
-        """Send everything; what went wrong is in `problem`."""
-        try:
-            if built := self._build():
-                self.problem = self._send(*built)
-        except ModuleNotFoundError:
-            self.problem = NOT_INSTALLED
-        except Exception as bug:  # noqa: BLE001 - a run has ended, and nothing here may change how
-            self.problem = f"{type(bug).__name__}: {bug}"
-
-    def _send(self, trace: RunTrace, metrics: RunMetrics) -> str:
-        from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415 - loaded when it is wanted
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-
-        from stepflow.telemetry.sdk import sdk_metrics, sdk_spans  # noqa: PLC0415 - the same
-
-        # What the SDK has to say is in the problem that is returned.
-        logger = logging.getLogger("opentelemetry")
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
-        base = self._collector.endpoint.rstrip("/")
-        with _Session(self._collector.connection) as session:
-            self._collector.configure(session, self._collector.connection)
-            options: dict[str, Any] = {
-                "headers": dict(self._collector.headers),
-                "compression": Compression.Gzip,
-                "session": session,
-            }
-            for spans in _in_batches(sdk_spans(trace), MOST_SPANS):
-                exporter = OTLPSpanExporter(f"{base}/v1/traces", timeout=self._left(), **options)
-                if exporter.export(spans).value:
-                    return session.problem or "the SDK could not send it"
-            metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=self._left(), **options)
-            if metric_exporter.export(sdk_metrics(trace, metrics)).value:
-                return session.problem or "the SDK could not send it"
-        return ""
-
-    def _left(self) -> float:
-        return max(0.1, self._deadline - time.monotonic())
-
-
-def send_telemetry(build: Callable[[], Telemetry | None], collector: Collector, *, seconds: float = SECONDS) -> str:
-    """Build the telemetry and send it, and return why it could not be sent; empty if it was, or there is none.
+def send_telemetry(
+    build: Callable[[], RunTrace | None], collector: Collector, *, whole: bool, seconds: float = SECONDS
+) -> str:
+    """Build the trace and send it with its metrics: those of its last process, or of the `whole` run. Return why that
+    failed; empty if it did not, or there is no trace.
 
     This takes no longer than `seconds`, whatever the collector does.
     """
-    sending = _Sending(build, collector, time.monotonic() + seconds)
+    problem, deadline = TOO_SLOW, time.monotonic() + seconds
+
+    def work() -> None:
+        nonlocal problem
+        try:
+            trace = build()
+            problem = _send(trace, collector, whole, deadline) if trace else ""
+        except ModuleNotFoundError:
+            problem = NOT_INSTALLED
+        except Exception as bug:  # noqa: BLE001 - a run has ended, and nothing here may change how
+            problem = f"{type(bug).__name__}: {bug}"
+
+    # In the background, so that nothing can keep the run waiting for longer than it is joined.
+    sending = Thread(target=work, name="telemetry", daemon=True)
     sending.start()
     sending.join(seconds)
-    return TOO_SLOW if sending.is_alive() else sending.problem
+    return problem
 
 
-def write_telemetry(trace: RunTrace, metrics: RunMetrics, path: Path) -> None:
-    """Write the file as OTLP JSON, one line for the spans and one for the metrics. Raises `ModuleNotFoundError` without
-    the SDK, and `OSError`."""
+def _send(trace: RunTrace, collector: Collector, whole: bool, deadline: float) -> str:
+    from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415 - loaded when it is wanted
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    from stepflow.telemetry.sdk import sdk_metrics, sdk_spans  # noqa: PLC0415 - the same
+
+    def left() -> float:
+        return max(0.1, deadline - time.monotonic())
+
+    # What the SDK has to say is in the problem that is returned.
+    logger = logging.getLogger("opentelemetry")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    base = collector.endpoint.rstrip("/")
+    with _Session(collector.connection) as session:
+        collector.configure(session, collector.connection)
+        options: dict[str, Any] = {
+            "headers": dict(collector.headers),
+            "compression": Compression.Gzip,
+            "session": session,
+        }
+        for spans in _in_batches(sdk_spans(trace), MOST_SPANS):
+            exporter = OTLPSpanExporter(f"{base}/v1/traces", timeout=left(), **options)
+            if exporter.export(spans).value:
+                return session.problem or "the SDK could not send it"
+        metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=left(), **options)
+        if metric_exporter.export(sdk_metrics(trace, whole=whole)).value:
+            return session.problem or "the SDK could not send it"
+    return ""
+
+
+def write_telemetry(trace: RunTrace, path: Path) -> None:
+    """Write the trace and the metrics of the whole run as OTLP JSON, in one line each. Raises `ModuleNotFoundError`
+    without the SDK, and `OSError`."""
     from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter  # noqa: PLC0415 - as above
 
     from stepflow.telemetry.sdk import sdk_metrics, sdk_spans  # noqa: PLC0415 - as above
 
     text = StringIO()
     FileSpanExporter(stream=text).export(tuple(sdk_spans(trace)))
-    FileMetricExporter(stream=text).export(sdk_metrics(trace, metrics))
+    FileMetricExporter(stream=text).export(sdk_metrics(trace, whole=True))
     path.write_text(text.getvalue(), encoding="utf-8", errors="backslashreplace")
 
 

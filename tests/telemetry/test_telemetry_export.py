@@ -13,8 +13,8 @@ import trustme
 from stepflow.boundary.github_client import configure_session
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.telemetry.export import TOO_SLOW, Collector, send_telemetry, write_telemetry
-from stepflow.telemetry.metrics import Telemetry, build_metrics
-from stepflow.telemetry.spans import build_trace
+from stepflow.telemetry.sdk import sdk_metrics
+from stepflow.telemetry.spans import RunTrace, build_trace
 from tests.servers.collector import (
     CollectorServer,
     accept,
@@ -32,21 +32,25 @@ from tests.servers.private_network import TlsFront, address_of, closed_port, pem
 from tests.telemetry.journals import journal_of
 
 
-def telemetry() -> Telemetry:
-    trace = build_trace(journal_of("plausible"), content=False)
-    return trace, build_metrics(trace)
+def plausible_trace() -> RunTrace:
+    return build_trace(journal_of("plausible"), content=False)
+
+
+def names_of_metrics(trace: RunTrace) -> list[str]:
+    (resource,) = sdk_metrics(trace, whole=True).resource_metrics
+    return [metric.name for scope in resource.scope_metrics for metric in scope.metrics]
 
 
 def send(url: str, *, seconds: float = 20, connection: Connection = DIRECT, **headers: str) -> str:
     collector = Collector(endpoint=url, connection=connection, configure=configure_session, headers=headers)
-    return send_telemetry(telemetry, collector, seconds=seconds)
+    return send_telemetry(plausible_trace, collector, whole=False, seconds=seconds)
 
 
 def test_a_collector_receives_every_span_and_every_metric_as_it_is() -> None:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
     from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-    trace, metrics = telemetry()
+    trace = plausible_trace()
     with CollectorServer() as server:
         assert send(server.url, **{"X-Token": "t-0123456789"}) == ""
         spans, received = server.spans(), server.metrics()
@@ -66,7 +70,7 @@ def test_a_collector_receives_every_span_and_every_metric_as_it_is() -> None:
         assert (span.status.code == Status.STATUS_CODE_ERROR) is bool(sent.error)
     kinds = {span.kind for span in spans if span.name.startswith("chat")}
     assert kinds == {Span.SPAN_KIND_CLIENT}
-    assert received.keys() == {metric.name for metric in metrics.metrics}
+    assert received.keys() == {*names_of_metrics(trace)}
     cost = received["stepflow.cost"].sum
     assert (cost.aggregation_temporality, cost.is_monotonic) == (
         AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA,
@@ -127,19 +131,19 @@ def test_a_collector_that_is_not_there_is_told_from_one_that_is_not_trusted() ->
 
 
 def test_a_bug_in_the_export_is_a_problem_and_no_exception() -> None:
-    def build() -> Telemetry:
+    def build() -> RunTrace:
         raise RuntimeError("boom")
 
     collector = Collector(endpoint="http://127.0.0.1:9", connection=DIRECT, configure=configure_session)
-    assert send_telemetry(build, collector) == "RuntimeError: boom"
+    assert send_telemetry(build, collector, whole=False) == "RuntimeError: boom"
 
 
 def test_a_file_holds_the_same_as_json_lines(tmp_path: Path) -> None:
-    trace, metrics = telemetry()
-    write_telemetry(trace, metrics, tmp_path / "run.jsonl")
+    trace = plausible_trace()
+    write_telemetry(trace, tmp_path / "run.jsonl")
     spans, received = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     (scope,) = spans["resourceSpans"][0]["scopeSpans"]
     assert [span["name"] for span in scope["spans"]] == [span.name for span in trace.spans]
     assert {span["traceId"] for span in scope["spans"]} == {f"{trace.trace_id:032x}"}
     (scope,) = received["resourceMetrics"][0]["scopeMetrics"]
-    assert [metric["name"] for metric in scope["metrics"]] == [metric.name for metric in metrics.metrics]
+    assert [metric["name"] for metric in scope["metrics"]] == names_of_metrics(trace)

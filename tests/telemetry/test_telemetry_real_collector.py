@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from stepflow.journal.file import iter_journal
-from stepflow.telemetry.metrics import build_metrics
 from stepflow.telemetry.spans import build_trace
 from tests.checkout import git
 from tests.servers.collector import CollectorServer, attributes_of
 from tests.servers.messages_api import MessagesApi
 from tests.servers.private_network import closed_port
+from tests.telemetry.test_telemetry_export import names_of_metrics
 from tests.world import MODEL_KEY, SOURCE, solve
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -120,5 +120,5 @@ def test_a_real_collector_receives_a_run_and_an_old_run_folder(rotel: Path, tmp_
         assert attributes.pop("error.type", "") == sent.error
         assert attributes == {**sent.attributes}
     assert {span.span_id for span in twice} == {span.span_id for span in received}
-    assert metrics.keys() == {metric.name for metric in build_metrics(trace).metrics}
+    assert metrics.keys() == {*names_of_metrics(trace)}
     assert TOKEN not in done.stdout + done.stderr + (folder / "journal.jsonl").read_text()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 
 from stepflow.domain import event as events
 from stepflow.domain.event import Entry
 from stepflow.domain.state import fold
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, Stage, exit_code
-from stepflow.telemetry.metrics import Point, build_metrics
+from stepflow.telemetry.sdk import sdk_metrics
 from stepflow.telemetry.spans import MOST_CONTENT, RunSpan, RunTrace, build_trace
 from tests.telemetry.journals import NAMES, PLAUSIBLE, journal_of
 
@@ -97,14 +99,19 @@ def test_the_sums_of_a_trace_are_those_of_the_run(name: str) -> None:
     cost = sum(float(span.attributes.get("stepflow.cost.usd", 0)) for span in calls)  # type: ignore[arg-type]
     assert cost == pytest.approx(state.cost_usd)
     assert ("stepflow.cost.usd" in run.attributes) is bool(calls and not state.unpriced)
-    points = {metric.name: metric.points for metric in build_metrics(trace, whole=True).metrics}
+    points = points_of(trace, whole=True)
     assert _sum(points.get("stepflow.cost", ())) == pytest.approx(state.cost_usd)
     assert _sum(points.get("gen_ai.client.inference.usage.input_tokens", ())) == state.usage.tokens_in
     assert _sum(points["stepflow.runs"]) == 1
 
 
-def _sum(points: tuple[Point, ...]) -> float:
-    return sum(sum(point.values) for point in points)
+def points_of(trace: RunTrace, *, whole: bool = False) -> dict[str, Sequence[DataPointT]]:
+    (resource,) = sdk_metrics(trace, whole=whole).resource_metrics
+    return {metric.name: metric.data.data_points for scope in resource.scope_metrics for metric in scope.metrics}
+
+
+def _sum(points: Iterable[DataPointT]) -> float:
+    return sum(point.value if isinstance(point, NumberDataPoint) else point.sum for point in points)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "every event"])
@@ -132,10 +139,9 @@ def known_names() -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_attribute_is_one_of_the_conventions_or_our_own(name: str) -> None:
     trace = build_trace(journal_of(name), content=True)
-    metrics = build_metrics(trace, whole=True).metrics
     attributes = [span.attributes for span in trace.spans]
     attributes += [noted.attributes for span in trace.spans for noted in span.events]
-    attributes += [point.attributes for metric in metrics for point in metric.points]
+    attributes += [point.attributes for points in points_of(trace, whole=True).values() for point in points]
     used = {key for each in attributes for key in each if not key.startswith("stepflow.")}
     assert used - known_names() - NEWER == set()
 
@@ -252,17 +258,13 @@ def test_a_resumed_run_is_one_trace_and_each_of_its_parts_counts_once() -> None:
     for span in first.spans[1:]:
         later = next(each for each in whole.spans if each.number == span.number)
         assert (later.name, later.start) == (span.name, span.start)
-    parts = [build_metrics(first), build_metrics(whole)]
-    tokens = [_of(part, "gen_ai.client.inference.usage.input_tokens") for part in parts]
+    parts = [points_of(first), points_of(whole)]
+    tokens = [_sum(part["gen_ai.client.inference.usage.input_tokens"]) for part in parts]
     assert tokens == [4200, 8 * 4200]
-    outcomes = [part.metrics[0].points[0].attributes["stepflow.outcome"] for part in parts]
+    outcomes = [part["stepflow.runs"][0].attributes["stepflow.outcome"] for part in parts]
     assert outcomes == ["cancelled", "completed"]
-    spent = [_of(part, "gen_ai.invoke_agent.duration") for part in parts]
+    spent = [_sum(part["gen_ai.invoke_agent.duration"]) for part in parts]
     assert sum(spent) == pytest.approx(journal_of("plausible")[-1].time - journal_of("plausible")[0].time)
-
-
-def _of(part: object, name: str) -> float:
-    return next(_sum(metric.points) for metric in part.metrics if metric.name == name)  # type: ignore[attr-defined]
 
 
 def test_a_tool_that_was_running_when_the_run_was_killed_is_a_span_that_says_so() -> None:
@@ -283,8 +285,7 @@ def test_a_name_that_the_model_made_up_counts_in_no_metric_and_is_cut() -> None:
     trace = build_trace(tuple(made_up if entry is tool else entry for entry in entries))
     span = next(span for span in trace.spans if span.number == tool.seq)
     assert (len(span.name) < 100, span.error) == (True, "denied")
-    metrics = build_metrics(trace).metrics
-    assert not [point for each in metrics for point in each.points if "nnn" in str(point.attributes)]
+    assert not [point for each in points_of(trace).values() for point in each if "nnn" in str(point.attributes)]
 
 
 def test_a_run_that_never_began_has_no_trace() -> None:
