@@ -50,6 +50,7 @@ from stepflow.report.batch import (
     gathered_summary,
     page_summary,
 )
+from stepflow.report.collect import ReportFacts
 from stepflow.report.diagnostic import (
     Theme,
     annotation,
@@ -136,7 +137,7 @@ def act(
         job.write_summary(result.summary or job_summary(report, result.agent))
         job.write_outputs({**outputs_of(report), **result.outputs})
         # Everything is written by now, so nothing is lost if the runner ends this process first.
-        job.say(*(annotation("warning", line) for line in (send_run(result.request) if result.request else ())))
+        job.warn(*(send_run(result.request) if result.request else ()))
     return exit_code(report.outcome)
 
 
@@ -183,13 +184,17 @@ class RequestedRun:
     agent: str = ""
     issue: int | None = None
 
+    @property
+    def facts(self) -> ReportFacts:
+        """The same for a report."""
+        return ReportFacts(agent=self.agent, issue=self.issue)
+
 
 def execute_mode(  # noqa: PLR0911 - one return per mode is the table
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
 ) -> ActionResult:
     """Run the mode that the input `mode` names, and fill in `requested` as soon as it is known."""
-    for warning in runner.warnings:
-        job.say(annotation("warning", warning))
+    job.warn(*runner.warnings)
     match runner.inputs.mode:
         case Mode.RUN:
             return run_mode(runner, job, cancellation, requested, clock=clock or clock_for(runner.inputs))
@@ -209,22 +214,10 @@ def execute_mode(  # noqa: PLR0911 - one return per mode is the table
             assert_never(never)
 
 
-def without_run(
-    outcome: Outcome,
-    reason: str,
-    *,
-    requested: RequestedRun | None = None,
-    problems: tuple[Problem, ...] = (),
-    code: str | None = None,
-    folders: tuple[str, str] = ("", ""),
-) -> ActionResult:
-    """Return the result of a run that never began. `folders` are the run folder's paths inside the container and on the
-    host."""
-    known = requested or RequestedRun()
-    report = report_unbegun(
-        outcome, reason, agent=known.agent, issue=known.issue, problems=problems, code=code, folders=folders
-    )
-    return ActionResult(report=report, problems=problems)
+def without_run(outcome: Outcome, reason: str, facts: ReportFacts | None = None) -> ActionResult:
+    """Return the result of a run that never began. `facts` are what else is known of it."""
+    report = report_unbegun(replace(facts or ReportFacts(), outcome=outcome, reason=reason))
+    return ActionResult(report=report, problems=report.problems)
 
 
 def run_mode(
@@ -236,12 +229,12 @@ def run_mode(
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     services = clock_of_services(clock, cancellation)
-    request = with_retries(make_request(runner, trigger), services, lambda line: _warn_of_wait(job, line))
+    request = with_retries(make_request(runner, trigger), services, job.warn)
     if stranger := skip_stranger(request, load_requested):
         return without_run(Outcome.SKIPPED, stranger.reason)
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
-        job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
+        job.warn(*write_missing(request, complete))
         return ActionResult(report=with_confirmed_names(complete, request))
     with ExitStack() as opened:
         try:
@@ -261,16 +254,12 @@ def run_mode(
         except RunCancelled as cancelled:
             return ActionResult(report=write_unbegun(request, cancelled, clock))
         except StepflowError as error:
-            unbegun = without_run(outcome_of(error), str(error), requested=requested, code=error.code)
-            commented = report_unprepared(request, unbegun.report, services)
+            facts = replace(requested.facts, outcome=outcome_of(error), reason=str(error), code=error.code)
+            commented = report_unprepared(request, report_unbegun(facts), services)
             if commented and commented.detail not in str(error):
                 job.say(annotation("notice", commented.detail))
             raise
         return _drive(prepared, runner, job, cancellation, clock)
-
-
-def _warn_of_wait(job: Job, line: str) -> None:
-    job.say(annotation("warning", line))
 
 
 def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> ActionResult:
@@ -305,8 +294,7 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
     return without_run(
         Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
         f"checked {', '.join(checked.inspections)}: {count_problems(problems)}",
-        requested=RequestedRun(agent=inputs.agent or ""),
-        problems=problems,
+        ReportFacts(agent=inputs.agent or "", problems=problems),
     )
 
 
@@ -324,9 +312,9 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     request = make_request(runner, Trigger(agent=requested.agent))
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
-    reason, folders = f"rehearsed {describe_rehearsal(rehearsal)}", (str(request.folder), request.host_folder)
+    facts = replace(requested.facts, run_folder=str(request.folder), host_run_folder=request.host_folder)
     return replace(
-        without_run(rehearsal.outcome, reason, requested=requested, folders=folders),
+        without_run(rehearsal.outcome, f"rehearsed {describe_rehearsal(rehearsal)}", facts),
         summary=rehearsal_summary(rehearsal),
         annotations=rehearsal_annotations(rehearsal),
         # Each scenario has its own report. There is no report for all of them.
@@ -346,7 +334,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     preflight = run_preflight(make_request(runner, trigger), cancellation)
     job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
-    result = without_run(preflight.outcome, preflight_reason(preflight), requested=requested)
+    result = without_run(preflight.outcome, preflight_reason(preflight), requested.facts)
     return replace(result, summary=preflight_summary(preflight))
 
 
@@ -365,7 +353,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
         clock=clock,
         proxy_config=proxy_config_of(inputs, runner.environment, runner.workspace),
         redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
-        note=lambda line: _warn_of_wait(job, line),
+        note=job.warn,
     )
     reason = describe_page(page)
     job.say(reason)
@@ -429,7 +417,7 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
         without_run(
             Outcome.COMPLETED if proof.is_accepted else failed,
             describe_proof(proof),
-            folders=(str(request.folder), request.host_folder),
+            ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder),
         ),
         summary=proof_summary(proof, link_to),
         annotations=proof_annotations(proof),

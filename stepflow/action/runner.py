@@ -240,38 +240,6 @@ def _on_host(folder: Path, runner: Runner) -> str:
     return str(Path(host_temp) / folder.relative_to(runner.temp))
 
 
-#: In the order of docs/reference.md. A test compares them with `action.yml`.
-OUTPUTS = (
-    "outcome",
-    "success",
-    "reason",
-    "iterations",
-    "validated",
-    "agent",
-    "issue",
-    "final-step",
-    "verdict",
-    "branch",
-    "commit",
-    "pull-request",
-    "pull-request-url",
-    "comment-url",
-    "tokens-in",
-    "tokens-out",
-    "cost-usd",
-    "duration-seconds",
-    "run-folder",
-    "report",
-    "statement",
-    "structured-output",
-    "plan",
-    "plan-issues",
-    "plan-next",
-    "gathered",
-    "budget-left",
-    "proven",
-)
-
 #: Outputs that only some modes set.
 OF_MODES = ("plan", "plan-issues", "plan-next", "gathered", "budget-left")
 
@@ -286,7 +254,8 @@ _CUT = "…"
 
 
 def outputs_of(report: RunReport) -> dict[str, str]:
-    """Return every output as a string. A missing value is empty, a missing number is 0, and a missing flag is false."""
+    """Return every output as a string, in the order of docs/reference.md. A missing value is empty, a missing number is
+    0, and a missing flag is false."""
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
     comment = _applied(report, EffectKind.POST_COMMENT) or _applied(report, EffectKind.SUBMIT_REVIEW)
@@ -374,6 +343,10 @@ class Job:
         """Print lines to the job log immediately."""
         self._print(map(self._redact, lines))
 
+    def warn(self, *lines: str) -> None:
+        """Show lines as warnings."""
+        self.say(*(annotation("warning", line) for line in lines))
+
     def mask(self, secrets: Iterable[str]) -> None:
         """Mask these values here and in the runner's log. The runner masks line by line."""
         known = tuple(secrets)
@@ -402,4 +375,4 @@ class Job:
             with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
         except OSError as exc:
-            self.say(annotation("warning", f"{name} names {path}, which cannot be written: {exc.strerror}."))
+            self.warn(f"{name} names {path}, which cannot be written: {exc.strerror}.")

@@ -95,28 +95,9 @@ def code_of(error: StepflowError) -> str | None:
     return error.code or next(errors, None)
 
 
-def report_unbegun(
-    outcome: Outcome,
-    reason: str,
-    *,
-    agent: str = "",
-    issue: int | None = None,
-    problems: tuple[Problem, ...] = (),
-    code: str | None = None,
-    folders: tuple[str, str] = ("", ""),
-) -> RunReport:
-    """Return the report of a run that never began. `folders`: the run folder inside the container and on the host."""
-    facts = ReportFacts(
-        agent=agent,
-        issue=issue,
-        outcome=outcome,
-        reason=reason,
-        problems=problems,
-        code=code,
-        run_folder=folders[0],
-        host_run_folder=folders[1],
-    )
-    return replace(collect_report((), facts=facts), success=outcome is Outcome.COMPLETED)
+def report_unbegun(facts: ReportFacts) -> RunReport:
+    """Return the report of a run that never began."""
+    return replace(collect_report((), facts=facts), success=facts.outcome is Outcome.COMPLETED)
 
 
 def describe_error(error: BaseException) -> str:
@@ -135,18 +116,19 @@ def describe_error(error: BaseException) -> str:
 
 def report_error(error: BaseException, *, agent: str = "", issue: int | None = None) -> RunReport:
     """Return the report of a run that this error ended before it began."""
-    reason = describe_error(error)
+    facts = ReportFacts(outcome=Outcome.INTERNAL_ERROR, reason=describe_error(error), agent=agent, issue=issue)
     match error:
         case RunCancelled() | KeyboardInterrupt():
-            return report_unbegun(Outcome.CANCELLED, reason, agent=agent, issue=issue)
+            facts = replace(facts, outcome=Outcome.CANCELLED)
         case DefinitionError():
             # `errors` is a layer below `domain` and cannot name the type of its problems.
             problems = cast("tuple[Problem, ...]", error.problems)
-            return report_unbegun(Outcome.INVALID_DEFINITION, reason, agent=agent, issue=issue, problems=problems)
+            facts = replace(facts, outcome=Outcome.INVALID_DEFINITION, problems=problems)
         case StepflowError():
-            return report_unbegun(outcome_of(error), reason, agent=agent, issue=issue, code=error.code)
+            facts = replace(facts, outcome=outcome_of(error), code=error.code)
         case _:
-            return report_unbegun(Outcome.INTERNAL_ERROR, reason, agent=agent, issue=issue)
+            pass
+    return report_unbegun(facts)
 
 
 def without_names(report: RunReport, receipts: Sequence[Receipt]) -> RunReport:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.action.runner import OUTPUTS
+from stepflow.action.runner import outputs_of
 from stepflow.journal.file import read_journal
+from stepflow.report.collect import collect_report
 from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation
 from tests.covering import FULL
@@ -167,7 +168,7 @@ def check_whole(world: World, done: Invocation, *, over: bool) -> str:
     ended = {130: "cancelled", 0: "completed"}
     assert done.outputs.get("outcome") == ended.get(done.exit_code), context
     assert done.exit_code == 130 or over or "Agent" in done.log, context
-    assert set(done.outputs) == set(OUTPUTS), context
+    assert set(done.outputs) == set(outputs_of(collect_report(()))), context
     assert "Traceback" not in done.log, context
     assert f": {'completed' if done.exit_code == 0 else 'canceled'}\n" in done.summary, context
     if os.geteuid() == 0:
