@@ -50,13 +50,7 @@ from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
 from stepflow.run.proof import ProvingCommands
 from stepflow.run.recording.recorded import JOURNAL, RunSnapshots, own_version
-from stepflow.run.recording.snapshots import (
-    Snapshots,
-    Snapshotter,
-    SnapshottingCommands,
-    SnapshottingJournal,
-    SnapshottingTools,
-)
+from stepflow.run.recording.snapshots import Snapshots, Snapshotter, SnapshottingPorts
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.resume import move_aside
 from stepflow.run.workspace import (
@@ -238,12 +232,8 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = Non
     """Wrap the ports so that every change is snapshotted, signals interrupt the model, and a resumed run replays its
     recorded events first."""
     if snapshotter:
-        ports = replace(
-            ports,
-            journal=SnapshottingJournal(journal=ports.journal, snapshotter=snapshotter),
-            tools=SnapshottingTools(tools=ports.tools, snapshotter=snapshotter),
-            commands=SnapshottingCommands(commands=ports.commands, snapshotter=snapshotter),
-        )
+        snapshotting = SnapshottingPorts(ports=ports, snapshotter=snapshotter)
+        ports = replace(ports, journal=snapshotting, tools=snapshotting, commands=snapshotting)
     if run.resumed_run:
         ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
     return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))

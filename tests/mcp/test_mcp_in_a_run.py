@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import count
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,8 +13,9 @@ from stepflow.domain.agent.definition import mcp_name
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
+from stepflow.ports import Ports
 from stepflow.run.clock import Cancellation, Deadline
-from stepflow.run.recording.snapshots import Snapshotter, SnapshottingTools
+from stepflow.run.recording.snapshots import Snapshotter, SnapshottingPorts
 from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.trigger import Trigger
@@ -96,6 +99,7 @@ class Answering:
         pass
 
 
+PORTS = cast("Ports", SimpleNamespace(tools=Answering()))
 SEARCH = ToolSpec(name=mcp_name("docs", "search"), description="", input_schema={"type": "object"})
 READ = ToolSpec(name="read", description="", input_schema={"type": "object"})
 
@@ -107,7 +111,7 @@ def kept(journal: Journal) -> list[str]:
 def test_what_a_servers_tool_changed_is_kept_before_it_is_answered() -> None:
     """A run that is stopped then goes on with it; what only reads is kept nowhere."""
     journal = Journal()
-    tools = SnapshottingTools(tools=Answering(), snapshotter=Snapshotter(Snapshots(), journal))
+    tools = SnapshottingPorts(ports=PORTS, snapshotter=Snapshotter(Snapshots(), journal))
     tools.begin_step((SEARCH, READ))
     tools.run_tool(ToolUse(id="1", name="read", input={}))
     assert kept(journal) == ["ToolStarted"]
@@ -121,7 +125,7 @@ def test_what_a_server_changed_without_a_call_is_kept_at_the_end_of_its_step() -
     journal = Journal()
     snapshotter = Snapshotter(Snapshots(), journal)
     snapshotter.keep()
-    tools = SnapshottingTools(tools=Answering(), snapshotter=snapshotter)
+    tools = SnapshottingPorts(ports=PORTS, snapshotter=snapshotter)
     for offered in ((SEARCH,), (READ,), (SEARCH,)):
         before = len(kept(journal))
         tools.begin_step(offered)

@@ -27,7 +27,7 @@ from stepflow.domain.event import (
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.ports import Commands, Journal, Tools
+from stepflow.ports import Journal, Ports
 from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
 from stepflow.run.recording.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
@@ -281,55 +281,40 @@ class Snapshotter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshottingJournal:
-    """A journal that tells the snapshotter when an iteration begins."""
+class SnapshottingPorts:
+    """Implements the ports `Journal`, `Tools` and `Commands`: snapshots what tools and commands change, and records
+    when a tool call starts."""
 
-    journal: Journal
+    ports: Ports
     snapshotter: Snapshotter
 
     def append(self, event: Event) -> None:
-        """Record the event."""
+        """Record the event, and when an iteration begins."""
         if isinstance(event, IterationStarted):
             self.snapshotter.begin_iteration()
-        self.journal.append(event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshottingTools:
-    """Tools whose calls are recorded when they start, and whose changes are snapshotted before they are answered."""
-
-    tools: Tools
-    snapshotter: Snapshotter
+        self.ports.journal.append(event)
 
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """Start what the step's tools need."""
         self.snapshotter.begin_step(tools)
-        self.tools.begin_step(tools)
+        self.ports.tools.begin_step(tools)
 
     def run_tool(self, use: ToolUse) -> ToolResult:
-        """Run one call."""
+        """Run one call, and snapshot what it changed before it is answered."""
         self.snapshotter.begin(use)
-        result = self.tools.run_tool(use)
+        result = self.ports.tools.run_tool(use)
         if changes_files(use.name):
             self.snapshotter.keep()
         return result
 
     def end_step(self) -> None:
         """End the step's processes, then snapshot what they did."""
-        self.tools.end_step()
+        self.ports.tools.end_step()
         self.snapshotter.end_step()
 
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshottingCommands:
-    """Commands whose changes are snapshotted."""
-
-    commands: Commands
-    snapshotter: Snapshotter
-
     def run_command(self, request: CommandRequest) -> CommandResult:
-        """Run one command."""
-        result = self.commands.run_command(request)
+        """Run one command, and snapshot what it changed."""
+        result = self.ports.commands.run_command(request)
         self.snapshotter.keep()
         return result
 
