@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, BinaryIO, Protocol, Self
+from typing import Annotated, BinaryIO, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -325,9 +324,7 @@ class JournalFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -394,20 +391,11 @@ def _unwritable(path: Path, exc: OSError) -> StepflowError:
     )
 
 
-class Recorder(Protocol):
-    """A journal that also gives the entry it wrote, without secrets."""
-
-    def append(self, event: Event) -> Entry:
-        """Write the event down and give its entry."""
-        ...
-
-
 class MemoryJournal:
     """A journal in memory, for the Python API and for tests."""
 
-    def __init__(self, clock: Clock, *, redact: Callable[[str], str] | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._redact = redact or Redactor()
         self._entries: list[Entry] = []
 
     @property
@@ -417,7 +405,7 @@ class MemoryJournal:
 
     def append(self, event: Event) -> Entry:
         """Remember the event; the entry is equal to what a file would give back."""
-        _, entry = write_line(event, seq=len(self._entries) + 1, time=self._clock.now(), redact=self._redact)
+        _, entry = write_line(event, seq=len(self._entries) + 1, time=self._clock.now(), redact=str)
         self._entries.append(entry)
         return entry
 
@@ -425,7 +413,7 @@ class MemoryJournal:
 class Fanout:
     """Writes each event down first and tells the listeners then, in order."""
 
-    def __init__(self, journal: Recorder, *listeners: Callable[[Entry], None]) -> None:
+    def __init__(self, journal: JournalFile | MemoryJournal, *listeners: Callable[[Entry], None]) -> None:
         self._journal, self._listeners = journal, listeners
 
     def append(self, event: Event) -> Entry:
