@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from stepflow.definition.folder import AGENTS, find_agents
 from stepflow.definition.loading import read_servers
@@ -14,6 +12,7 @@ from stepflow.domain.agent.definition import McpServer, McpTool
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
 from stepflow.run.clock import Cancellation
+from stepflow.run.ending import write_whole
 from stepflow.run.readiness import check_request
 from stepflow.run.request import RunRequest
 from stepflow.run.workspace import remote_access, toolbox_in_copy
@@ -66,7 +65,7 @@ def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancell
             file = root / AGENTS / agent / LOCK_FILE
             before = pinned_tools(file.read_text(encoding="utf-8")) if file.is_file() else {}
             now = [replace(server, tools=tools[server.name]) for server in unlocked]
-            _write(file, lock_text(now))
+            write_whole(file, lock_text(now))
             locked += (LockedServer(agent=agent, server=each, before=before.get(each.name, ())) for each in now)
     return tuple(locked)
 
@@ -78,12 +77,3 @@ def _list(opened: OpenServers, server: McpServer, request: RunRequest) -> tuple[
         raise InputError(
             request.redactor(str(exc)), hint="Correct `mcpServers` in agent.json, or what the server needs."
         ) from exc
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the file atomically, without following a link."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="utf-8") as written:
-        written.write(text)
-    new.replace(file)

@@ -154,10 +154,12 @@ def make_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write the file atomically: completely or not at all, even if this process is killed."""
+    """Write the file atomically: completely or not at all, even if this process is killed. No link is followed."""
     partial = path.with_name(f"{path.name}.part")
+    partial.unlink(missing_ok=True)
     # JSON can escape a lone surrogate, UTF-8 cannot: keep the escape.
-    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+    with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
     partial.replace(path)
 
 

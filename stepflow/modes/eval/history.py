@@ -3,7 +3,6 @@ merge as hidden checks."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from stepflow.run.ending import make_folder, write_whole
 from stepflow.run.issue import open_reader
 from stepflow.run.readiness import check_addresses, check_request, requested_agent
 from stepflow.run.request import RunRequest
+from stepflow.run.resume import COMMIT
 from stepflow.run.scenarios import MAX_BYTES
 from stepflow.run.workspace import demand_repository
 from stepflow.sandbox.change import ChangeRepository
@@ -34,7 +34,6 @@ from stepflow.sandbox.workspace import temporary_folder
 
 #: Bytes of all hidden files of a case.
 LARGEST_TESTS = 1024 * 1024
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,7 @@ def _title_then(request: RunRequest, pull: MergedPull, issue: ClosedIssue) -> st
 def _base_of(root: Path, pull: MergedPull) -> str:
     """Return the commit of the base branch before the merge. A pull request that was rebased has as many commits on the
     branch as before, and the last one has the same headline."""
-    if not _COMMIT.fullmatch(pull.merge):
+    if not COMMIT.fullmatch(pull.merge):
         raise _NoCase("GitHub does not know its merge commit")
     listed = ask_git(root, "rev-list", "--max-count=1", "--parents", pull.merge, "--", may_fail=True).split()
     if len(listed) < 2:
