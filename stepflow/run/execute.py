@@ -85,7 +85,7 @@ def run_stages(run: Run) -> Ending:
     else:
         run, result = _work_in_sandbox(run)
     run.cancellation.check()
-    result = replace(result, validated=result.validated and not run.work.uncommitted)
+    result = replace(result, validated=result.validated and not run.work.closing.untracked)
     if result.outcome is Outcome.COMPLETED and run.work.problem:
         result = replace(result, outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=run.work.problem)
     if run.finish:

@@ -22,7 +22,7 @@ from stepflow.boundary.receipts import confirm_receipts
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
 from stepflow.domain.agent.agent_settings import GitHubSettings
-from stepflow.domain.checkout import BundleInfo, Closing, DiffStat
+from stepflow.domain.checkout import BundleInfo, Closing
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Receipt, SuggestionResults, describe_effect, text_of
@@ -67,14 +67,10 @@ class Work:
     problem: str = ""
     #: Number of commits.
     commits: int = 0
-    #: Id of the last commit's tree.
-    tree: str = ""
-    changes: DiffStat | None = None
+    #: The last commit, with the files that no commit has.
+    closing: Closing = field(default_factory=Closing)
     #: Whether the validators ran on this commit.
     is_checked: bool = False
-    #: Files without a commit, and files that the validators created.
-    uncommitted: tuple[str, ...] = ()
-    created_by_checks: tuple[str, ...] = ()
     #: The file that contains the commits; None without any.
     bundle: Path | None = None
 
@@ -164,45 +160,25 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
             bundle = None
             path.unlink(missing_ok=True)
             run.journal.append(Noted(level="warning", message=f"[Work] {problem}"))
-    work = Work(
-        problem=problem,
-        commits=bundle.commits if bundle else 0,
-        tree=closing.tree if bundle else "",
-        changes=bundle.changes if bundle else None,
-        is_checked=is_checked,
-        uncommitted=closing.untracked,
-        created_by_checks=closing.created,
-        bundle=path if bundle else None,
-    )
+    commits = bundle.commits if bundle else 0
     run.journal.append(
         WorkCollected(
             head_commit=closing.commit,
-            commits=work.commits,
-            tree=work.tree,
-            changes=work.changes,
-            uncommitted=list(work.uncommitted),
-            created_by_checks=list(work.created_by_checks),
+            commits=commits,
+            tree=closing.tree if bundle else "",
+            changes=bundle.changes if bundle else None,
+            uncommitted=list(closing.untracked),
+            created_by_checks=list(closing.created),
         )
     )
-    return work
+    kept = path if bundle else None
+    return Work(problem=problem, commits=commits, closing=closing, is_checked=is_checked, bundle=kept)
 
 
 def stream_commits(toolbox: Toolbox, file: IO[bytes], base_commit: str, commit: str = "") -> BundleInfo | None:
     """Write the commits since the base, by default up to HEAD, into the file as a bundle; returns None if there are
     none. Raises `BoundaryError` if they are too large or unreadable, and `OSError` if the file cannot be written."""
-    problems: list[OSError] = []
-
-    def keep(data: bytes) -> None:
-        """Write to the file without raising, since an exception here would make the toolbox unusable."""
-        try:
-            if not problems:
-                file.write(data)
-        except OSError as exc:
-            problems.append(exc)
-
-    bundle = toolbox.stream_bundle(base_commit, keep, max_bytes=MOST_BUNDLE_BYTES, commit=commit)
-    for problem in problems:
-        raise problem
+    bundle = toolbox.stream_bundle(base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=commit)
     file.seek(0)
     return bundle
 
@@ -347,8 +323,8 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
         verified=verified(so_far, run_url=prepared.request.job_url),
         commits=CommitsInfo(
             count=work.commits,
-            uncommitted=work.uncommitted,
-            created_by_checks=work.created_by_checks,
+            uncommitted=work.closing.untracked,
+            created_by_checks=work.closing.created,
             warnings=guard_warnings(so_far),
         ),
         redactor=run.request.redactor,
@@ -369,8 +345,8 @@ def _refusal(run: Run, plan: Plan) -> Ending | None:
     """Return the ending if the plan is refused, or if the validators did not check exactly these commits."""
     reason, work = plan.refusal, run.work
     pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
-    if not reason and pushes and work.is_checked and work.uncommitted:
-        violation = uncommitted_files(work.uncommitted)
+    if not reason and pushes and work.is_checked and work.closing.untracked:
+        violation = uncommitted_files(work.closing.untracked)
         reason = f"{violation.message}. {violation.hint}"
     return Ending(outcome=Outcome.REFUSED, reason=reason) if reason else None
 
@@ -479,7 +455,7 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
         run_id=request.run_id,
         agent=agent.name,
         issue=run.facts.issue.number if run.facts.issue else None,
-        tree=work.tree,
+        tree=work.closing.tree,
         rules=commit_rules(request, agent),
         redactor=run.request.redactor,
         connection=request.proxy_config.connection_to(server),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stepflow.domain.json import JsonObject
-from stepflow.errors import IsolationError, StepflowError
+from stepflow.errors import IsolationError
 from stepflow.sandbox.child.enter_sandbox import SandboxConfig, SandboxFacts
 from stepflow.sandbox.child.processes import kill_descendants, kill_user
 
@@ -190,7 +190,7 @@ class Launcher:
         """Let the program not outlive what goes wrong in the block."""
         try:
             yield
-        except StepflowError:
+        except Exception:
             self.kill(pid)
             raise
 

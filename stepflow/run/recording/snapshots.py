@@ -7,9 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from stepflow.domain.agent.definition import MCP_PREFIX
 from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
@@ -78,9 +77,15 @@ class Snapshots:
     def _take(self, step: str, run: str) -> SnapshotInfo:
         limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
         starts = list(dict.fromkeys((step, run))) if run else []
-        take = partial(self._repository.take, self._last, anew=self._has_failed, limit=limit, starts=starts)
+        # In an unnamed file, so that a secret never reaches the run folder.
         with tempfile.TemporaryFile() as spool:
-            taken = _spooled(take, spool)
+            try:
+                taken = self._repository.take(
+                    self._last, anew=self._has_failed, limit=limit, starts=starts, sink=spool.write
+                )
+            except OSError as exc:
+                hint = "Free space on the disk."
+                raise StepflowError(f"A snapshot cannot be written: {exc.strerror}.", hint=hint) from exc
             if taken is None:
                 return SnapshotInfo(name=self._last, left_out=_described(self._left_out[self._last]))
             texts = _cut_off_texts(spool, taken)
@@ -131,28 +136,6 @@ class Snapshots:
                 hint="Check out the commit from which the run started, or start a new run.",
             ) from error
         self._last, self._has_failed = name, False
-
-
-class _Take(Protocol):
-    def __call__(self, *, sink: Callable[[bytes], object]) -> TakenSnapshot | None: ...
-
-
-def _spooled(take: _Take, spool: IO[bytes]) -> TakenSnapshot | None:
-    """Take a snapshot, with what it streams in an unnamed file, so that a secret never reaches the run folder. A full
-    disk raises only at the end, because the sandbox's answer must be read to its end."""
-    problems = list[OSError]()
-
-    def write(data: bytes) -> None:
-        try:
-            if not problems:
-                spool.write(data)
-        except OSError as exc:
-            problems.append(exc)
-
-    taken = take(sink=write)
-    if problems:
-        raise StepflowError(f"A snapshot cannot be written: {problems[0].strerror}.", hint="Free space on the disk.")
-    return taken
 
 
 def _cut_off_texts(spool: IO[bytes], taken: TakenSnapshot) -> list[bytes]:
