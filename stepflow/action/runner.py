@@ -254,8 +254,8 @@ _CUT = "…"
 
 
 def outputs_of(report: RunReport) -> dict[str, str]:
-    """Return every output as a string, in the order of docs/reference.md. A missing value is empty, a missing number is
-    0, and a missing flag is false."""
+    """Return every output as a string, in the order of action.yml. A missing value is empty, a missing number is 0, and
+    a missing flag is false."""
     push = _applied(report, EffectKind.PUSH_BRANCH)
     pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
     comment = _applied(report, EffectKind.POST_COMMENT) or _applied(report, EffectKind.SUBMIT_REVIEW)

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
-from stepflow.action.runner import OUTPUTS, Job, output_file_text, outputs_of
+from stepflow.action.runner import Job, output_file_text, outputs_of
 from stepflow.definition.diagnostics import rules
 from stepflow.domain.agent.problem import Inspection, Problem, Severity
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
@@ -131,7 +131,6 @@ def test_a_traceback_is_folded_and_not_obeyed(text: str) -> None:
 def test_outputs_come_back_as_they_were_and_no_others_appear(text: str) -> None:
     outputs = outputs_of(report(text))
     assert outputs_in(output_file_text(outputs)) == outputs
-    assert tuple(outputs) == OUTPUTS
 
 
 @pytest.mark.parametrize("letter", ["x", "字", "🐛"])

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.action.runner import OUTPUTS
+from stepflow.action.runner import outputs_of
 from stepflow.cli import COMMANDS
 from stepflow.definition.loading import load_agent
+from stepflow.report.collect import collect_report
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
@@ -75,7 +76,7 @@ def test_the_defaults_of_action_yml_are_those_of_the_code() -> None:
 
 
 def test_action_yml_has_the_outputs_that_the_code_sets() -> None:
-    assert tuple(ACTION["outputs"]) == OUTPUTS
+    assert tuple(ACTION["outputs"]) == tuple(outputs_of(collect_report(())))
     assert all(described["description"] for described in ACTION["outputs"].values())
 
 
