@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -13,7 +13,7 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.text import usd
-from stepflow.domain.words import Network, Provider
+from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
 from stepflow.run.start.input_values import (
     Count,
@@ -26,9 +26,6 @@ from stepflow.run.start.input_values import (
     in_dashes,
 )
 
-if TYPE_CHECKING:
-    from stepflow.run.start.inputs import Inputs
-
 #: Where people change the policy, for messages.
 VARIABLE = "STEPFLOW_POLICY"
 #: Instead of the digests of an agent.
@@ -39,6 +36,22 @@ _SHOWN_DIGITS = 12
 
 #: The inputs of which the lower number applies.
 _SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month", "runs_per_person_per_day")
+
+
+class Bounds(Protocol):
+    """The inputs that a policy narrows, other than the `_SUMS`."""
+
+    @property
+    def network(self) -> Network:
+        """What tools can reach."""
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Hosts for `network: allow`."""
+
+    @property
+    def min_permission(self) -> Permission:
+        """Of the person who triggers a run."""
 
 
 def _read_agents(value: object) -> object:
@@ -119,7 +132,7 @@ class Policy(InputMap):
         if self.min_permission:
             yield f"min-permission: {self.min_permission}"
 
-    def narrow(self, inputs: Inputs) -> dict[str, object]:
+    def narrow(self, inputs: Bounds) -> dict[str, object]:
         """Return the values of the inputs that the policy bounds, each the narrower of the two."""
         network, hosts = self._narrow_network(inputs)
         permissions = (inputs.min_permission, self.min_permission or inputs.min_permission)
@@ -130,7 +143,7 @@ class Policy(InputMap):
             "min_permission": max(permissions, key=lambda permission: permission.rank),
         }
 
-    def _narrow_network(self, inputs: Inputs) -> tuple[Network, tuple[str, ...]]:
+    def _narrow_network(self, inputs: Bounds) -> tuple[Network, tuple[str, ...]]:
         """Return the narrower network and its hosts. An entry of the inputs stays if the policy covers all of it."""
         network, hosts = inputs.network.narrowed_to(self.network), inputs.allowed_hosts
         if network is Network.ALLOW and self.network is Network.ALLOW:
