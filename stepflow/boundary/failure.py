@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.apply import EffectWriter
@@ -16,12 +16,9 @@ from stepflow.boundary.own_texts import (
     without_marker,
 )
 from stepflow.boundary.plan import Plan
-from stepflow.boundary.settings import BoundarySettings, check_actor
+from stepflow.boundary.settings import check_actor
 from stepflow.boundary.target_branch import Pushed
-from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import PushBranch
-from stepflow.domain.run import Issue
-from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import Spent
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
@@ -41,29 +38,15 @@ BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedRun:
-    """A run that did not complete."""
+class FailedRun(Plan):
+    """A run that did not complete. Its plan has no effects."""
 
-    run_id: str
-    #: Name of the agent.
-    agent: str
-    github: GitHubSettings
-    settings: BoundarySettings
-    issue: Issue | None
-    outcome: Outcome
     #: Says what happened.
     text: str
-    redactor: Redactor
     #: The branch for unfinished work.
     branch: str = ""
     #: The commit that the run pushed before it failed; the comment's marker records it.
     pushed_commit: str = ""
-    #: The cost of this run.
-    cost: Spent = field(default_factory=Spent)
-    #: The digest of the agent's definition; empty for a run that could not be prepared.
-    digest: str = ""
-    #: Wall time of this run.
-    seconds: float = 0.0
     #: Whether the text goes below what the run has written before.
     adds: bool = False
     #: A shorter text for that place, without what is above it already.
@@ -110,19 +93,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     comments = wanted and run.issue is not None and github.comments
     if run.outcome in SILENT_OUTCOMES or not github.enabled or not (pusher or comments):
         return None
-    output_filter = OutputFilter(allowed_hosts=settings.link_hosts(github.allowed_link_hosts), redactor=run.redactor)
-    plan = Plan(
-        run_id=run.run_id,
-        agent=run.agent,
-        settings=settings,
-        output_filter=output_filter,
-        issue=run.issue,
-        cost=run.cost,
-        digest=run.digest,
-        outcome=run.outcome,
-        seconds=run.seconds,
-    )
-    effects = EffectWriter(plan, writer, pusher)
+    effects = EffectWriter(run, writer, pusher)
     pushed: Pushed | None = None
     work_note = url = ""
     try:
@@ -141,7 +112,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
             if own and own.marker.run == marker_word(run.run_id) and not is_progress(own.comment.body):
                 before = own.comment.body if run.adds or run.outcome in BROKEN_OFF else ""
             text = run.text_below if before and run.text_below else run.text
-            body = _comment_body(text, work_note, output_filter, before=before)
+            body = _comment_body(text, work_note, run.output_filter, before=before)
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from stepflow.boundary.closing_request import (
     ClosingRequest,
@@ -50,7 +51,9 @@ class Plan:
     run_id: str
     agent: str
     settings: BoundarySettings
-    output_filter: OutputFilter
+    redactor: Redactor
+    #: What the agent's definition allows.
+    github: GitHubSettings = field(default_factory=GitHubSettings)
     issue: Issue | None = None
     #: Empty means the default branch.
     base: str = ""
@@ -78,6 +81,12 @@ class Plan:
     outcome: Outcome | None = Outcome.COMPLETED
     #: Wall time of this run.
     seconds: float = 0.0
+
+    @cached_property
+    def output_filter(self) -> OutputFilter:
+        """The filter for everything that is posted."""
+        allowed_hosts = self.settings.link_hosts(self.github.allowed_link_hosts)
+        return OutputFilter(allowed_hosts=allowed_hosts, redactor=self.redactor)
 
     def record(self, day: str) -> RunRecord | None:
         """What GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
@@ -118,12 +127,12 @@ def plan_effects(
     `removed` says what was removed from the issue's text, and `verified` which checks passed and what the run cost.
     `tried` says what became of a review's suggestions; without it, none is offered.
     """
-    allowed_hosts = settings.link_hosts(agent.github.allowed_link_hosts)
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
         settings=settings,
-        output_filter=OutputFilter(allowed_hosts=allowed_hosts, redactor=redactor or Redactor()),
+        redactor=redactor or Redactor(),
+        github=agent.github,
         issue=facts.issue,
         cost=cost or Spent(),
         digest=agent.digest,
@@ -133,8 +142,7 @@ def plan_effects(
     if not is_closed or not agent.github.enabled:
         return plan
     # Masked as a whole: what is cut out of it later holds no part of a secret.
-    redact = plan.output_filter.redactor
-    answer = {key: redact_value(value, redact) for key, value in (result.answer or {}).items()}
+    answer = {key: redact_value(value, plan.redactor) for key, value in (result.answer or {}).items()}
     request = read_closing_request(answer)
     planner = Planner(
         agent=agent, facts=facts, plan=plan, requested=request, commits=commits, verified=verified, tried=tried
@@ -212,7 +220,7 @@ class Planner:
                 *((CloseIssue(),) if closes and not by_merge else ()),
                 *self.workflow(opens),
             )
-        redact = self.plan.output_filter.redactor
+        redact = self.plan.redactor
         return replace(
             self.plan,
             base=(follow_up or reviewed or self).base,

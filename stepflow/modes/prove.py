@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.output_filter import OutputFilter, filter_text
+from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.plan import Plan
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import Proof, ProofSettings
@@ -121,16 +121,14 @@ def write_proof_comment(request: RunRequest, number: int, text: str, clock: Cloc
     """Post the comment on the pull request, or update the one of an earlier job, after all trials are over. Returns its
     URL. Raises `BoundaryError` where GitHub does not allow it, and `InputError` for a wrong address."""
     check_addresses(request.inputs)
-    settings = boundary_settings(request)
-    output_filter = OutputFilter(allowed_hosts=settings.link_hosts(()), redactor=request.redactor)
     plan = Plan(
         run_id=request.run_id,
         agent=_AUTHOR,
-        settings=settings,
-        output_filter=output_filter,
+        settings=boundary_settings(request),
+        redactor=request.redactor,
         issue=Issue(number=number),
     )
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(open_writer(request, policy)) as writer:
         effects = EffectWriter(plan, writer, None)
-        return effects.write_comment(filter_text(text, output_filter), effects.own_comment(), commit="").url
+        return effects.write_comment(filter_text(text, plan.output_filter), effects.own_comment(), commit="").url

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.output_filter import OutputFilter, filter_text
+from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.own_texts import OwnComment, is_progress, mark_progress, marker_word, read_marker
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
@@ -105,12 +105,11 @@ class ProgressComment:
             self._is_open = False
             self._warn(refusal)
             return
-        output_filter = OutputFilter(allowed_hosts=settings.link_hosts(()), redactor=request.redactor)
         plan = Plan(
             run_id=request.run_id,
             agent=agent.name,
             settings=settings,
-            output_filter=output_filter,
+            redactor=request.redactor,
             issue=self._prepared.issue,
             cost=cost_so_far(request),
             digest=agent.digest,
@@ -126,7 +125,7 @@ class ProgressComment:
             is_ours = own.marker.run == marker_word(request.run_id)
             self._died = EARLIER_RUN_DIED if not is_ours else THIS_RUN_DIED if self._is_resumed else self._died
         text = progress_summary(report, now=now, died=self._died, is_over=is_over, run_url=request.job_url)
-        text = filter_text(text, output_filter)
+        text = filter_text(text, plan.output_filter)
         comment = effects.write_comment(text if is_over else mark_progress(text), own, commit="")
         marker = read_marker(comment.body)
         self._own = OwnComment(comment=comment, marker=marker) if marker else None
