@@ -14,7 +14,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
 from stepflow.model.faults import LoginFailed
 from stepflow.model.http_client import LOGIN_TIMEOUT
-from stepflow.model.models import GUIDE
+from stepflow.model.logins import GUIDE
 from stepflow.model.statuses import is_transient_status
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"

@@ -13,7 +13,7 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
-from stepflow.model.models import Service
+from stepflow.model.logins import Service
 from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
 
 #: Exceptions that a call can raise. Any other exception from the adapter is a bug in stepflow.

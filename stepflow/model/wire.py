@@ -24,7 +24,8 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
-from stepflow.model.models import Service, UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
+from stepflow.model.logins import Service
+from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
 
 if TYPE_CHECKING:
     from anthropic import BaseModel

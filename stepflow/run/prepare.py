@@ -29,8 +29,7 @@ from stepflow.domain.words import Permission, Provider, VerdictType
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.model.anthropic_model import AnthropicModel
-from stepflow.model.logins import address_of
-from stepflow.model.models import ModelAccess, WorkloadIdentity
+from stepflow.model.logins import ModelAccess, WorkloadIdentity, address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
 from stepflow.run.caps import check_caps, run_budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.model.models import check_base_url
+from stepflow.model.logins import check_base_url
 
 
 @pytest.mark.parametrize(

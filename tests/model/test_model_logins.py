@@ -10,8 +10,7 @@ import pytest
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.logins import find_login
-from stepflow.model.models import ModelAccess, WorkloadIdentity, demand_packages
+from stepflow.model.logins import ModelAccess, WorkloadIdentity, demand_packages, find_login
 
 AWS = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": "s/1+"}
 GOOGLE = {

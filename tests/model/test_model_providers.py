@@ -14,8 +14,8 @@ from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.anthropic_model import AnthropicModel
-from stepflow.model.logins import vertex_url
-from stepflow.model.models import ModelAccess, UnlistedModel, WorkloadIdentity, resolve_model
+from stepflow.model.logins import ModelAccess, WorkloadIdentity, vertex_url
+from stepflow.model.models import UnlistedModel, resolve_model
 from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
