@@ -26,7 +26,7 @@ from stepflow.boundary.commit_check import (
     compare_trees,
     tree_of,
 )
-from stepflow.boundary.git import Git, GitFailed, GitReader, Remote, follow_move
+from stepflow.boundary.git import Git, GitFailed, GitReader, Remote
 from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
@@ -41,8 +41,6 @@ from stepflow.boundary.target_branch import (
     read_branches,
     read_own_commits,
 )
-from stepflow.domain.connection import DIRECT, Connection
-from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -62,12 +60,10 @@ _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
 class BundlePush:
     """Pushes one bundle. `tree` is the tree that the validators saw, when they ran: another one may not leave.
 
-    `folder` must be the parent's own, out of the sandbox's reach. The server is reached on this `connection`.
-    `present_url` asks where the repository is when it is no longer at `remote_url`; it may raise `WriteFailed`.
+    `folder` must be the parent's own, out of the sandbox's reach.
     """
 
-    remote_url: str
-    token: str = field(repr=False)
+    remote: Remote
     bundle: Path
     folder: Path
     base_commit: str
@@ -76,9 +72,6 @@ class BundlePush:
     issue: int | None = None
     tree: str | None = None
     rules: CommitRules = field(default_factory=CommitRules)
-    redactor: Redactor = field(default_factory=Redactor)
-    connection: Connection = DIRECT
-    present_url: Callable[[], str] | None = None
     #: Where GitHub is to write and sign the commits; without it git pushes them.
     signer: GitHubWriter | None = None
 
@@ -89,39 +82,31 @@ class BundlePush:
 
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
-        return follow_move(self.remote_url, self.present_url, lambda url: self._push(url, branch, author, fast_forward))
+        return self.remote.follow_move(lambda remote: self._push(remote, branch, author, fast_forward))
 
-    def _push(self, url: str, branch: str, author: Account, fast_forward: bool) -> Pushed:
-        remote = Remote(url=url, token=self.token)
+    def _push(self, remote: Remote, branch: str, author: Account, fast_forward: bool) -> Pushed:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
-            object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
-            git = Git(
-                Path(scratch) / "repository.git",
-                remote,
-                object_format=object_format,
-                redactor=self.redactor,
-                connection=self.connection,
-            )
+            git = Git(Path(scratch) / "repository.git", remote, commit=self.base_commit)
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
             commits = self._checked(git)
             if self.signer:
-                return self._plan_verified(git, url, commits, author, self.signer).push(branch, fast_forward)
+                return self._plan_verified(git, commits, author, self.signer).push(branch, fast_forward)
             written = self._rewrite(git, commits, author)
             history = git.make_sibling("history.git")
 
             def push_once() -> Pushed:
-                branches, last = read_branches(git, url, branch), written[-1]
+                branches, last = read_branches(git, branch), written[-1]
                 if fast_forward:
                     chosen = self._demand_base(branches, branch, written)
                 else:
                     present = (name for name in branches.names(branch) if branches.tips.get(name) == last)
                     chosen = next(present, "") or branches.choose(
-                        branch, lambda tip: self._is_ours(history, url, tip, branches, author)
+                        branch, lambda tip: self._is_ours(history, tip, branches, author)
                     )
                 if (tip := branches.tips.get(chosen, "")) != last:
                     # Only if the branch still has this tip, or does not exist yet.
                     lease, ref = f"--force-with-lease={HEADS}{chosen}:{tip}", f"{last}:{HEADS}{chosen}"
-                    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, ref)
+                    git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, remote.url, ref)
                 return Pushed(branch=chosen, commit=last)
 
             try:
@@ -165,7 +150,7 @@ class BundlePush:
         return bundle.tip
 
     def _plan_verified(
-        self, git: Git, url: str, commits: tuple[Commit, ...], author: Account, signer: GitHubWriter
+        self, git: Git, commits: tuple[Commit, ...], author: Account, signer: GitHubWriter
     ) -> VerifiedPush:
         """What GitHub is to write."""
         trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
@@ -181,14 +166,14 @@ class BundlePush:
             base=self.base_commit,
             marks=self._marks,
             commits=planned,
-            look=lambda branch: read_branches(git, url, branch),
-            list_commits=lambda tip, branches: read_own_commits(history, url, tip, branches, self.base_commit),
+            look=lambda branch: read_branches(git, branch),
+            list_commits=lambda tip, branches: read_own_commits(history, tip, branches, self.base_commit),
         )
 
     def _messages(self, commits: tuple[Commit, ...]) -> list[str]:
         """Return the cleaned messages of the commits, with our trailers."""
         trailers = {"Stepflow-Agent": self.agent, RUN_TRAILER: self.run_id, **self._issue_trailer}
-        output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
+        output_filter = OutputFilter(redactor=self.remote.redactor.knowing(self.remote.token))
         return [clean_message(commit.message, trailers, output_filter) for commit in commits]
 
     def _rewrite(self, git: Git, commits: tuple[Commit, ...], author: Account) -> tuple[str, ...]:
@@ -209,7 +194,7 @@ class BundlePush:
             for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
         }
 
-    def _is_ours(self, history: Git, url: str, tip: str, branches: Branches, author: Account) -> bool:
+    def _is_ours(self, history: Git, tip: str, branches: Branches, author: Account) -> bool:
         """Whether a branch with this tip may be overwritten: every commit that only it has is one that a run for the
         same issue has pushed, and nobody has changed since.
 
@@ -221,12 +206,12 @@ class BundlePush:
             commit.author == commit.committer == address
             and commit.is_original
             and has_marks(commit.message, self._marks)
-            for commit in read_own_commits(history, url, tip, branches, self.base_commit)
+            for commit in read_own_commits(history, tip, branches, self.base_commit)
         )
 
     def _address(self, author: Account) -> str:
         """The address that GitHub gives the bot."""
-        return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote_url).hostname or ''}"
+        return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote.url).hostname or ''}"
 
     @property
     def _marks(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -186,72 +186,66 @@ _CONFIG = {
 }
 
 
-def follow_move(url: str, present_url: Callable[[], str] | None, ask: Callable[[str], T]) -> T:
-    """Return what `ask` returns for the address, or for the current one if the repository has moved. Git must not
-    follow a redirect with a credential, so GitHub's API says where the repository is."""
-    try:
-        return ask(url)
-    except GitFailed as exc:
-        if not exc.moved or present_url is None or (present := present_url()) == url:
-            raise
-    return ask(present)
-
-
 class TooMuch(BoundaryError):
     """A git command wrote more than any honest commits make it write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A repository on a server, and the token for it. Only https, or http to this machine."""
+    """A repository on a server, the token for it, and the connection to it. `present_url` asks where the repository is
+    when it is no longer at `url`; it may raise `WriteFailed`."""
 
     url: str
     token: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.username or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
-            raise BoundaryError(
-                f"Git cannot use the server {parts.scheme}://{parts.hostname}: only https is allowed.",
-                hint="Check `github-server-url`.",
-            )
+    redactor: Redactor = field(default_factory=Redactor)
+    connection: Connection = DIRECT
+    present_url: Callable[[], str] | None = None
 
     @property
     def header(self) -> str:
         """The credential as an HTTP header."""
         return f"Authorization: Basic {base64.b64encode(f'x-access-token:{self.token}'.encode()).decode()}"
 
+    def follow_move(self, ask: Callable[[Remote], T]) -> T:
+        """Return what `ask` returns for the repository here, or at its present address if it has moved. Git must not
+        follow a redirect with a credential, so GitHub's API says where the repository is."""
+        try:
+            return ask(self)
+        except GitFailed as exc:
+            if not exc.moved or self.present_url is None or (present := self.present_url()) == self.url:
+                raise
+        return ask(replace(self, url=present))
+
 
 class Git:
-    """One bare repository in `folder`, which is made here. Its server is reached on this `connection`."""
+    """One bare repository in `folder`, which is made here, for commits with ids like that of `commit`. Its `remote` is
+    reached by https, or by http on this machine."""
 
     def __init__(
         self,
         folder: Path,
         remote: Remote,
         *,
-        object_format: str = "sha1",
-        redactor: Redactor | None = None,
-        connection: Connection = DIRECT,
+        commit: str = "",
         local_seconds: float = LOCAL_SECONDS,
         most_output: int = MOST_OUTPUT,
     ) -> None:
-        self._folder, self._remote, self._object_format = folder, remote, object_format
+        parts = urlsplit(remote.url)
+        if parts.username or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
+            raise BoundaryError(
+                f"Git cannot use the server {parts.scheme}://{parts.hostname}: only https is allowed.",
+                hint="Check `github-server-url`.",
+            )
+        self.remote, self._folder, self._commit = remote, folder, commit
         self._local_seconds, self._most_output = local_seconds, most_output
-        self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
-        self._connection = connection
+        self._redactor = remote.redactor.knowing(remote.token, remote.header)
         folder.mkdir(mode=0o700)
+        object_format = "sha256" if len(commit) == 64 else "sha1"
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
     def make_sibling(self, name: str) -> Git:
         """Make a new repository next to this one, with the same server."""
-        return Git(
-            self._folder.with_name(name),
-            self._remote,
-            object_format=self._object_format,
-            redactor=self._redactor,
-            connection=self._connection,
-        )
+        return Git(self._folder.with_name(name), self.remote, commit=self._commit)
 
     def run(
         self,
@@ -267,9 +261,9 @@ class Git:
 
     def run_remote(self, *args: str, settings: Mapping[str, str] | None = None) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
-        proxied = _connection_settings(self._connection, self._folder / "authorities.pem")
-        config = {**_CONFIG, **(settings or {}), **proxied, f"http.{self._remote.url}.extraHeader": self._remote.header}
-        scheme = urlsplit(self._remote.url).scheme
+        proxied = _connection_settings(self.remote.connection, self._folder / "authorities.pem")
+        config = {**_CONFIG, **(settings or {}), **proxied, f"http.{self.remote.url}.extraHeader": self.remote.header}
+        scheme = urlsplit(self.remote.url).scheme
         environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
         return self._run(args, environment, NETWORK_SECONDS)
 
@@ -322,7 +316,7 @@ class Git:
         if process.returncode:
             rejected = [self._redactor(reason) for reason in REJECTED.findall(output.decode(errors="replace"))]
             written = said or ("" if rejected else f"exit {process.returncode}")
-            raise git_failed(args[0], written, rejected=rejected, connection=self._connection)
+            raise git_failed(args[0], written, rejected=rejected, connection=self.remote.connection)
         return output
 
 

@@ -6,19 +6,17 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from stepflow.boundary.commit_check import Commit, read_commits, read_trailers
-from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
+from stepflow.boundary.git import Git, GitFailed, Remote
 from stepflow.boundary.github_failures import NOT_FOUND, WriteFailed
 from stepflow.boundary.github_types import PullRequest
 from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import excludes_branch
-from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.run import RunFacts
-from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError, InputError
 
 _BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
@@ -107,7 +105,7 @@ def has_marks(message: str, marks: Mapping[str, str]) -> bool:
     return RUN_TRAILER in trailers and {RUN_TRAILER: trailers[RUN_TRAILER], **marks} == trailers
 
 
-def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
+def read_own_commits(history: Git, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
     """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip;
     the newest first: what somebody else has put on top is met first.
 
@@ -115,7 +113,7 @@ def read_own_commits(history: Git, url: str, tip: str, branches: Branches, base:
     """
     known = tuple(dict.fromkeys(oid for oid in (base, branches.default_tip) if oid))
     history.run_remote(
-        "fetch", "--quiet", "--no-tags", "--filter=tree:0", f"--depth={DEPTH}", url, tip, *known
+        "fetch", "--quiet", "--no-tags", "--filter=tree:0", f"--depth={DEPTH}", history.remote.url, tip, *known
     )  # fmt: skip
     commits = read_commits(history, tip, *(f"^{oid}" for oid in known))
     return commits[::-1] or read_commits(history, "--max-count=1", tip)
@@ -142,10 +140,11 @@ def closed_meanwhile(pull: PullRequest) -> Refused:
     )
 
 
-def read_branches(git: Git, url: str, branch: str) -> Branches:
+def read_branches(git: Git, branch: str) -> Branches:
     """The branches of the server now."""
     tips, default, default_tip = {}, "", ""
-    for line in git.run_remote("ls-remote", "--symref", url, "HEAD", f"{HEADS}{branch}*").decode().splitlines():
+    listed = git.run_remote("ls-remote", "--symref", git.remote.url, "HEAD", f"{HEADS}{branch}*")
+    for line in listed.decode().splitlines():
         value, _, name = line.partition("\t")
         if name == "HEAD" and value.startswith("ref: "):
             default = value.removeprefix("ref: ").removeprefix(HEADS)
@@ -160,79 +159,64 @@ _UNKNOWN = "Whether the run's commits can be pushed could not be checked"
 _IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerCheck:
-    """One repository on a server, reached on this `connection`. `present_url` asks where it is when it is no longer at
-    `url`; only a token that `pushes` is asked whether it may."""
+def check_server(
+    remote: Remote, *, pushes: bool, commit: str, branch: str, base: str, is_there: bool = False
+) -> tuple[str, ...]:
+    """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where the
+    base is missing, or where the token may not push, which only a token that `pushes` is asked; an answer that fails
+    otherwise is only a warning. A branch that `is_there` is one that the run goes on with: then only the token is in
+    question."""
 
-    url: str
-    token: str = field(repr=False)
-    pushes: bool
-    redactor: Redactor
-    connection: Connection = DIRECT
-    present_url: Callable[[], str] | None = None
-
-    def check(self, *, commit: str, branch: str, base: str, is_there: bool = False) -> tuple[str, ...]:
-        """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where
-        the base is missing, or where the token may not push; an answer that fails otherwise is only a warning. A branch
-        that `is_there` is one that the run goes on with: then only the token is in question."""
-        try:
-            url = follow_move(self.url, self.present_url, lambda url: self._check(url, commit, branch, base, is_there))
-        except GitFailed as exc:
-            if self.pushes and (exc.denied or exc.status == NOT_FOUND):
-                message = f"The run's commits could not be pushed to {self.url} at its end: {exc.message}"
-                raise InputError(message, hint=exc.hint) from exc
-            return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
-        except WriteFailed as exc:
-            return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
-        if url != self.url:
-            return (
-                f"The repository is now at {url}. The checkout and this workflow's runs still know it as {self.url}.",
-            )
-        return ()
-
-    def _check(self, url: str, commit: str, branch: str, base: str, is_there: bool) -> str:
+    def check(remote: Remote) -> str:
         with tempfile.TemporaryDirectory(prefix="stepflow-ask-") as folder:
-            git = Git(
-                Path(folder) / "repository.git",
-                Remote(url=url, token=self.token),
-                object_format="sha256" if len(commit) == 64 else "sha1",
-                redactor=self.redactor,
-                connection=self.connection,
-            )
+            git = Git(Path(folder) / "repository.git", remote, commit=commit)
             if not is_there:
-                self._demand_place(git, url, commit, branch, base)
-            if not self.pushes:
-                return url
-            own = git.run("commit-tree", _empty_tree(git), "-m", "probe", env=_IDENTITY).decode().strip()
-            probe = ("push", "--dry-run", "--quiet", "--porcelain", "--no-verify", url, f"+{own}:{HEADS}{branch}")
-            git.run_remote(*probe, settings={"push.negotiate": "false"})
-        return url
+                _demand_place(git, commit, branch, base)
+            if pushes:
+                tree = git.run("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()
+                own = git.run("commit-tree", tree, "-m", "probe", env=_IDENTITY).decode().strip()
+                options, ref = ("--dry-run", "--quiet", "--porcelain", "--no-verify"), f"+{own}:{HEADS}{branch}"
+                git.run_remote("push", *options, remote.url, ref, settings={"push.negotiate": "false"})
+        return remote.url
 
-    def _demand_place(self, git: Git, url: str, commit: str, branch: str, base: str) -> None:
-        tips = _read_tips(git, url, branch, base)
-        _demand_room(branch, tips)
-        if base and base not in tips:
-            raise InputError(
-                f"The branch `{base}`, which the pull request targets, is not in the repository.",
-                hint="Push it, or set `pullRequest.base` in agent.json to a branch that is there.",
-            )
-        if commit not in tips.values():
-            _demand_commit(git, url, commit)
+    try:
+        url = remote.follow_move(check)
+    except (GitFailed, WriteFailed) as exc:
+        if isinstance(exc, GitFailed) and pushes and (exc.denied or exc.status == NOT_FOUND):
+            message = f"The run's commits could not be pushed to {remote.url} at its end: {exc.message}"
+            raise InputError(message, hint=exc.hint) from exc
+        return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
+    if url != remote.url:
+        return (
+            f"The repository is now at {url}. The checkout and this workflow's runs still know it as {remote.url}.",
+        )
+    return ()
 
 
-def _read_tips(git: Git, url: str, branch: str, base: str) -> dict[str, str]:
+def _demand_place(git: Git, commit: str, branch: str, base: str) -> None:
+    tips = _read_tips(git, branch, base)
+    _demand_room(branch, tips)
+    if base and base not in tips:
+        raise InputError(
+            f"The branch `{base}`, which the pull request targets, is not in the repository.",
+            hint="Push it, or set `pullRequest.base` in agent.json to a branch that is there.",
+        )
+    if commit not in tips.values():
+        _demand_commit(git, commit)
+
+
+def _read_tips(git: Git, branch: str, base: str) -> dict[str, str]:
     parts = branch.split("/")
     names = {"/".join(parts[:depth]) for depth in range(1, len(parts))} | ({base} if base else set())
     wanted = (*sorted(HEADS + name for name in names), f"{HEADS}{branch}*")
-    lines = git.run_remote("ls-remote", url, *wanted).decode(errors="replace").splitlines()
+    lines = git.run_remote("ls-remote", git.remote.url, *wanted).decode(errors="replace").splitlines()
     pairs = (line.split("\t") for line in lines)
     return {name.removeprefix(HEADS): value for value, name in pairs if name.startswith(HEADS)}
 
 
-def _demand_commit(git: Git, url: str, commit: str) -> None:
+def _demand_commit(git: Git, commit: str) -> None:
     try:
-        git.run_remote("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--depth=1", url, commit)
+        git.run_remote("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--depth=1", git.remote.url, commit)
     except GitFailed as exc:
         if not exc.lacks_commit:
             raise
@@ -255,7 +239,3 @@ def _demand_room(branch: str, tips: dict[str, str]) -> None:
             hint="Set `runner.integrations.github.pullRequest.branchPrefix` in agent.json to another prefix, such as "
             f"`agents/`, or rename or delete the branch `{in_the_way}`.",
         )
-
-
-def _empty_tree(git: Git) -> str:
-    return git.run("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()

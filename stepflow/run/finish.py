@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush, read_bundle
 from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.receipts import confirm_receipts
@@ -445,10 +446,15 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
     if work.bundle is None:
         return None
     server = request.inputs.github_server_url.rstrip("/")
-    return BundlePush(
-        remote_url=f"{server}/{request.repository}.git",
-        present_url=lambda: f"{server}/{writer.full_name()}.git",
+    remote = Remote(
+        url=f"{server}/{request.repository}.git",
         token=_token(request),
+        redactor=request.redactor,
+        connection=request.proxy_config.connection_to(server),
+        present_url=lambda: f"{server}/{writer.full_name()}.git",
+    )
+    return BundlePush(
+        remote=remote,
         bundle=work.bundle,
         folder=request.folder,
         base_commit=run.facts.base_commit,
@@ -457,8 +463,6 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
         issue=run.facts.issue.number if run.facts.issue else None,
         tree=work.closing.tree,
         rules=commit_rules(request, agent),
-        redactor=run.request.redactor,
-        connection=request.proxy_config.connection_to(server),
         signer=writer if request.inputs.commits is Commits.VERIFIED else None,
     )
 

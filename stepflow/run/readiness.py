@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
-from stepflow.boundary.target_branch import ServerCheck, branch_of, branch_problem
+from stepflow.boundary.git import Remote
+from stepflow.boundary.target_branch import branch_of, branch_problem, check_server
 from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX, READ_ONLY
 from stepflow.definition.folder import find_agents
@@ -217,16 +218,21 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     if not asks or token is None or not request.repository or not commit:
         return None
     server = request.inputs.github_server_url.rstrip("/")
-    check = ServerCheck(
+    remote = Remote(
         url=f"{server}/{request.repository}.git",
         token=token.get_secret_value(),
-        pushes=request.reads_with_writing_token,
         redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
         present_url=lambda: present_url(request, token.get_secret_value()),
     )
-    base = request.base_branch(agent)
-    return check.check(commit=commit, branch=branch, base=base, is_there=follow_up is not None)
+    return check_server(
+        remote,
+        pushes=request.reads_with_writing_token,
+        commit=commit,
+        branch=branch,
+        base=request.base_branch(agent),
+        is_there=follow_up is not None,
+    )
 
 
 #: In the order in which they run, by the name of their row in the preflight.

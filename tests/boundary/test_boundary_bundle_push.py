@@ -8,6 +8,7 @@ import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.commit_check import MOST_ENTRIES, CommitRules
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import Pushed
@@ -48,8 +49,7 @@ class Pushing:
         **changes: object,
     ) -> Pushed:
         given: dict[str, object] = {
-            "remote_url": f"{self._server.url}/o/r.git",
-            "token": TOKEN,
+            "remote": Remote(url=f"{self._server.url}/o/r.git", token=TOKEN),
             "bundle": bundle or self._checkout.bundle(),
             "folder": self._private,
             "base_commit": self._checkout.base,
@@ -479,10 +479,10 @@ def test_too_many_commits_are_refused(push: Pushing, checkout: Checkout) -> None
         push()
 
 
-def test_a_wrong_token_fails_and_is_not_shown(push: Pushing, checkout: Checkout) -> None:
+def test_a_wrong_token_fails_and_is_not_shown(push: Pushing, checkout: Checkout, git_server: GitServer) -> None:
     checkout.commit()
     with pytest.raises(BoundaryError) as caught:
-        push(token="ghs_wrongwrongwrong")
+        push(remote=Remote(url=f"{git_server.url}/o/r.git", token="ghs_wrongwrongwrong"))
     assert "github-token" in str(caught.value)
     assert "wrongwrong" not in str(caught.value)
 
@@ -533,13 +533,12 @@ def test_what_a_person_pushes_between_our_look_and_our_push_stays(
 def test_commits_go_nowhere_but_over_https(push: Pushing, checkout: Checkout, url: str) -> None:
     checkout.commit()
     with pytest.raises(BoundaryError, match="only https"):
-        push(remote_url=url)
+        push(remote=Remote(url=url, token=TOKEN))
 
 
 def test_a_push_prints_without_its_token(tmp_path: Path) -> None:
     push = BundlePush(
-        remote_url="https://x/o/r.git",
-        token=TOKEN,
+        remote=Remote(url="https://x/o/r.git", token=TOKEN),
         bundle=tmp_path,
         folder=tmp_path,
         base_commit="0" * 40,

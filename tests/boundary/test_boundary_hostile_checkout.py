@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.boundary.target_branch import Pushed
@@ -49,8 +50,7 @@ class Run:
             info = toolbox.stream_bundle(self.checkout.base, file.write, max_bytes=10**7)
         assert info
         push = BundlePush(
-            remote_url=f"{self.server.url}/o/r.git",
-            token=TOKEN,
+            remote=Remote(url=f"{self.server.url}/o/r.git", token=TOKEN),
             bundle=bundle,
             folder=self.folder,
             base_commit=self.checkout.base,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.boundary.github_types import Account
@@ -170,8 +171,7 @@ class Run:
         github = self.story.github
         writer = GitHubWriter(api_url=github.api_url, repository="o/r", token=TOKEN)
         push = BundlePush(
-            remote_url=f"{self.story.git_server.url}/o/r.git",
-            token=TOKEN,
+            remote=Remote(url=f"{self.story.git_server.url}/o/r.git", token=TOKEN),
             bundle=self.bundle,
             folder=self.story.folder,
             base_commit=self.base,

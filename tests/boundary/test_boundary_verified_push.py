@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
@@ -50,8 +51,7 @@ class Writing:
 
     def __call__(self, **changes: object) -> Pushed:
         given: dict[str, object] = {
-            "remote_url": f"{self._server.url}/o/r.git",
-            "token": TOKEN,
+            "remote": Remote(url=f"{self._server.url}/o/r.git", token=TOKEN),
             "bundle": self._checkout.bundle(),
             "folder": self._folder,
             "base_commit": self._checkout.base,

@@ -52,9 +52,9 @@ class Corporate:
             assert reader.issue(7)
 
     def list(self, connection: Connection, host: str = HOST) -> None:
-        remote = Remote(url=f"https://{host}/o/r.git", token=TOKEN)
+        remote = Remote(url=f"https://{host}/o/r.git", token=TOKEN, connection=connection)
         repository = self.folder / f"git-{len(list(self.folder.glob('git-*')))}"
-        Git(repository, remote, connection=connection).run_remote("ls-remote", remote.url)
+        Git(repository, remote).run_remote("ls-remote", remote.url)
 
     def ask(self, connection: Connection, host: str = HOST, **options: float) -> None:
         with AnthropicModel(KEY, f"https://{host}", connection_to=lambda _: connection, **options) as model:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
-from stepflow.boundary.git import Git, GitFailed, Remote, follow_move
+from stepflow.boundary.git import Git, GitFailed, Remote
 from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, ThreadComment, WorkflowJob
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
@@ -148,21 +148,21 @@ def fetch_history(request: RunRequest, commits: Sequence[str], base: str, *, per
     there. The commit `perhaps_gone` is fetched if GitHub still has it."""
     server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
     secret = token.get_secret_value() if token else ""
-    target, url = request.base_repository, f"{server}/{request.repository}.git"
-    git = Git(
-        target,
-        Remote(url=url, token=secret),
-        object_format="sha256" if len(commits[0]) == 64 else "sha1",
+    remote = Remote(
+        url=f"{server}/{request.repository}.git",
+        token=secret,
         redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
+        present_url=lambda: present_url(request, secret or None),
     )
+    git = Git(request.base_repository, remote, commit=commits[0])
 
     def fetch(*wanted: str) -> None:
-        def ask(url: str) -> bytes:
-            arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", url, *wanted)
+        def ask(remote: Remote) -> bytes:
+            arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", remote.url, *wanted)
             return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
 
-        follow_move(url, lambda: present_url(request, secret or None), ask)
+        remote.follow_move(ask)
 
     fetch(*commits, f"+refs/heads/{base}:refs/remotes/origin/{base}")
     if perhaps_gone:
@@ -174,7 +174,7 @@ def fetch_history(request: RunRequest, commits: Sequence[str], base: str, *, per
     git.run("update-ref", "--no-deref", "HEAD", commits[0])
     git.run("config", "core.bare", "false")
     # The tools, which may run as another user, read this folder.
-    target.chmod(0o755)
+    request.base_repository.chmod(0o755)
     return git
 
 
