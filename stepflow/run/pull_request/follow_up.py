@@ -159,6 +159,8 @@ def fetch_history(request: RunRequest, commits: Sequence[str], base: str, *, per
 
     def fetch(*wanted: str) -> None:
         def ask(remote: Remote) -> bytes:
+            # The credential goes to this address only.
+            git.remote = remote
             arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", remote.url, *wanted)
             return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
 
