@@ -423,19 +423,16 @@ class EffectWriter:
 
     def _create_release(self, effect: CreateRelease) -> Receipt:
         """Create the release, unless its tag has one."""
-        target = self._base
+        facts = {"tag": effect.tag, "target": self._base, "name": effect.name, "body": effect.body}
 
         def existing() -> Release | None:
             return next((release for release in self._writer.releases() if release.tag == effect.tag), None)
 
-        def create() -> Release:
-            return self._writer.create_release(
-                tag=effect.tag, target=target, name=effect.name, body=effect.body, draft=effect.draft
-            )
-
         if release := existing():
             return _skipped(effect, f"{effect.tag} already has a release", url=release.url)
-        created = self._retry_policy.write(create, find=existing)
+        created = self._retry_policy.write(
+            lambda: self._writer.create_release(**facts, draft=effect.draft), find=existing
+        )
         return _applied(effect, effect.tag, url=created.url)
 
     def _close_issue(self, effect: CloseIssue) -> Receipt:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -89,10 +89,14 @@ class BundlePush:
             git = Git(Path(scratch) / "repository.git", remote, commit=self.base_commit)
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
             commits = self._checked(git)
-            if self.signer:
-                return self._plan_verified(git, commits, author, self.signer).push(branch, fast_forward)
-            written = self._rewrite(git, commits, author)
             history = git.make_sibling("history.git")
+            if self.signer:
+                planned = self._plan_verified(git, commits)
+                verified = VerifiedPush(
+                    bundle=self, git=git, history=history, writer=self.signer, author=author, commits=planned
+                )
+                return verified.push(branch, fast_forward)
+            written = self._rewrite(git, commits, author)
 
             def push_once() -> Pushed:
                 branches, last = read_branches(git, branch), written[-1]
@@ -149,26 +153,13 @@ class BundlePush:
             raise Refused("the commits do not contain what the validators saw")
         return bundle.tip
 
-    def _plan_verified(
-        self, git: Git, commits: tuple[Commit, ...], author: Account, signer: GitHubWriter
-    ) -> VerifiedPush:
+    def _plan_verified(self, git: Git, commits: tuple[Commit, ...]) -> list[PlannedCommit]:
         """What GitHub is to write."""
         trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
-        planned = [
+        return [
             plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
             for commit, parent_tree, message in zip(commits, trees, self._messages(commits), strict=False)
         ]
-        history = git.make_sibling("history.git")
-        return VerifiedPush(
-            git=git,
-            writer=signer,
-            author=author,
-            base=self.base_commit,
-            marks=self._marks,
-            commits=planned,
-            look=lambda branch: read_branches(git, branch),
-            list_commits=lambda tip, branches: read_own_commits(history, tip, branches, self.base_commit),
-        )
 
     def _messages(self, commits: tuple[Commit, ...]) -> list[str]:
         """Return the cleaned messages of the commits, with our trailers."""
@@ -205,7 +196,7 @@ class BundlePush:
         return all(
             commit.author == commit.committer == address
             and commit.is_original
-            and has_marks(commit.message, self._marks)
+            and has_marks(commit.message, self.marks)
             for commit in read_own_commits(history, tip, branches, self.base_commit)
         )
 
@@ -214,7 +205,7 @@ class BundlePush:
         return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote.url).hostname or ''}"
 
     @property
-    def _marks(self) -> dict[str, str]:
+    def marks(self) -> dict[str, str]:
         """The trailers of the commits that runs for the same issue have pushed, or without an issue this run alone."""
         return {"Stepflow-Agent": self.agent, **(self._issue_trailer or {RUN_TRAILER: self.run_id})}
 
@@ -261,7 +252,7 @@ class PlannedCommit:
 
 def plan_commit(git: GitReader, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
     """Turn the difference between two trees into a commit for the API."""
-    changes = compare_trees(git, parent_tree, {tree})
+    changes = compare_trees(git, parent_tree, tree)
     written = tuple(change for change in changes if change.mode != REMOVED)
     removed = tuple(change.path for change in changes if change.mode == REMOVED)
     headline, _, body = message.strip().partition("\n")
@@ -270,18 +261,15 @@ def plan_commit(git: GitReader, *, message: str, tree: str, parent_tree: str) ->
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedPush:
-    """Writes planned commits, parents first, on top of `base`. `marks` are the trailers that say whose work a commit
-    is; `author` is whose token writes; `look` reads the branches of the server, and `list_commits` the commits that
-    only a branch with this tip has."""
+    """Writes planned commits, parents first, on top of the base of the `bundle`, which is in the repository `git`.
+    `history` is a repository for `read_own_commits`; `author` is whose token writes."""
 
+    bundle: BundlePush
     git: Git
+    history: Git
     writer: GitHubWriter
     author: Account
-    base: str
-    marks: Mapping[str, str]
     commits: Sequence[PlannedCommit]
-    look: Callable[[str], Branches]
-    list_commits: Callable[[str, Branches], tuple[Commit, ...]]
 
     def push(self, branch: str, fast_forward: bool = False) -> Pushed:
         """Write what is not there yet; to `fast_forward`, on this very branch and on top of the base. A branch that
@@ -296,15 +284,15 @@ class VerifiedPush:
         return push(branch)
 
     def _push_on_top(self, branch: str) -> Pushed:
-        branches = self.look(branch)
+        branches = read_branches(self.git, branch)
         branches.demand_other_than_default(branch)
         tip = branches.tips.get(branch, "")
         if not tip or self._standing(tip) is None:
-            raise moved_on(branch, tip, self.base)
+            raise moved_on(branch, tip, self.bundle.base_commit)
         return self._pushed(branch, self._fill(branch, tip))
 
     def _push(self, branch: str) -> Pushed:
-        branches = self.look(branch)
+        branches = read_branches(self.git, branch)
 
         def may_write(tip: str) -> bool:
             return self._may_write(tip, branches)
@@ -320,9 +308,9 @@ class VerifiedPush:
 
     def _may_write(self, tip: str, branches: Branches) -> bool:
         """Whether we may write to a branch with this tip: it has no commits of its own, or all of them are ours."""
-        return tip == self.base or all(
-            has_marks(commit.message, self.marks) and self._is_unchanged(commit)
-            for commit in self.list_commits(tip, branches)
+        return tip == self.bundle.base_commit or all(
+            has_marks(commit.message, self.bundle.marks) and self._is_unchanged(commit)
+            for commit in read_own_commits(self.history, tip, branches, self.bundle.base_commit)
         )
 
     def _is_unchanged(self, commit: Commit) -> bool:
@@ -340,12 +328,12 @@ class VerifiedPush:
             raise
 
     def _is_ours(self, commit: CommitNow) -> bool:
-        return commit.is_by(self.author) and has_marks(commit.message, self.marks)
+        return commit.is_by(self.author) and has_marks(commit.message, self.bundle.marks)
 
     def _standing(self, tip: str) -> int | None:
         """Return how many of the planned commits are already below this tip, signed; None if there are others."""
         there: list[CommitNow] = []
-        while tip != self.base:
+        while tip != self.bundle.base_commit:
             if len(there) == len(self.commits):
                 return None
             commit = self._read_commit(tip)
@@ -363,8 +351,8 @@ class VerifiedPush:
         """Write the commits that the branch lacks; the last one. `tip` is empty where there is no branch."""
         standing = self._standing(tip) if tip else None
         if standing is None:
-            self.writer.update_refs((HEADS + branch, tip, self.base))
-            standing, tip = 0, self.base
+            self.writer.update_refs((HEADS + branch, tip, self.bundle.base_commit))
+            standing, tip = 0, self.bundle.base_commit
         for commit in self.commits[standing:]:
             tip = self._write(branch, tip, commit)
         return tip

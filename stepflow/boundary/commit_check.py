@@ -283,7 +283,7 @@ def _judge_contents(
     if sum({change.oid: change.size for change in every}.values()) <= rules.most_bytes:
         yield from _judge_secrets(git, changes, rules)
     if rules.by_api:
-        yield from judge_for_api(git, [(commit.oid, commit.parents, commit.tree) for commit in commits], base_tree)
+        yield from _judge_for_api(git, commits, base_tree)
 
 
 def _changes(git: GitReader, base_tree: str, commits: tuple[Commit, ...]) -> dict[str, tuple[Change, ...]]:
@@ -291,7 +291,7 @@ def _changes(git: GitReader, base_tree: str, commits: tuple[Commit, ...]) -> dic
     found: dict[Change, Change] = {}
     changes = {}
     for commit in commits:
-        changed = compare_trees(git, base_tree, {commit.tree})
+        changed = compare_trees(git, base_tree, commit.tree)
         changes[commit.oid] = [found.setdefault(change, change) for change in changed]
         if len(found) > MOST_ENTRIES:
             raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
@@ -355,23 +355,20 @@ MOST_API_BYTES = 8 * 1024 * 1024
 _API_HINT = "Let the agent do without it, or set `commits: git`, which supports it."
 
 
-def judge_for_api(
-    git: GitReader, commits: Sequence[tuple[str, tuple[str, ...], str]], base_tree: str
-) -> Iterator[Violation]:
-    """Yield what GitHub's API cannot write in these commits, parents first, each as (id, parents, tree)."""
-    if merges := [oid[:12] for oid, parents, _ in commits if len(set(parents)) > 1]:
+def _judge_for_api(git: GitReader, commits: tuple[Commit, ...], base_tree: str) -> Iterator[Violation]:
+    """Yield what GitHub's API cannot write in these commits, parents first."""
+    if merges := [commit.oid[:12] for commit in commits if len(set(commit.parents)) > 1]:
         yield Violation(
             message=f"GitHub's API cannot write a merge commit: {name_some(merges)}",
             advice="Make no merge commit.",
             hint="Let the agent rebase its work, or set `commits: git`, which supports it.",
         )
         return
-    trees = [base_tree, *(tree for _, _, tree in commits)]
-    for parent_tree, tree in pairwise(trees):
-        yield from _judge_for_api(git, compare_trees(git, parent_tree, {tree}))
+    for parent_tree, tree in pairwise([base_tree, *(commit.tree for commit in commits)]):
+        yield from _judge_changes_for_api(git, compare_trees(git, parent_tree, tree))
 
 
-def _judge_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violation]:
+def _judge_changes_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violation]:
     if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
         yield Violation(
             message=f"GitHub's API cannot write {name_some(reasons)}",
@@ -407,23 +404,22 @@ def _not_carried(change: Change) -> str:
     return "an executable file" if change.mode == EXECUTABLE else ""
 
 
-def compare_trees(git: GitReader, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
-    """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
+def compare_trees(git: GitReader, base: str, tree: str) -> tuple[Change, ...]:
+    """Every file, symlink and submodule that differs between the two trees. Raises `TooMuch`."""
+    try:
+        output = git.run(
+            "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
+            "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
+        )  # fmt: skip
+    except GitFailed as exc:
+        raise TooMuch(str(exc)) from exc
+    words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
     changes: set[Change] = set()
-    for tree in sorted(set(trees)):
-        try:
-            output = git.run(
-                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
-                "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
-            )  # fmt: skip
-        except GitFailed as exc:
-            raise TooMuch(str(exc)) from exc
-        words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
-        for head, path in zip(words[::2], words[1::2], strict=True):
-            mode_before, mode, before, oid, _ = head.removeprefix(":").split(" ")
-            changes.add(Change(path=path, mode=mode, oid=oid, before=before, mode_before=mode_before))
-        if len(changes) > MOST_ENTRIES:
-            raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
+    for head, path in zip(words[::2], words[1::2], strict=True):
+        mode_before, mode, before, oid, _ = head.removeprefix(":").split(" ")
+        changes.add(Change(path=path, mode=mode, oid=oid, before=before, mode_before=mode_before))
+    if len(changes) > MOST_ENTRIES:
+        raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
     if any(change.path.count("/") > DEEPEST for change in changes):
         raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
     return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))

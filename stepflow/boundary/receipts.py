@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.github_types import Comment
 from stepflow.boundary.own_texts import find_own_comment, marker_word
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.run import FollowUp
@@ -28,12 +29,10 @@ def confirm_receipts(
     url = followed or (opened.url if opened else "")
     if pushed and number and _is_own_push(github, pushed, number, url):
         confirmed += [pushed, *([opened] if opened else [])]
-    commented = named.get(EffectKind.POST_COMMENT)
-    if commented and issue and _is_own_comment(github, commented, run=run, agent=agent, issue=issue):
-        confirmed.append(commented)
-    reviewed = named.get(EffectKind.SUBMIT_REVIEW)
-    if reviewed and issue and _is_own_review(github, reviewed, run=run, agent=agent, issue=issue):
-        confirmed.append(reviewed)
+    for kind in EffectKind.POST_COMMENT, EffectKind.SUBMIT_REVIEW:
+        text = named.get(kind)
+        if text and issue and _is_own_text(github, text, run=run, agent=agent, issue=issue):
+            confirmed.append(text)
     return tuple(receipt for receipt in receipts if receipt in confirmed)
 
 
@@ -62,20 +61,15 @@ def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool
         return False
 
 
-def _is_own_comment(github: GitHub, commented: Receipt, *, run: str, agent: str, issue: int) -> bool:
-    """Whether that is where our account's comment of this run is."""
+def _is_own_text(github: GitHub, receipt: Receipt, *, run: str, agent: str, issue: int) -> bool:
+    """Whether that is where our account's comment or review of this run is."""
     try:
-        own = find_own_comment(github.comments(issue), github.viewer(), agent=agent, issue=issue)
+        if receipt.kind is EffectKind.POST_COMMENT:
+            texts: tuple[Comment, ...] = github.comments(issue)
+        else:
+            # A pull request keeps the reviews of earlier runs, and the issue only the newest comment.
+            texts = tuple(each for each in github.reviews(issue) if each.url == receipt.url)
+        own = find_own_comment(texts, github.viewer(), agent=agent, issue=issue)
     except StepflowError:
         return False
-    return own is not None and own.marker.run == marker_word(run) and own.comment.url == commented.url
-
-
-def _is_own_review(github: GitHub, receipt: Receipt, *, run: str, agent: str, issue: int) -> bool:
-    """Whether that is where our account's review of this run is."""
-    try:
-        reviews = [each for each in github.reviews(issue) if each.url == receipt.url]
-        own = find_own_comment(tuple(reviews), github.viewer(), agent=agent, issue=issue)
-    except StepflowError:
-        return False
-    return own is not None and own.marker.run == marker_word(run)
+    return own is not None and own.marker.run == marker_word(run) and own.comment.url == receipt.url

@@ -72,7 +72,11 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
     if is_bot and approver is not Permission.NONE:
         return f"No run was started: {actor} is a bot, and only people approve or reject a plan."
     if is_bot:
-        return None if is_named(actor, settings.allow_bots) else _bot_refusal(actor)
+        refusal = (
+            f"Nothing was written: {actor}, which triggered the run, is a bot that `allow-bots` does not name. Add it "
+            "there if it may write."
+        )
+        return None if is_named(actor, settings.allow_bots) else refusal
     if settings.anyone_may_start and approver is Permission.NONE:
         return None
     permission = Permission(github.permission(actor))
@@ -93,13 +97,6 @@ def is_named(actor: str, allowed: tuple[str, ...]) -> bool:
     """Whether `allow-bots` names this account."""
     names = {name.strip().removesuffix("[bot]").casefold() for name in allowed}
     return actor.removesuffix("[bot]").casefold() in names
-
-
-def _bot_refusal(actor: str) -> str:
-    return (
-        f"Nothing was written: {actor}, which triggered the run, is a bot that `allow-bots` does not name. Add it "
-        "there if it may write."
-    )
 
 
 MOST_LABEL_CHANGES = 10

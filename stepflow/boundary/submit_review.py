@@ -20,11 +20,6 @@ from stepflow.domain.text import count
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
 
-_EVENTS = {
-    ReviewVerdict.COMMENT: "COMMENT",
-    ReviewVerdict.REQUEST_CHANGES: "REQUEST_CHANGES",
-    ReviewVerdict.APPROVE: "APPROVE",
-}
 #: How the summary of a review that a newer one replaces begins. No text of the model's can.
 _REPLACED = "<!-- stepflow replaced -->"
 _DIGEST = re.compile(r"<!-- stepflow comment=(?P<digest>[0-9a-f]{16}) -->\s*")
@@ -131,7 +126,7 @@ class ReviewSubmission:
             lambda: self.writer.create_review(
                 self.pull.number,
                 commit=self.pull.head,
-                event=_EVENTS[verdict],
+                event=verdict.upper(),
                 body=marked(body, self.marker),
                 comments=comments,
             ),
