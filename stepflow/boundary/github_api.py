@@ -41,14 +41,10 @@ from stepflow.boundary.github_types import (
     Comment,
     CommitNow,
     Comparison,
-    FoundThread,
     GitHubRepository,
     IssueNow,
     IssuesPage,
-    Jobs,
     Label,
-    NewCommit,
-    NewReply,
     PullRequest,
     Release,
     Remark,
@@ -59,7 +55,7 @@ from stepflow.boundary.github_types import (
     Role,
     Rule,
     WorkflowJob,
-    WorkflowRuns,
+    read_part,
 )
 from stepflow.boundary.own_texts import read_marker, spent_on_issue
 from stepflow.domain.connection import DIRECT, Connection
@@ -192,17 +188,18 @@ class GitHub:
         pulls = self._list(doing, PullRequest, "/pulls", PULL_REQUEST, state="open", head=head)
         return tuple(pull for pull in pulls if pull.head == branch)
 
+    def _ask(self, kind: type[A], path: str, parameters: dict[str, str]) -> A:
+        return kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1])
+
     def _get(self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str) -> A:
-        return self._read(
-            doing, lambda: kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1]), subject
-        )
+        return self._read(doing, lambda: self._ask(kind, path, parameters), subject)
 
     def _find(self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str) -> A | None:
         """The same, but None where there is none."""
 
         def find() -> A | None:
             try:
-                return kind.model_validate(self._client.ask("GET", path, parameters=parameters)[1])
+                return self._ask(kind, path, parameters)
             except AnswerFailed as exc:
                 if exc.status != NOT_FOUND:
                     raise
@@ -309,7 +306,7 @@ class GitHubReader(GitHub):
 
         def read() -> tuple[WorkflowJob, ...]:
             pages = self._client.pages(f"/actions/runs/{run_id}/jobs", {"filter": "latest"})
-            return tuple(job for page in pages for job in Jobs.model_validate(page).jobs if job.has_failed)
+            return tuple(job for page in pages for job in read_part(list[WorkflowJob], page, "jobs") if job.has_failed)
 
         return self._read("list the jobs of a workflow run", read, WORKFLOW_RUN)
 
@@ -317,9 +314,10 @@ class GitHubReader(GitHub):
         """The end of what a job wrote, at most so many bytes; empty when there is no log (any more), or an endless
         one."""
         path = f"/actions/jobs/{job_id}/logs"
-        return self._read(
-            "give the log of a job", lambda: self._client.stored_text(path, last_bytes=last_bytes), WORKFLOW_RUN
+        log = self._read(
+            "give the log of a job", lambda: self._client.stored_bytes(path, last_bytes=last_bytes), WORKFLOW_RUN
         )
+        return log.decode("utf-8-sig", errors="replace")
 
     def contains(self, branch: str, commit: str) -> bool:
         """Whether a branch has a commit; not when one of the two does not exist."""
@@ -395,20 +393,19 @@ class GitHubWriter(GitHub):
 
     def review_thread(self, thread_id: str) -> ReviewThread:
         """A thread of a pull request's review now."""
-        found = self._read(
+        return self._read(
             "read a review thread",
-            lambda: FoundThread.model_validate(self._client.graphql(REVIEW_THREAD, id=thread_id)),
+            lambda: read_part(ReviewThread, self._client.graphql(REVIEW_THREAD, id=thread_id), "node"),
         )
-        return found.thread
 
     def reply_to_thread(self, thread_id: str, body: str) -> None:
         """A new comment at the end of a thread."""
         reply = {"pullRequestReviewThreadId": thread_id, "body": body}
-        self._mutate("reply in a review thread", REPLY, NewReply, reply)
+        self._mutate("reply in a review thread", REPLY, reply, str, "addPullRequestReviewThreadReply", "comment", "url")
 
     def resolve_thread(self, thread_id: str) -> None:
         """Mark a thread as resolved; it may be already."""
-        self._mutate("resolve a review thread", RESOLVE, Answer, {"threadId": thread_id})
+        self._mutate("resolve a review thread", RESOLVE, {"threadId": thread_id}, Answer)
 
     def releases(self) -> tuple[Release, ...]:
         """All releases, drafts too, newest first."""
@@ -432,7 +429,12 @@ class GitHubWriter(GitHub):
         """Whether somebody has started this workflow for this commit of a branch."""
         query = {"event": "workflow_dispatch", "branch": branch, "head_sha": commit, "per_page": "1"}
         path = f"/actions/workflows/{quote(workflow, safe='')}/runs"
-        return self._get("list the runs of a workflow", WorkflowRuns, path, WORKFLOW_RUN, **query).total_count > 0
+        found = self._read(
+            "list the runs of a workflow",
+            lambda: read_part(int, self._client.ask("GET", path, parameters=query)[1], "total_count"),
+            WORKFLOW_RUN,
+        )
+        return found > 0
 
     def dispatch_workflow(self, workflow: str, *, branch: str) -> None:
         """Start a workflow on a branch; what was pushed a moment ago may not be known there yet."""
@@ -453,7 +455,7 @@ class GitHubWriter(GitHub):
             for name, before, after in updates
         ]
         update = {"repositoryId": self._read_repository().node_id, "refUpdates": changes}
-        self._mutate("move the branch", UPDATE_REFS, Answer, update)
+        self._mutate("move the branch", UPDATE_REFS, update, Answer)
 
     def create_commit(
         self,
@@ -475,7 +477,7 @@ class GitHubWriter(GitHub):
                 "deletions": [{"path": path} for path in deletions],
             },
         }
-        return self._mutate("write a commit", CREATE_COMMIT, NewCommit, commit).oid
+        return self._mutate("write a commit", CREATE_COMMIT, commit, str, "createCommitOnBranch", "commit", "oid")
 
     def _send(self, doing: str, verb: str, path: str, **body: object) -> None:
         self._write(doing, lambda: self._client.ask(verb, path, body=body or None))
@@ -483,8 +485,8 @@ class GitHubWriter(GitHub):
     def _write_as(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
         return self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
 
-    def _mutate(self, doing: str, mutation: str, kind: type[A], given: Mapping[str, object]) -> A:
-        return self._write(doing, lambda: kind.model_validate(self._client.graphql(mutation, input=given)))
+    def _mutate(self, doing: str, mutation: str, given: Mapping[str, object], kind: type[R], *path: str) -> R:
+        return self._write(doing, lambda: read_part(kind, self._client.graphql(mutation, input=given), *path))
 
     def _write(self, doing: str, write: Callable[[], R]) -> R:
         """Write once, when it is the turn: GitHub asks for a second between two writes."""

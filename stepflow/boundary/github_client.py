@@ -257,13 +257,9 @@ class GitHubClient:
             raise self._failure(status, headers, {"message": "; ".join(error.message for error in answer.errors)})
         return answer.data
 
-    def stored_text(self, url: str, *, last_bytes: int) -> str:
-        """Return the end of a text that is stored outside of the API, at most `last_bytes` bytes. Return an empty
-        string if the text is gone or longer than `LONGEST_TEXT`."""
-        return self.stored_bytes(url, last_bytes=last_bytes).decode("utf-8-sig", errors="replace")
-
     def stored_bytes(self, url: str, *, last_bytes: int) -> bytes:
-        """Return the same of a file that is no text."""
+        """Return the end of a file that is stored outside of the API, at most `last_bytes` bytes. Return no bytes if
+        the file is gone or longer than `LONGEST_TEXT`."""
         try:
             self.ask("GET", url)
         except AnswerFailed as exc:

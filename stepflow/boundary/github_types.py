@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from stepflow.domain.run import Issue
+
+T = TypeVar("T")
 
 
 def _inner(name: str) -> BeforeValidator:
@@ -39,6 +41,13 @@ class Answer(BaseModel):
     def many(cls, data: object) -> list[Self]:
         """A list of them."""
         return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
+
+
+def read_part(kind: type[T], data: object, *path: str) -> T:
+    """Return the part of an answer at this path."""
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return TypeAdapter(kind).validate_python(data)
 
 
 class Account(Answer):
@@ -71,12 +80,6 @@ class CommitNow(Answer):
         """Whether the account made the commit and nobody has changed it since: changing it elsewhere sets the
         committer, changing it on GitHub sets the author. GitHub is the committer of commits that its API writes."""
         return self.author_id == account.id and self.committer_login in (account.login, _WEB_FLOW)
-
-
-class NewCommit(Answer):
-    """The answer to a commit that was made."""
-
-    oid: str = Field(validation_alias=AliasPath("createCommitOnBranch", "commit", "oid"))
 
 
 class Rule(Answer):
@@ -252,18 +255,6 @@ class ReviewThreads(Answer):
     )
 
 
-class FoundThread(Answer):
-    """The thread that was asked for by its id."""
-
-    thread: ReviewThread = Field(validation_alias="node")
-
-
-class NewReply(Answer):
-    """The answer to a reply that was made."""
-
-    url: str = Field(validation_alias=AliasPath("addPullRequestReviewThreadReply", "comment", "url"))
-
-
 class WorkflowStep(Answer):
     """A step of a job; `conclusion` is empty until it ends."""
 
@@ -289,18 +280,6 @@ class WorkflowJob(Answer):
     def failed_steps(self) -> tuple[str, ...]:
         """The names of the failed steps."""
         return tuple(step.name for step in self.steps if step.conclusion in _FAILED)
-
-
-class Jobs(Answer):
-    """One page of a run's jobs."""
-
-    jobs: tuple[WorkflowJob, ...]
-
-
-class WorkflowRuns(Answer):
-    """The runs of a workflow that fit what was asked for."""
-
-    total_count: int
 
 
 class Comparison(Answer):

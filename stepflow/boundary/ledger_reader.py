@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AliasPath, BeforeValidator, Field
 
@@ -107,15 +107,15 @@ class _Text(Answer):
         return account_name(self.login, self.kind)
 
 
-class _Texts(Answer):
-    """The first texts of a list."""
+N = TypeVar("N", bound=Answer)
 
-    texts: Annotated[tuple[_Text, ...], _WITHOUT_NULL] = Field((), validation_alias="nodes")
+
+class _ListPage(Answer, Generic[N]):
+    """A page of a list. GitHub sends null for a node that the token may not read."""
+
+    nodes: Annotated[tuple[N, ...], _WITHOUT_NULL] = ()
     more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
     after: _String = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
-
-
-_NO_TEXTS = _Texts.model_validate({})
 
 
 class _CommitOfPull(Answer):
@@ -125,8 +125,8 @@ class _CommitOfPull(Answer):
 
 class _Issue(Answer):
     number: int
-    comments: _Texts
-    reviews: _Texts = _NO_TEXTS
+    comments: _ListPage[_Text]
+    reviews: _ListPage[_Text] = _ListPage[_Text].model_validate({})
 
 
 class _PullRequest(_Issue):
@@ -164,17 +164,6 @@ class _RepositoryAnswer(Answer):
 
     limit: _RateLimit | None = Field(None, validation_alias="rateLimit")
     repository: dict[str, Any]
-
-
-class _ListPage(Answer):
-    """A page of a list. GitHub sends null for a node that the token may not read."""
-
-    nodes: Annotated[tuple[Any, ...], _WITHOUT_NULL] = ()
-    more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
-    after: _String = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
-
-
-N = TypeVar("N", bound=Answer)
 
 
 class LedgerReader(GitHubReader):
@@ -216,7 +205,7 @@ class LedgerReader(GitHubReader):
             (issue.comments, COMMENTS, "list the comments"),
             (issue.reviews, REVIEWS, "list the reviews"),
         ):
-            yield from first.texts
+            yield from first.nodes
             if first.more:
                 yield from self._list_nodes(
                     doing, document, _Text, subject, number=issue.number, after=first.after or None
@@ -228,11 +217,11 @@ class LedgerReader(GitHubReader):
         """Yield all nodes of a list, page by page."""
         after, known = variables.pop("after", None), set[str]()
 
-        def read() -> tuple[list[N], str]:
-            page = self._read_page(document, {**variables, "after": after})
+        def read() -> tuple[tuple[N, ...], str]:
+            page = self._read_page(document, kind, {**variables, "after": after})
             if page.more and (not page.after or page.after in known):
                 raise NotGitHub("a page of the answer leads back to one before")
-            return kind.many(page.nodes), page.after if page.more else ""
+            return page.nodes, page.after if page.more else ""
 
         while after != "":
             self._demand_points()
@@ -240,7 +229,7 @@ class LedgerReader(GitHubReader):
             known.add(after)
             yield from nodes
 
-    def _read_page(self, document: str, variables: dict[str, object]) -> _ListPage:
+    def _read_page(self, document: str, kind: type[N], variables: dict[str, object]) -> _ListPage[N]:
         owner, _, name = self._repository.partition("/")
         data = self._client.graphql(document, owner=owner, name=name, **variables)
         answered = _RepositoryAnswer.model_validate(data)
@@ -249,7 +238,7 @@ class LedgerReader(GitHubReader):
         # Of a repository without a commit there is no branch.
         found = (found["of"] or {}) if "of" in found else found
         found = (found["target"] or {}) if "target" in found else found
-        return _ListPage.model_validate(found.get("listed") or {})
+        return _ListPage[kind].model_validate(found.get("listed") or {})  # type: ignore[valid-type]
 
     def _demand_points(self) -> None:
         """Raise `BoundaryError` before the limit of the hour is used up."""

@@ -15,7 +15,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT
 from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST
-from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, Label
+from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, Label, read_part
 
 #: GitHub sometimes sends null for an empty string.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
@@ -81,19 +81,11 @@ class SimilarIssue(Answer):
     repository: str = Field(validation_alias="repository_url")
 
 
-class _Found(Answer):
-    items: tuple[SimilarIssue, ...]
-
-
 class Artifact(Answer):
     """Files that a job kept."""
 
     id: int
     is_expired: bool = Field(validation_alias="expired")
-
-
-class _Artifacts(Answer):
-    artifacts: tuple[Artifact, ...]
 
 
 class RepositoryReader(GitHubReader):
@@ -125,7 +117,8 @@ class RepositoryReader(GitHubReader):
         query = {"q": f"{plain} repo:{repository} is:issue", "per_page": str(most), "search_type": "hybrid"}
 
         def search() -> tuple[SimilarIssue, ...]:
-            return _Found.model_validate(self._client.ask("GET", self._client.search_url, parameters=query)[1]).items
+            data = self._client.ask("GET", self._client.search_url, parameters=query)[1]
+            return read_part(tuple[SimilarIssue, ...], data, "items")
 
         found = self._read("search for similar issues", search, ISSUE_LIST)
         return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
@@ -135,8 +128,8 @@ class RepositoryReader(GitHubReader):
         query = {"name": name, "per_page": "100"}
 
         def read() -> tuple[Artifact, ...]:
-            listed = _Artifacts.model_validate(self._client.ask("GET", "/actions/artifacts", parameters=query)[1])
-            return tuple(each for each in listed.artifacts if not each.is_expired)
+            data = self._client.ask("GET", "/actions/artifacts", parameters=query)[1]
+            return tuple(each for each in read_part(list[Artifact], data, "artifacts") if not each.is_expired)
 
         return self._read("list the artifacts", read, ARTIFACT)
 

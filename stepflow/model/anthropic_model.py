@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from stepflow.domain.connection import ConnectionTo, direct, is_refused
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
@@ -19,6 +19,7 @@ from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
 if TYPE_CHECKING:
     from stepflow.model.wire import Wire
 
+A = TypeVar("A", bound=ModelTurn | ModelFault | None)
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")
 _LONGEST_REASON = 600
 
@@ -87,19 +88,16 @@ class AnthropicModel:
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Make one call, without retries or waiting. A failure is returned as a value that does not contain the key."""
-        answer = self._wire.send(request)
-        return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
+        return self._without_secrets(self._wire.send(request))
 
     def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
         """Refresh the service's cache of a request for the `number`th time in a row; return None if that does not
         pay."""
-        answer = self._wire.renew(request, number)
-        return self._without_secrets(answer) if isinstance(answer, ModelFault) else answer
+        return self._without_secrets(self._wire.renew(request, number))
 
     def probe(self, model: str) -> ModelFault | None:
         """Check that the service knows the model, without spending a token (for preflight). Return None if it does."""
-        fault = self._wire.look_up(resolve_model(model, self._service.provider))
-        return self._without_secrets(fault) if fault else None
+        return self._without_secrets(self._wire.look_up(resolve_model(model, self._service.provider)))
 
     def close(self) -> None:
         """Close the connections."""
@@ -124,12 +122,15 @@ class AnthropicModel:
 
         return Wire(self._service, max_tokens=self._max_tokens, longest_call=self._longest_call)
 
-    def _without_secrets(self, fault: ModelFault) -> ModelFault:
-        text = _KEY_LIKE.sub("[redacted]", " ".join(fault.reason.split()))
+    def _without_secrets(self, answer: A) -> A:
+        """Return a fault that does not contain the key, and anything else as it is."""
+        if not isinstance(answer, ModelFault):
+            return answer
+        text = _KEY_LIKE.sub("[redacted]", " ".join(answer.reason.split()))
         for secret in self._service.secrets():
             text = text.replace(secret, "[redacted]")
         return replace(
-            fault,
+            answer,
             reason=cut(text, _LONGEST_REASON),
-            transient=fault.transient and (self._wait_when_refused or not is_refused(text)),
+            transient=answer.transient and (self._wait_when_refused or not is_refused(text)),
         )

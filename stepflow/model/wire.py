@@ -30,7 +30,7 @@ from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew,
 if TYPE_CHECKING:
     from anthropic import BaseModel
     from anthropic.lib.streaming import MessageStream
-from stepflow.domain.conversation import ClearedResults, Message, ToolSpec, text_block
+from stepflow.domain.conversation import ClearedResults, text_block
 from stepflow.engine.answer_schema import native_schema
 
 _BAD_REQUESTS = frozenset({400, 422})
@@ -172,9 +172,7 @@ class Wire:
         fault = fault_of(error, self._service, key_worked=self._key_worked)
         if request is None or fault.remedy is not None or not isinstance(error, anthropic.APIStatusError):
             return fault
-        if remedy := _find_remedy(error, request):
-            return replace(fault, remedy=remedy)
-        return replace(fault, hint=_EFFORT_HINT) if _refuses_effort(error, request) else fault
+        return _name_refused(fault, error, request)
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
         """Return the finished message; `begun` receives what is known of a message that breaks off."""
@@ -263,24 +261,23 @@ def _check_inputs(inputs: Iterable[str]) -> None:
         raise BrokenAnswer(f"the input of a tool call is incomplete ({error})") from error
 
 
-def _find_remedy(error: anthropic.APIStatusError, request: ModelRequest) -> Remedy | None:
-    """Return the remedy if the refusal names what the service does not accept. Errors about tools or messages name
-    nothing."""
+def _name_refused(fault: ModelFault, error: anthropic.APIStatusError, request: ModelRequest) -> ModelFault:
+    """Add the remedy or the hint if the refusal names what the service does not accept. Errors about tools or messages
+    name nothing."""
     said = (error.api_message or error.message).lower()
-    if error.status_code in _IMAGE_REFUSALS and any(word in said for word in _IMAGE_WORDS):
-        return Remedy.LEAVE_OUT_IMAGES if has_images(request.messages[-1]) else None
+
+    def names(words: tuple[str, ...]) -> bool:
+        return any(word in said for word in words)
+
+    if error.status_code in _IMAGE_REFUSALS and names(_IMAGE_WORDS) and has_images(request.messages[-1]):
+        return replace(fault, remedy=Remedy.LEAVE_OUT_IMAGES)
     if error.status_code not in _BAD_REQUESTS or said.startswith(("tools", "messages")):
-        return None
-    if request.effort is not None and "effort" in said:
-        return None
+        return fault
     asks = request.schema is not None and request.strategy is Strategy.NATIVE
-    return Remedy.ASK_IN_WORDS if asks and any(word in said for word in _SCHEMA_WORDS) else None
-
-
-def _refuses_effort(error: anthropic.APIStatusError, request: ModelRequest) -> bool:
-    said = (error.api_message or error.message).lower()
-    is_refusal = error.status_code in _BAD_REQUESTS and not said.startswith(("tools", "messages"))
-    return is_refusal and request.effort is not None and any(word in said for word in _EFFORT_WORDS)
+    is_image, is_effort = names(_IMAGE_WORDS), request.effort is not None and "effort" in said
+    if asks and names(_SCHEMA_WORDS) and not (is_image or is_effort):
+        return replace(fault, remedy=Remedy.ASK_IN_WORDS)
+    return replace(fault, hint=_EFFORT_HINT) if request.effort is not None and names(_EFFORT_WORDS) else fault
 
 
 def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> ModelTurn | ModelFault:
@@ -306,12 +303,8 @@ def _read_refusal(details: JsonValue) -> Refusal:
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:
     """Return the blocks unchanged, to be sent back later, except for empty texts, which the API refuses."""
-    content = blocks if isinstance(blocks, list) else []
-    return tuple(block for block in content if isinstance(block, dict) and not _is_empty_text(block))
-
-
-def _is_empty_text(block: JsonObject) -> bool:
-    return block.get("type") == "text" and not block.get("text")
+    found = (block for block in (blocks if isinstance(blocks, list) else ()) if isinstance(block, dict))
+    return tuple(block for block in found if block.get("type") != "text" or block.get("text"))
 
 
 def _usage(usage: JsonValue) -> Usage:
@@ -350,8 +343,11 @@ def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[s
         "model": resolve_model(request.model),
         "max_tokens": request.max_output_tokens or max_tokens,
         "system": request.system,
-        "tools": [_tool(tool) for tool in request.tools],
-        "messages": [_message(message) for message in request.messages],
+        "tools": [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in request.tools
+        ],
+        "messages": [{"role": message.role, "content": list(message.content)} for message in request.messages],
     }
     optional = {key: part for key, part in _optional(request).items() if key not in exclude}
     whole = {key: value for key, value in body.items() if value} | optional
@@ -383,14 +379,6 @@ def betas_of(body: JsonObject) -> list[str]:
     thinking = body.get("thinking")
     controls = isinstance(thinking, dict) and "block_binding" in thinking
     return [_CONTEXT_MANAGEMENT] * ("context_management" in body) + [_BINDING_CONTROLS] * controls
-
-
-def _message(message: Message) -> JsonObject:
-    return {"role": message.role, "content": list(message.content)}
-
-
-def _tool(tool: ToolSpec) -> JsonObject:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
 
 
 _MARK: JsonObject = {"cache_control": {"type": "ephemeral"}}
