@@ -13,6 +13,8 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
+from stepflow.model.credentials import LoginFailed
+from stepflow.model.http_client import BrokenAnswer
 from stepflow.model.logins import Service
 from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
 
@@ -35,10 +37,6 @@ _KEY_WORKED = "The key worked earlier in this run: it was revoked, expired or re
 _KEY_STATUSES = (401, 403)
 _PAGE_BEGINS = "<"
 _REFUSED = 300
-
-
-class BrokenAnswer(Exception):
-    """The response is not a complete answer of the Messages API; the message describes it."""
 
 
 def fault_of(  # noqa: PLR0911 - one row per kind of failure
@@ -151,17 +149,6 @@ _FEDERATION_HINT = (
     "Check the ids in the input `anthropic-workload-identity`, "
     "and that the rule matches the claims of this job's token."
 )
-
-
-class LoginFailed(anthropic.AnthropicError):
-    """No credential for the model's service is available. `transient`: a retry may help.
-
-    Derives from the SDK's base error, so that the SDK passes it through instead of reporting a connection error.
-    """
-
-    def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
-        super().__init__(reason)
-        self.fault = ModelFault(reason=reason, hint=hint, transient=transient)
 
 
 def login_fault(error: LoginFailed | WorkloadIdentityError, *, where: str) -> ModelFault:

@@ -14,12 +14,15 @@ from typing import Any
 import httpx2
 
 from stepflow.domain.connection import Connection
-from stepflow.model.faults import BrokenAnswer
 
 #: An answer of 32,000 tokens, each in its own event, takes about five million bytes.
 MOST_BYTES = 32 * 1024 * 1024
 #: Seconds between two attempts to cut off an overdue call.
 _BEAT = 0.1
+
+
+class BrokenAnswer(Exception):
+    """The response is not a complete answer of the Messages API; the message describes it."""
 
 
 class Call:

@@ -16,6 +16,7 @@ from stepflow.domain.connection import DIRECT, Connection, ConnectionTo, address
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
+from stepflow.model.models import GUIDE
 
 if TYPE_CHECKING:
     # Loaded with the SDK, so that only runs with a real model pay for it.
@@ -74,7 +75,6 @@ _VERTEX_HINTS = MappingProxyType(
         429: "Run fewer agents at once, or ask Google for a higher quota for this model.",
     }
 )
-GUIDE = "docs/how-to/providers.md"
 #: Variables with which a job requests an identity token. They are set only with the permission `id-token: write`.
 TOKEN_URL, TOKEN_BEARER = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 #: A region, project or resource becomes part of the address, so it must not be able to redirect the request.

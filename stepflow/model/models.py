@@ -9,6 +9,8 @@ from types import MappingProxyType
 from stepflow.domain.conversation import ModelFault, Usage
 from stepflow.domain.words import Provider
 
+#: What people read about the models and the logins of each provider.
+GUIDE = "docs/how-to/providers.md"
 #: The newest model of each family that the pinned `anthropic` package lists (flow.md §13). A test compares the two.
 MODEL_IDS = MappingProxyType(
     {

@@ -22,8 +22,8 @@ from stepflow.domain.conversation import (
 )
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Provider, Strategy
-from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
-from stepflow.model.http_client import bounded_call
+from stepflow.model.faults import CALL_ERRORS, fault_of, overdue_fault
+from stepflow.model.http_client import BrokenAnswer, bounded_call
 from stepflow.model.logins import Service
 from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
 
