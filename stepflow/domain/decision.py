@@ -125,22 +125,9 @@ class NotDone:
     failure: ValidatorFailure
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failed:
-    """A validator failed and the run ends."""
-
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unproven:
-    """The run is refused: what it would push breaks a boundary rule or differs from what the passing validators
-    checked."""
-
-    reason: str
-
-
-Verdict = Done | NotDone | Failed | Unproven
+#: A stop is `validation_failed` if a validator failed. It is `refused` if what the run would push breaks a rule of the
+#: boundary, or differs from what the passing validators checked.
+Verdict = Done | NotDone | Stop
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, StepCommand
 from stepflow.domain.agent.definition import Step
@@ -44,16 +44,11 @@ from stepflow.engine.prompt.variables import Variables
 from stepflow.engine.verdict import decide_by_verdict
 from stepflow.ports import SchemaFailure
 
+#: An answer and the decision read from it.
+ReadAnswer = tuple[JsonObject, Decision]
+
 TREE_STAYS = "its changes so far stay in the working tree"
 STARTS_OVER = f"the conversation outgrew the model's context window, so the step starts over; {TREE_STAYS}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadAnswer:
-    """An answer and the decision read from it."""
-
-    answer: JsonObject
-    decision: Decision
 
 
 def attempt_step(context: FlowContext, step: Step) -> Answered | None:
@@ -91,12 +86,12 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
             raise reading
         case ConversationEnded():
             return _start_over(context, before, reading)
-    _record_answer(context, step, reading)
-    if isinstance(reading.decision, Undecided):
-        _note_no_intent(context, step, reading.decision.reason)
-        reason = f'{reading.decision.lacking} of step "{step.id}": {reading.decision.reason}'
-        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
-    return Answered(answer=reading.answer, decision=reading.decision)
+    answer, decision = reading
+    _record_answer(context, step, answer, decision)
+    if isinstance(decision, Undecided):
+        _note_no_intent(context, step, decision.reason)
+        raise FlowStopped(Outcome.ROUTING_FAILED, f'{decision.lacking} of step "{step.id}": {decision.reason}')
+    return Answered(answer=answer, decision=decision)
 
 
 def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> ReadAnswer | None:
@@ -124,7 +119,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         context.note("debug", f'[Format] retry {retries + 1}/{step.format_retries} on step "{step.id}"')
         conversation.correct(errors)
     if step.check:
-        return ReadAnswer(answer=answer or {}, decision=decide_by_check(conversation, step, step.check, answer))
+        return answer or {}, decide_by_check(conversation, step, step.check, answer)
     if answer is None and step.gate and step.gate.fail_fast:
         conversation.change_model(ClimbCause.FORMAT, describe_misfit(NO_OBJECT))
         _note_no_intent(context, step, "no JSON object")
@@ -234,18 +229,17 @@ def _find_errors(
 def _decide(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> ReadAnswer:
     """Read the decision from the answer through the gate or, without one, through the agent's verdict."""
     if step.gate is None:
-        return ReadAnswer(answer=parsed.answer or {}, decision=decide_by_verdict(context, step, parsed, texts))
+        return parsed.answer or {}, decide_by_verdict(context, step, parsed, texts)
     decision = decide_by_gate(step.gate, parsed)
     if isinstance(decision, Decided):
         context.note_missing(step, decision.missing)
         if decision.violation is not None:
             context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
-    return ReadAnswer(answer=parsed.answer or {}, decision=decision)
+    return parsed.answer or {}, decision
 
 
-def _record_answer(context: FlowContext, step: Step, reading: ReadAnswer) -> None:
-    decision = reading.decision
-    event = StepAnswered(step_id=step.id, answer=reading.answer, intent=None, target=None, reason=decision.reason)
+def _record_answer(context: FlowContext, step: Step, answer: JsonObject, decision: Decision) -> None:
+    event = StepAnswered(step_id=step.id, answer=answer, intent=None, target=None, reason=decision.reason)
     if not isinstance(decision, Undecided):
         event = replace(
             event,

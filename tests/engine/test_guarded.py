@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from stepflow.domain.agent.definition import ValidationEntry, Validator
 from stepflow.domain.checkout import Closing, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
+from stepflow.domain.decision import Done, NotDone, Stop, Verdict
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.words import FailureAction
+from stepflow.domain.words import FailureAction, Outcome
 from tests.build import make_entry, make_validator
 from tests.engine.test_judge import judge
 from tests.fakes import CLOSING, TableCommands, TableGuards
@@ -48,7 +48,8 @@ def test_files_that_are_hidden_from_git_make_a_green_validator_red_and_are_named
 
 def test_hidden_files_use_up_attempts_like_any_failure() -> None:
     verdict, _ = judge_guarded(CLEAN, HIDDEN, failures=2)
-    assert isinstance(verdict, Failed)
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.VALIDATION_FAILED
     assert verdict.reason == 'validator "clean" failed (clean fails; files are hidden from git) in attempt 3 of 3'
 
 
@@ -76,7 +77,8 @@ def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_p
     )
     assert not ran.passed
     verdict, _ = judge_guarded(make_validator("types", "tsc", guard_blocks=True, recoverable=False), CHANGED)
-    assert isinstance(verdict, Failed)
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.VALIDATION_FAILED
     assert "files it depends on were changed: tsconfig.json (changed), x.json (added)" in verdict.reason
 
 
@@ -118,7 +120,8 @@ class TestWhatWouldBePushed:
     def test_a_path_that_moves_below_a_green_validator_refuses_and_no_other_validator_runs(self) -> None:
         guards = TableGuards({"a": [GuardDiagnostics(moved=("HEAD (from 1 to 2)", "src/size.py"))]})
         verdict = self.judge(self.TWO, guards)
-        assert isinstance(verdict, Unproven)
+        assert isinstance(verdict, Stop)
+        assert verdict.outcome is Outcome.REFUSED
         assert 'while validator "a" ran' in verdict.reason
         assert "HEAD (from 1 to 2), src/size.py" in verdict.reason
         assert guards.compared == [("a", True)]
@@ -131,7 +134,9 @@ class TestWhatWouldBePushed:
     def test_a_red_validator_that_is_skipped_does_not_hide_that_a_path_moved(self) -> None:
         entry = make_entry("c", make_validator("a", "a"), action=FailureAction.SKIP)
         guards = TableGuards({"a": [GuardDiagnostics(moved=("src/size.py",))]})
-        assert isinstance(self.judge(entry, guards, TableCommands({"a": [CommandResult(exit_code=1)]})), Unproven)
+        verdict = self.judge(entry, guards, TableCommands({"a": [CommandResult(exit_code=1)]}))
+        assert isinstance(verdict, Stop)
+        assert verdict.outcome is Outcome.REFUSED
 
     def test_tracked_files_that_differ_from_the_commit_are_handed_on_when_all_is_green(self) -> None:
         closing = replace(CLOSING, changed=("src/size.py",))
@@ -141,7 +146,8 @@ class TestWhatWouldBePushed:
 
     def test_a_checkout_that_cannot_be_looked_at_refuses_when_all_is_green(self) -> None:
         verdict = self.judge(self.TWO, TableGuards(closes_at=Closing(problem="there is no commit yet")))
-        assert isinstance(verdict, Unproven)
+        assert isinstance(verdict, Stop)
+        assert verdict.outcome is Outcome.REFUSED
         assert "there is no commit yet" in verdict.reason
 
     def test_untracked_files_refuse_nothing_here(self) -> None:

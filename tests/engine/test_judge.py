@@ -15,9 +15,9 @@ from stepflow.domain.agent.definition import (
     ValidationEntry,
 )
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.decision import Done, Failed, NotDone, Verdict
+from stepflow.domain.decision import Done, NotDone, Stop, Verdict
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.words import FailureAction
+from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.completion.judge import has_passed, judge_completion
 from tests.build import make_entry, make_validator
 from tests.fakes import CLOSING, TableCommands, TableGuards
@@ -58,9 +58,10 @@ def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.Monk
         TableCommands({"check": [result(0, "a" * 100_000 + "!")]}),
     )
     assert time.monotonic() - begun < 60
-    assert verdict == Failed(
+    assert verdict == Stop(
+        outcome=Outcome.VALIDATION_FAILED,
         reason='validator "slow" failed (slow fails; its output has no match for "^(?:a|a?)+$", '
-        "or none that is found within 0.3 s)"
+        "or none that is found within 0.3 s)",
     )
     assert [event.passed for event in ran] == [False]
 
@@ -135,5 +136,5 @@ def test_the_first_red_validator_stops_the_list_and_skip_goes_on() -> None:
 
 def test_the_last_attempt_fails_the_run_and_says_which_it_was() -> None:
     verdict, _ran = judge(make_entry("c", make_validator("v", "x")), TableCommands({"x": [result(1)]}), failures=2)
-    assert isinstance(verdict, Failed)
+    assert isinstance(verdict, Stop)
     assert "attempt 3 of 3" in verdict.reason

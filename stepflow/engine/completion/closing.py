@@ -16,11 +16,9 @@ from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEnt
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import (
     Done,
-    Failed,
     FlowResult,
     NotDone,
     Stop,
-    Unproven,
     ValidatorFailure,
     Verdict,
     Violation,
@@ -51,10 +49,8 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
             return context.end(
                 Outcome.COMPLETED, reason, answer, where=Stage.COMPLETION, validated=validated, closing=closing
             )
-        case Failed():
-            raise FlowStopped(Outcome.VALIDATION_FAILED, verdict.reason, answer=answer, where=Stage.COMPLETION)
-        case Unproven():
-            raise FlowStopped(Outcome.REFUSED, verdict.reason, answer=answer, where=Stage.COMPLETION)
+        case Stop():
+            raise FlowStopped(verdict.outcome, verdict.reason, answer=answer, where=Stage.COMPLETION)
         case NotDone():
             _send_back(context, step, entry, attempt, verdict)
             return None
@@ -115,7 +111,7 @@ def _find_differing(closing: Closing) -> tuple[Violation, ...]:
 
 def _judge_violations(
     context: FlowContext, entry: ValidationEntry, violations: Sequence[Violation]
-) -> NotDone | Unproven | None:
+) -> NotDone | Stop | None:
     """Return the verdict on these violations; None if the closing continues. That the rules are kept is recorded only
     after an earlier violation."""
     failures = context.state.attempts.get(entry.id, 0)
@@ -152,7 +148,7 @@ def _judge_violations(
         return None
     # The first violation that the boundary would refuse ends the run; the report has the others.
     asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
-    return Unproven(reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
+    return Stop(outcome=Outcome.REFUSED, reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
 
 
 def _build_rules_failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:

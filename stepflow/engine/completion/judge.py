@@ -20,11 +20,11 @@ from stepflow.domain.agent.definition import (
     Validator,
 )
 from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
+from stepflow.domain.decision import Done, NotDone, Stop, ValidatorFailure, Verdict
 from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
-from stepflow.domain.words import FailureAction
+from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
@@ -140,9 +140,10 @@ def judge_completion(
         record(_build_event(run, validator_command(condition), iteration, action))
         closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
         if diagnostics.moved and (passed or action is FailureAction.SKIP):
-            return Unproven(
+            return Stop(
+                outcome=Outcome.REFUSED,
                 reason=f'what was to be pushed changed while validator "{validator.name}" ran: '
-                f"{name_some(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are."
+                f"{name_some(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are.",
             )
         match action:
             case None:
@@ -152,11 +153,12 @@ def judge_completion(
             case FailureAction.RETRY:
                 return NotDone(failure=_build_failure(run, root, commands))
             case FailureAction.ABORT:
-                return Failed(reason=_describe_end(run))
+                return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_describe_end(run))
             case _:
                 assert_never(action)
     if closing.problem:
-        return Unproven(reason=f"it cannot be shown that the checks saw what would be pushed: {closing.problem}")
+        reason = f"it cannot be shown that the checks saw what would be pushed: {closing.problem}"
+        return Stop(outcome=Outcome.REFUSED, reason=reason)
     return Done(validated=not skipped, closing=closing)
 
 

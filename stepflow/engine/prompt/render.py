@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+
+from pydantic.alias_generators import to_camel
 
 from stepflow.domain.agent.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.conversation import Substitution, image_block, text_block
@@ -118,27 +120,10 @@ MOST_ITEMS = 100
 GENERIC = "generic"
 
 
-def _list_details(failure: ValidatorFailure) -> list[JsonValue]:
-    error = "\n".join(line for line in failure.error.splitlines() if line.strip())
-    return [*excerpt(error, LONGEST_TEXT, lines=MOST_DETAILS).splitlines()]
-
-
-#: What a retry prompt knows about a failure, by name.
-_OF_FAILURE: dict[str, Callable[[ValidatorFailure], JsonValue]] = {
-    "validator": lambda failure: failure.validator,
-    "pattern": lambda failure: failure.pattern,
-    "description": lambda failure: failure.description,
-    "error": lambda failure: failure.error,
-    "details": _list_details,
-    "exitCode": lambda failure: failure.exit_code,
-    "stdout": lambda failure: failure.stdout,
-    "stderr": lambda failure: failure.stderr,
-    "attempt": lambda failure: failure.attempt,
-    "maxAttempts": lambda failure: failure.max_attempts,
-    "attemptsLeft": lambda failure: failure.max_attempts - failure.attempt,
-}
+#: The names of a failure's fields in a retry prompt.
+_OF_FAILURE = {to_camel(each.name): each.name for each in fields(ValidatorFailure) if each.name != "values"}
 #: The names that a retry prompt may use besides the validator's extracted parameters.
-RETRY_VALUES = frozenset({*_OF_FAILURE, "stepId", "uv"})
+RETRY_VALUES = frozenset({*_OF_FAILURE, "details", "attemptsLeft", "stepId", "uv"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +147,15 @@ def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str
 
 
 def _retry_values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
-    known = {name: read(failure) for name, read in _OF_FAILURE.items()}
-    values: JsonObject = {**variables.scope, **known, "stepId": step_id, **failure.values}
+    error = "\n".join(line for line in failure.error.splitlines() if line.strip())
+    values: JsonObject = {
+        **variables.scope,
+        **{name: getattr(failure, field_name) for name, field_name in _OF_FAILURE.items()},
+        "details": [*excerpt(error, LONGEST_TEXT, lines=MOST_DETAILS).splitlines()],
+        "attemptsLeft": failure.max_attempts - failure.attempt,
+        "stepId": step_id,
+        **failure.values,
+    }
     return {name: _shorten(value) for name, value in values.items()}
 
 
