@@ -4,12 +4,12 @@ images are recognized by their bytes."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import LONGEST_SIDE, ImageProblem, ImageType, IssueImage, ToolImage
 from stepflow.domain.words import Effort, Strategy
 
@@ -252,7 +252,7 @@ IMAGE_LEFT_OUT = "[An image is left out here: the model's service does not take 
 
 def has_images(message: Message) -> bool:
     """Return whether a message contains an image, directly or in a tool result."""
-    return any(_is_image(block) for block in _nested_blocks(message.content))
+    return without_images(message) != message
 
 
 def without_images(message: Message) -> Message:
@@ -260,19 +260,8 @@ def without_images(message: Message) -> Message:
     return Message(role=message.role, content=tuple(map(_without_images, message.content)))
 
 
-def _is_image(block: JsonValue) -> bool:
-    return isinstance(block, dict) and block.get("type") == "image"
-
-
-def _nested_blocks(blocks: Iterable[JsonValue]) -> Iterator[JsonValue]:
-    for block in blocks:
-        yield block
-        if isinstance(block, dict) and isinstance(inner := block.get("content"), list):
-            yield from _nested_blocks(inner)
-
-
 def _without_images(block: JsonObject) -> JsonObject:
-    if _is_image(block):
+    if block.get("type") == "image":
         return text_block(IMAGE_LEFT_OUT)
     inner = block.get("content")
     if not isinstance(inner, list):

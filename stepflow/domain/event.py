@@ -444,48 +444,18 @@ class Routed:
     event: Literal["routed"] = "routed"
 
 
-Event = (
-    RunStarted
-    | RunResumed
-    | SnapshotTaken
-    | SnapshotFailed
-    | LayerReported
-    | CanariesTried
-    | HostsRequested
-    | TextRemoved
-    | ImagesRead
-    | BaseChecked
-    | IterationStarted
-    | SchemaFailed
-    | PromptRendered
-    | ModelWaited
-    | ModelTurned
-    | AnswerLost
-    | CacheRenewed
-    | ToolStarted
-    | ContextOverflowed
-    | ModelChanged
-    | RequestAdapted
-    | ToolCalled
-    | CommandRan
-    | UserMessage
-    | CheckJudged
-    | StepAnswered
-    | Routed
-    | ValidatorRan
-    | CompletionJudged
-    | ApprovalAsked
-    | ApprovalAnswered
-    | FlowEnded
-    | WorkCollected
-    | SuggestionsTried
-    | EffectPlanned
-    | EffectApplied
-    | FailureReported
-    | IssueCostSummed
-    | Noted
-    | RunFinished
-)
+#: Before the first step: the process, its sandbox, and what was read.
+OpeningEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerReported | CanariesTried | HostsRequested
+IntakeEvent = TextRemoved | ImagesRead | BaseChecked
+#: Inside a step: what the model is asked and answers, what runs for it, and what its answer means.
+ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurned | AnswerLost | CacheRenewed
+ToolEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCalled | CommandRan | UserMessage
+AnswerEvent = CheckJudged | StepAnswered | Routed
+StepEvent = ModelEvent | ToolEvent | AnswerEvent
+#: After a step: a closing's checks, an approval, the end of the flow, and what is written.
+ClosingEvent = ValidatorRan | CompletionJudged | ApprovalAsked | ApprovalAnswered | FlowEnded | WorkCollected
+EffectEvent = SuggestionsTried | EffectPlanned | EffectApplied | FailureReported | IssueCostSummed
+Event = OpeningEvent | IntakeEvent | StepEvent | ClosingEvent | EffectEvent | Noted | RunFinished
 
 
 @dataclass(frozen=True, kw_only=True)

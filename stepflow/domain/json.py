@@ -52,16 +52,4 @@ _REFERENCE = re.compile(r"\s*\([a-z]+\.md[^()]*\)")
 
 def published(schema: JsonObject) -> JsonObject:
     """Return a schema for publication, without references to the specification in its descriptions."""
-
-    def plain(value: JsonValue) -> JsonValue:
-        match value:
-            case str():
-                return _REFERENCE.sub("", value)
-            case list():
-                return [plain(each) for each in value]
-            case dict():
-                return {key: plain(each) for key, each in value.items()}
-            case _:
-                return value
-
-    return {key: plain(value) for key, value in schema.items()}
+    return {key: map_texts(value, lambda text: _REFERENCE.sub("", text)) for key, value in schema.items()}

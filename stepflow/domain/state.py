@@ -7,29 +7,10 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
 from stepflow.domain.decision import ApprovalAnswered
-from stepflow.domain.event import (
-    AnswerLost,
-    BaseChecked,
-    CacheRenewed,
-    CompletionJudged,
-    ContextOverflowed,
-    Event,
-    FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SchemaFailed,
-    StepAnswered,
-    UserMessage,
-    ValidatorRan,
-)
 from stepflow.domain.json import JsonValue, map_texts
 from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FailureAction, Intent, Outcome
@@ -82,7 +63,7 @@ class RunState(NamedTuple):
     #: What the step did in a conversation that ended before the answer; kept until the step begins again.
     work_before: str = ""
     #: Validator results from before the first model call, by command.
-    base_checks: Mapping[str, BaseChecked] = _NONE
+    base_checks: Mapping[str, events.BaseChecked] = _NONE
     #: The step whose `transition` led to this one; both are empty at the entry step.
     source: str = ""
     transition: str = ""
@@ -94,26 +75,26 @@ class RunState(NamedTuple):
     outcome: Outcome | None = None
 
 
-def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR0912 - one return per event is the table
+def advance(state: RunState, event: events.Event) -> RunState:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """Return the state after one event. An event that changes nothing returns the same object."""
     match event:
-        case RunStarted():
+        case events.RunStarted():
             return state._replace(step_id=event.entry_step)
-        case RunResumed():
+        case events.RunResumed():
             return state._replace(attempts=dict(event.attempts), outcome=None)
-        case BaseChecked():
+        case events.BaseChecked():
             return state._replace(base_checks={**state.base_checks, event.command: event})
-        case IterationStarted():
+        case events.IterationStarted():
             return _begun(state, event)
-        case SchemaFailed():
+        case events.SchemaFailed():
             return state._replace(strikes=event.strikes)
-        case PromptRendered():
+        case events.PromptRendered():
             return state._replace(strikes=0, retry_prompt=None, retry_source=None, work_before="")
-        case ModelTurned():
+        case events.ModelTurned():
             return _paid(state, event)._replace(turns=state.turns + 1)
-        case AnswerLost() | CacheRenewed():
+        case events.AnswerLost() | events.CacheRenewed():
             return _paid(state, event)
-        case ContextOverflowed():
+        case events.ContextOverflowed():
             return _begun_again(state, event)
         case ModelChanged():
             changed = state._replace(rungs={**state.rungs, event.owner: event.to})
@@ -121,30 +102,30 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
         case RequestAdapted():
             known = state.remedies.get(event.model, frozenset())
             return state._replace(remedies={**state.remedies, event.model: known | {event.remedy}})
-        case UserMessage(format_retry=True):
+        case events.UserMessage(format_retry=True):
             return state._replace(format_retries=state.format_retries + 1)
-        case StepAnswered():
+        case events.StepAnswered():
             return _answered(state, event)
-        case Routed():
+        case events.Routed():
             return _routed(state, event)
-        case ValidatorRan():
-            return _validated(state, event)
-        case CompletionJudged():
+        case events.ValidatorRan(passed=False) if event.action is not FailureAction.SKIP:
+            return state._replace(attempts={**state.attempts, event.entry: event.attempt})
+        case events.CompletionJudged():
             return _judged(state, event)
         case ApprovalAnswered():
             return _agreed(state, event)
-        case FlowEnded() | RunFinished():
+        case events.FlowEnded() | events.RunFinished():
             return state._replace(outcome=event.outcome)
         case _:
             return state
 
 
-def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
+def fold(past: Iterable[events.Event], state: RunState | None = None) -> RunState:
     """Return the state after all these events."""
-    return reduce(advance, events, state or RunState())
+    return reduce(advance, past, state or RunState())
 
 
-def _paid(state: RunState, event: ModelTurned | AnswerLost | CacheRenewed) -> RunState:
+def _paid(state: RunState, event: events.ModelTurned | events.AnswerLost | events.CacheRenewed) -> RunState:
     return state._replace(
         usage=state.usage + event.usage,
         cost_usd=state.cost_usd + (event.cost_usd or 0.0),
@@ -152,7 +133,7 @@ def _paid(state: RunState, event: ModelTurned | AnswerLost | CacheRenewed) -> Ru
     )
 
 
-def _begun(state: RunState, event: IterationStarted) -> RunState:
+def _begun(state: RunState, event: events.IterationStarted) -> RunState:
     return state._replace(
         iteration=event.iteration,
         step_id=event.step_id,
@@ -163,7 +144,7 @@ def _begun(state: RunState, event: IterationStarted) -> RunState:
     )
 
 
-def _begun_again(state: RunState, event: ContextOverflowed | ModelChanged) -> RunState:
+def _begun_again(state: RunState, event: events.ContextOverflowed | ModelChanged) -> RunState:
     return state._replace(
         intent=Intent.REPEAT,
         retry_prompt=event.retry_prompt,
@@ -172,7 +153,7 @@ def _begun_again(state: RunState, event: ContextOverflowed | ModelChanged) -> Ru
     )
 
 
-def _answered(state: RunState, event: StepAnswered) -> RunState:
+def _answered(state: RunState, event: events.StepAnswered) -> RunState:
     # People approve, the digest covers, and the next step receives the same text.
     seen = {key: map_texts(value, strip_unseen) for key, value in event.handoff.items()}
     stored = {**state.handoff.get(event.step_id, {}), **seen}
@@ -188,7 +169,7 @@ def _answered(state: RunState, event: StepAnswered) -> RunState:
     )
 
 
-def _routed(state: RunState, event: Routed) -> RunState:
+def _routed(state: RunState, event: events.Routed) -> RunState:
     if event.to is None:
         return state
     stays = event.to == event.source and state.intent is Intent.REPEAT
@@ -214,13 +195,7 @@ def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:
     return state._replace(runs=0, retries=0) if begins else state._replace(retries=state.retries + retried)
 
 
-def _validated(state: RunState, event: ValidatorRan) -> RunState:
-    if event.passed or event.action is FailureAction.SKIP:
-        return state
-    return state._replace(attempts={**state.attempts, event.entry: event.attempt})
-
-
-def _judged(state: RunState, event: CompletionJudged) -> RunState:
+def _judged(state: RunState, event: events.CompletionJudged) -> RunState:
     if event.done:
         return state._replace(attempts={**state.attempts, event.entry: 0}) if event.validated else state
     return _visit(state, begins=event.step_id != state.step_id)._replace(

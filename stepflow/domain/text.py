@@ -99,22 +99,11 @@ SMALLEST = 0.0001
 
 def is_invisible(character: str) -> bool:
     """Return True for invisible characters, including line breaks and tabs. Spaces with a width are visible."""
-    if is_variant(character) or character in BLANK:
+    # The two blocks of variation selectors are marks, not format characters.
+    if "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef" or character in BLANK:
         return True
     category = unicodedata.category(character)
     return category in INVISIBLE_CLASSES and not (category == "Cn" and _NEWER.match(character))
-
-
-def is_variant(character: str) -> bool:
-    """Return True for the two blocks of variation selectors."""
-    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
-
-
-def mask_shaping(text: str) -> str:
-    """Replace the invisible characters that shape visible ones with hyphens. The length stays the same."""
-    if not _SHAPERS.search(text):
-        return text
-    return _SHAPING.sub(lambda match: "-" * len(match[0]), text)
 
 
 def find_invisible(text: str) -> list[tuple[int, int]]:
@@ -122,7 +111,8 @@ def find_invisible(text: str) -> list[tuple[int, int]]:
     visible ones."""
     if _SEEN.fullmatch(text):
         return []
-    masked = mask_shaping(text)
+    # Hyphens, as many, for the invisible characters that shape visible ones.
+    masked = _SHAPING.sub(lambda match: "-" * len(match[0]), text) if _SHAPERS.search(text) else text
     unseen = "".join(each for each in set(masked) if each not in "\n\t" and is_invisible(each))
     return [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", masked)] if unseen else []
 

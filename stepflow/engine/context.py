@@ -152,12 +152,6 @@ class FlowContext:
 def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> Stop | None:
     """Return the stop that a limit demands. Called before each iteration (with the step that would begin) and before
     each model turn (without one)."""
-    return _check_totals(state, limits, now) or (
-        _check_turns(state, limits) if next_step is None else _check_iterations(state, limits, next_step)
-    )
-
-
-def _check_totals(state: RunState, limits: Limits, now: float) -> Stop | None:
     if limits.deadline is not None and now >= limits.deadline:
         return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (input timeout-minutes)")
     if limits.tokens is not None and state.usage.total >= limits.tokens:
@@ -165,7 +159,15 @@ def _check_totals(state: RunState, limits: Limits, now: float) -> Stop | None:
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits))
-    return None
+    reached = ""
+    if next_step is None:
+        if limits.turns is not None and state.turns >= limits.turns:
+            reached = f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)'
+    elif state.iteration >= limits.iterations:
+        reached = f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)"
+    elif limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
+        reached = f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)'
+    return Stop(outcome=Outcome.LIMIT_REACHED, reason=reached) if reached else None
 
 
 def _describe_spending(cost: float, limit: float, limits: Limits) -> str:
@@ -176,24 +178,6 @@ def _describe_spending(cost: float, limit: float, limits: Limits) -> str:
         return f"{usd(cost)} of {usd(limit)} are spent (input budget-usd)"
     whole = f"{usd(before + cost)} of {usd(before + limit)} are spent by all runs on this issue"
     return f"{whole}, {usd(cost)} of it by this one (input budget-usd-per-issue)"
-
-
-def _check_iterations(state: RunState, limits: Limits, next_step: str) -> Stop | None:
-    if state.iteration >= limits.iterations:
-        return _stop_at_limit(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
-    if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
-        return _stop_at_limit(f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)')
-    return None
-
-
-def _check_turns(state: RunState, limits: Limits) -> Stop | None:
-    if limits.turns is not None and state.turns >= limits.turns:
-        return _stop_at_limit(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)')
-    return None
-
-
-def _stop_at_limit(reason: str) -> Stop:
-    return Stop(outcome=Outcome.LIMIT_REACHED, reason=reason)
 
 
 #: Hexadecimal digits of a digest, which people copy into a comment.

@@ -8,11 +8,11 @@ sent again unchanged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.conversation import (
@@ -32,15 +32,6 @@ from stepflow.domain.conversation import (
     without_images,
 )
 from stepflow.domain.decision import FormatError
-from stepflow.domain.event import (
-    AnswerLost,
-    CacheRenewed,
-    ContextOverflowed,
-    ModelTurned,
-    ModelWaited,
-    ToolCalled,
-    UserMessage,
-)
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
@@ -64,42 +55,32 @@ def remember_cached(context: FlowContext, request: ModelRequest, turn: ModelTurn
         context.cached[request.step_id] = CachedRequest(request=opening, used_at=asked_at)
 
 
-@contextmanager
-def keep_conversation(context: FlowContext, request: ModelRequest) -> Iterator[None]:
+def keep_conversation(context: FlowContext, request: ModelRequest) -> AbstractContextManager[None]:
     """Renew the cache while the tools run that the model's last message calls; then the conversation continues."""
     known = context.cached.get(request.step_id)
-    sent = replace(request, messages=request.messages[:-1])
-    with _keep(context, known and replace(known, request=sent), next_step=None):
-        yield
+    return _keep(context, known and replace(known, request=replace(request, messages=request.messages[:-1])))
 
 
-@contextmanager
-def keep_opening(context: FlowContext, next_step: str | None) -> Iterator[None]:
+def keep_opening(context: FlowContext, next_step: str | None) -> AbstractContextManager[None]:
     """Renew the cache while validators run, after which `next_step` may begin a new conversation; None if no step
-    can."""
+    can. Another model's cache, or that of another effort, is of no use."""
     known = context.cached.get(next_step) if next_step else None
-    if known and not _uses_same_model(context, known.request):
-        known = None
-    with _keep(context, known, next_step=next_step):
-        yield
+    if known:
+        step = context.agent.steps[known.request.step_id]
+        rung = context.current_rung(step)
+        if (rung.model, rung.effort or step.effort) != (known.request.model, known.request.effort):
+            known = None
+    return _keep(context, known, next_step=next_step)
 
 
-def _uses_same_model(context: FlowContext, request: ModelRequest) -> bool:
-    """Whether the step still uses the model and effort of the cached request; another model's cache is of no use."""
-    step = context.agent.steps[request.step_id]
-    rung = context.current_rung(step)
-    return (rung.model, rung.effort or step.effort) == (request.model, request.effort)
-
-
-@contextmanager
-def _keep(context: FlowContext, cached: CachedRequest | None, *, next_step: str | None) -> Iterator[None]:
+def _keep(
+    context: FlowContext, cached: CachedRequest | None, *, next_step: str | None = None
+) -> AbstractContextManager[None]:
     cache = context.ports.cache
     if cache is None or cached is None:
-        yield
-        return
+        return nullcontext()
     renewal = _Renewal(context=context, cache=cache, cached=cached, next_step=next_step)
-    with cache.while_waiting(renewal.renew_if_due):
-        yield
+    return cache.while_waiting(renewal.renew_if_due)
 
 
 @dataclass(kw_only=True)
@@ -129,7 +110,7 @@ class _Renewal:
             self.is_over = True
             return
         context.record(
-            CacheRenewed(
+            events.CacheRenewed(
                 step_id=self.cached.request.step_id,
                 usage=answer.usage,
                 cost_usd=answer.cost_usd,
@@ -169,7 +150,7 @@ ANSWER_GRACE = 30.0
 class ConversationEnded(Exception):
     """The step starts over in a new conversation. `event` says why and summarizes the work done in this one."""
 
-    def __init__(self, event: ContextOverflowed | ModelChanged) -> None:
+    def __init__(self, event: events.ContextOverflowed | ModelChanged) -> None:
         super().__init__(event.reason)
         self.event = event
 
@@ -268,7 +249,7 @@ class Conversation:
         schema = self.request.schema
         if self.in_words and schema is not None and schema != self.described_schema:
             text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema
-        self.context.record(UserMessage(text=text, format_retry=format_retry, errors=list(errors)))
+        self.context.record(events.UserMessage(text=text, format_retry=format_retry, errors=list(errors)))
         self._append("user", (text_block(text),))
 
     def _add_turn(self, turn: ModelTurn) -> None:
@@ -297,7 +278,7 @@ class Conversation:
         else:
             result = read_skill(self.context.agent, use) or self.context.ports.tools.run_tool(use)
         self.context.record(
-            ToolCalled(
+            events.ToolCalled(
                 tool_use_id=use.id,
                 name=use.name,
                 input=use.input,
@@ -340,7 +321,7 @@ class Conversation:
             opening = f'the opening of step "{self.step.id}" does not fit the model\'s context window'
             return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
         step_id, work = self.step.id, _describe_work(self.request.messages, self.texts)
-        return ConversationEnded(ContextOverflowed(step_id=step_id, reason=reason, by_fault=by_fault, work=work))
+        return ConversationEnded(events.ContextOverflowed(step_id=step_id, reason=reason, by_fault=by_fault, work=work))
 
     def _append(self, role: str, content: tuple[JsonObject, ...]) -> None:
         """Append content, to the last message if that has the same role: an empty answer leaves no message of its
@@ -376,7 +357,7 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
             _record_turn(context, answer, seconds=max(0.0, context.ports.clock.now() - started))
             return answer
         if answer.usage.total:
-            context.record(AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
+            context.record(events.AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
         if answer.remedy is not None and can_apply(answer.remedy, request):
             return answer
         if not answer.transient or attempt == MAX_TRIES:
@@ -417,7 +398,7 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     seconds = FIRST_WAIT * 2 ** (attempt - 1) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)
     context.record(
-        ModelWaited(reason=fault.reason, seconds=seconds, attempt=attempt, tries=MAX_TRIES, deadline_in=left)
+        events.ModelWaited(reason=fault.reason, seconds=seconds, attempt=attempt, tries=MAX_TRIES, deadline_in=left)
     )
     context.ports.clock.sleep(seconds)
     context.check_limits()
@@ -440,7 +421,7 @@ def _describe_fault(fault: ModelFault, suffix: str) -> str:
 
 def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> None:
     context.record(
-        ModelTurned(
+        events.ModelTurned(
             content=list(turn.content),
             stop_reason=turn.stop_reason,
             usage=turn.usage,

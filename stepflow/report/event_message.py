@@ -12,8 +12,8 @@ from stepflow.domain.effect import SuggestionsTried, describe_results
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
-from stepflow.report import step_message as step
 from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
+from stepflow.report.step_message import describe_step_event
 from stepflow.report.wording import (
     REASON_SHOWN,
     EventMessage,
@@ -57,22 +57,24 @@ def event_lines(event: events.Event) -> tuple[Line, ...]:
 
 
 def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
-    """Return the message of one event. The start of a tool has none, because the tool's end has it."""
-    if isinstance(event, step.StepEvent):
-        return step.describe_step_event(event)
+    """Return the message of one event; None if another event's message covers it."""
+    if isinstance(event, events.StepEvent):
+        return describe_step_event(event)
     match event:
         case events.RunStarted():
             return _run_started(event)
         case events.RunResumed():
-            return _run_resumed(event)
+            at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
+            title = f"The run is resumed after {count(event.events, 'event')}, {at}"
+            return EventMessage(title=title, tone=Tone.RUN)
         case TextRemoved():
-            return _text_removed(event)
+            what, kinds = count(event.count, "hidden piece"), one_line(count_kinds(tuple(event.pieces)))
+            return _fact(f"{what} of the issue's text did not reach the model: {kinds}", is_warning=True)
         case ImagesRead():
             return _images_read(event)
-        case events.ToolStarted():
-            return None
         case events.SnapshotTaken():
-            return _snapshot_taken(event)
+            title, size = f"Snapshot of {count(event.files, 'changed file')}", count(event.bytes, "byte")
+            return EventMessage(title=title, facts=(event.name[:12], size, seconds_text(event.seconds)), in_log=False)
         case events.SnapshotFailed():
             return _fact(f"[Snapshot] {event.reason}", is_warning=True)
         case events.LayerReported():
@@ -98,7 +100,9 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case events.WorkCollected():
             return _work_collected(event)
         case SuggestionsTried():
-            return _suggestions_tried(event)
+            first, *rest = describe_results(event.results)
+            below = tuple(whole_lines("\n".join(rest))) if rest else ()
+            return EventMessage(title=f"[Review] suggestions: {first}", below=below)
         case events.EffectPlanned():
             title = f"planned: {event.kind} {one_line(event.detail)}".rstrip()
             below = tuple(whole_lines(event.text)) if event.text else ()
@@ -149,26 +153,6 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
         yield line(Tone.FOLD, f"sandbox: {one_line(layers, 200)}")
         for layer, state in isolation.items():
             yield line(Tone.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
-
-
-def _run_resumed(event: events.RunResumed) -> EventMessage:
-    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
-    resumed = f"resumed after {count(event.events, 'event')}, {at}"
-    return EventMessage(title=f"The run is {resumed}", tone=Tone.RUN)
-
-
-def _text_removed(event: TextRemoved) -> EventMessage:
-    what, kinds = count(event.count, "hidden piece"), count_kinds(tuple(event.pieces))
-    return EventMessage(
-        title=one_line(f"{what} of the issue's text did not reach the model: {one_line(kinds)}", REASON_SHOWN),
-        tone=Tone.WARNING,
-    )
-
-
-def _snapshot_taken(event: events.SnapshotTaken) -> EventMessage:
-    title = f"Snapshot of {count(event.files, 'changed file')}"
-    facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
-    return EventMessage(title=title, facts=facts, in_log=False)
 
 
 def _hosts_requested(hosts: Sequence[HostRequests]) -> EventMessage:
@@ -235,13 +219,6 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
             *(line(tone, f"guard: {one_line(text, 300)}") for tone, text in guarded),
             *(() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN))),
         ),
-    )
-
-
-def _suggestions_tried(event: SuggestionsTried) -> EventMessage:
-    first, *rest = describe_results(event.results)
-    return EventMessage(
-        title=f"[Review] suggestions: {first}", below=tuple(whole_lines("\n".join(rest))) if rest else ()
     )
 
 

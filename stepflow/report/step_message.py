@@ -9,7 +9,7 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.conversation import ClearedResults, Remedy, RequestAdapted
+from stepflow.domain.conversation import Remedy, RequestAdapted
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
@@ -38,33 +38,19 @@ CHANGES: Mapping[Remedy, str] = {
     Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
     Remedy.SHORTEN: "the conversation begins again",
 }
-StepEvent = (
-    events.IterationStarted
-    | events.SchemaFailed
-    | events.PromptRendered
-    | events.ModelWaited
-    | events.ModelTurned
-    | events.AnswerLost
-    | events.CacheRenewed
-    | events.ContextOverflowed
-    | ModelChanged
-    | RequestAdapted
-    | events.ToolCalled
-    | events.CommandRan
-    | events.UserMessage
-    | events.CheckJudged
-    | events.StepAnswered
-    | events.Routed
-)
 
 
-def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR0912 - one case per event
-    """Return the message of one event inside a step."""
+def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
+    """Return the message of one event inside a step. The start of a tool has none, because the tool's end has it."""
     match event:
+        case events.ToolStarted():
+            return None
         case events.IterationStarted():
-            return iteration_started(event)
+            title, fact = f"Iteration {event.iteration} begins", describe_model(event) or event.model
+            return EventMessage(title=title, facts=(fact,), in_log=False)
         case events.SchemaFailed():
-            return schema_failed(event)
+            title = marked(Tone.BAD, f"answer schema: {one_line(event.reason)}")
+            return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of {MAX_STRIKES}",))
         case events.PromptRendered():
             return prompt_rendered(event)
         case events.ModelWaited():
@@ -72,15 +58,19 @@ def describe_step_event(event: StepEvent) -> EventMessage:  # noqa: PLR0911, PLR
         case events.ModelTurned():
             return model_turned(event)
         case events.AnswerLost():
-            return answer_lost(event)
+            tokens = count(event.usage.total, "token")
+            message = _hindrance(f"an answer broke off; the {tokens} that it used until then count as spent")
+            return replace(message, parts=(Part("Reason", event.reason),))
         case events.CacheRenewed():
             return cache_renewed(event)
         case events.ContextOverflowed():
-            return context_overflowed(event)
+            overflowed = "the conversation is still too long for the model, so the step starts over"
+            return _hindrance(f"{overflowed}: {one_line(event.reason)}")
         case ModelChanged():
-            return model_changed(event)
+            return _hindrance(f"{event}: {event.reason}")
         case RequestAdapted():
-            return request_adapted(event)
+            change = CHANGES[event.remedy]
+            return _hindrance(f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}")
         case events.ToolCalled():
             return tool_called(event)
         case events.CommandRan():
@@ -102,24 +92,6 @@ def describe_model(event: events.IterationStarted) -> str:
     effort = f"effort {event.effort}" if event.effort else ""
     most = f"at most {count(event.max_output_tokens, 'output token')} an answer" if event.max_output_tokens else ""
     return ", ".join((event.model, *filter(None, (effort, most)))) if effort or most else ""
-
-
-def iteration_started(event: events.IterationStarted) -> EventMessage:
-    """Describe the first event of a step."""
-    return EventMessage(
-        title=f"Iteration {event.iteration} begins",
-        facts=(describe_model(event) or event.model,),
-        in_log=False,
-    )
-
-
-def schema_failed(event: events.SchemaFailed) -> EventMessage:
-    """Describe an answer schema that cannot be used."""
-    return EventMessage(
-        title=marked(Tone.BAD, f"answer schema: {one_line(event.reason)}"),
-        tone=Tone.BAD,
-        facts=(f"{event.strikes} of {MAX_STRIKES}",),
-    )
 
 
 def prompt_rendered(event: events.PromptRendered) -> EventMessage:
@@ -150,14 +122,6 @@ def model_waited(event: events.ModelWaited) -> EventMessage:
     return _hindrance(f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}")
 
 
-def answer_lost(event: events.AnswerLost) -> EventMessage:
-    """Describe an answer that broke off."""
-    message = _hindrance(
-        f"an answer broke off; the {count(event.usage.total, 'token')} that it used until then count as spent"
-    )
-    return replace(message, parts=(Part("Reason", event.reason),))
-
-
 def cache_renewed(event: events.CacheRenewed) -> EventMessage:
     """Describe what it cost to keep the prompt cache during a long wait, so that the next request does not cost
     more."""
@@ -166,29 +130,9 @@ def cache_renewed(event: events.CacheRenewed) -> EventMessage:
     return EventMessage(title=title, facts=(fact,))
 
 
-def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
-    """Describe a conversation that must start over."""
-    overflowed = "the conversation is still too long for the model, so the step starts over"
-    return _hindrance(f"{overflowed}: {one_line(event.reason)}")
-
-
-def model_changed(event: ModelChanged) -> EventMessage:
-    """Describe the change to another model."""
-    return _hindrance(f"{event}: {event.reason}")
-
-
-def request_adapted(event: RequestAdapted) -> EventMessage:
-    """Describe what the service does not accept, and what is sent instead."""
-    change = CHANGES[event.remedy]
-    return _hindrance(f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}")
-
-
 def _hindrance(sentence: str) -> EventMessage:
     """Describe a problem between a prompt and its answer."""
-    return EventMessage(
-        title=one_line(sentence, REASON_SHOWN),
-        tone=Tone.WARNING,
-    )
+    return EventMessage(title=one_line(sentence, REASON_SHOWN), tone=Tone.WARNING)
 
 
 def model_turned(event: events.ModelTurned) -> EventMessage:
@@ -197,7 +141,10 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
     text = spoken(event)
     said = (first_line(text),) if event.stop_reason == "tool_use" else last_lines(text, WORDS_SHOWN)
     stopped = line(Tone.WARNING, f"the model stopped: {one_line(event.stop_reason)}")
-    cleared = (_describe_cleared(event.cleared),) if event.cleared else ()
+    left_out = ""
+    if cleared := event.cleared:
+        results = f"{count(cleared.results, 'old tool result')} ({count(cleared.tokens, 'token')})"
+        left_out = f"left out by the service: {results}"
     return EventMessage(
         title=one_line(f"The model calls {', '.join(called)}" if called else "The model answers"),
         tone=Tone.MODEL,
@@ -207,17 +154,12 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
             count(event.usage.total, "token"),
             usd(event.cost_usd),
             seconds_text(event.seconds),
-            *cleared,
+            left_out,
         ),
         parts=tuple(_block_part(block) for block in event.content if block.get("type") != "tool_use"),
         in_log=False,
         below=(*quoted(filter(None, said)), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
     )
-
-
-def _describe_cleared(cleared: ClearedResults) -> str:
-    left_out = f"{count(cleared.results, 'old tool result')} ({count(cleared.tokens, 'token')})"
-    return f"left out by the service: {left_out}"
 
 
 def spoken(event: events.ModelTurned) -> str:

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from stepflow.domain.agent.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.conversation import Substitution, image_block, text_block
 from stepflow.domain.decision import FormatError, ValidatorFailure
-from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
+from stepflow.domain.json import JsonObject, JsonValue, as_text, compact, map_texts
 from stepflow.domain.run import IssueImage, RunFacts
 from stepflow.domain.state import RunState
 from stepflow.domain.text import code_block, count, excerpt
@@ -156,19 +156,7 @@ def _retry_values(failure: ValidatorFailure, step_id: str, variables: Variables)
         "stepId": step_id,
         **failure.values,
     }
-    return {name: _shorten(value) for name, value in values.items()}
-
-
-def _shorten(value: JsonValue) -> JsonValue:
-    match value:
-        case str():
-            return _cut(value)
-        case list():
-            return [_shorten(item) for item in value]
-        case dict():
-            return {key: _shorten(item) for key, item in value.items()}
-        case _:
-            return value
+    return {name: map_texts(value, _cut) for name, value in values.items()}
 
 
 def _cut(text: str) -> str:
