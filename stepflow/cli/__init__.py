@@ -128,7 +128,7 @@ def _prints_json(arguments: argparse.Namespace) -> bool:
     return getattr(arguments, "json", False) or getattr(arguments, "format", "") == "json"
 
 
-def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[object]:
     """Listen for signals if they must be reported as JSON, including those that arrive before the run itself
     listens."""
     if arguments.command not in HOLD_SECRETS or not _prints_json(arguments):

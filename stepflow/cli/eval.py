@@ -7,13 +7,12 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 
 from stepflow.cli.layouts.detect import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, read_flags
 from stepflow.cli.output import print_json, runs_folder
-from stepflow.cli.run import request_of, root_of
+from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
 from stepflow.domain.text import count
@@ -25,7 +24,6 @@ from stepflow.report.safe_text import defuse, one_line
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.request import RunRequest, with_retries
 from stepflow.run.start.trigger import Trigger
-from stepflow.sandbox.environment import user_programs
 
 #: Inputs that the user sets for an eval. A case sets the issue.
 INPUTS = (
@@ -104,13 +102,11 @@ def execute_eval(arguments: argparse.Namespace) -> int:
         if not getattr(arguments, name) > 0:
             raise InputError("--budget-usd, --minutes and --cases must be more than 0.", hint="Leave one out.")
     inputs = read_flags(arguments, agent=arguments.agent)
-    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
+    request = request_from(arguments, inputs, trigger=Trigger(agent=arguments.agent, by_writer=True))
     if not inputs.run_folder:
         # The same for the next start, which continues.
-        place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-        inputs = inputs.model_copy(update={"run_folder": str(runs_folder() / f"eval-{arguments.agent}-{place}")})
-    programs = user_programs(arguments.path, os.environ)
-    request = request_of(inputs, root, trigger=Trigger(agent=arguments.agent, by_writer=True), programs=programs)
+        place = hashlib.sha256(os.fsencode(request.root)).hexdigest()[:8]
+        request = replace(request, folder=(runs_folder() / f"eval-{arguments.agent}-{place}").resolve())
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def note(text: str) -> None:
@@ -129,8 +125,7 @@ def execute_eval(arguments: argparse.Namespace) -> int:
     def show_trial(case: str, is_candidate: bool, trial: EvalTrial) -> None:
         print_kinds(console, trial_lines(case, is_candidate, trial))
 
-    cancellation = Cancellation()
-    with cancellation.listening():
+    with Cancellation().listening() as cancellation:
         evaluation = evaluate(request, asked, cancellation, EvalListener(on_note=note, on_trial=show_trial))
     print_kinds(console, evaluation_lines(evaluation))
     if arguments.json:
@@ -145,9 +140,8 @@ def _collect(arguments: argparse.Namespace, request: RunRequest, note: Callable[
         command = find_proof_command(request.root, request.programs or ())
         note(f"the tests run by {command or 'no known command'}")
     asked = CollectRequest(command=command, most_cases=arguments.most_cases, most_minutes=arguments.most_minutes)
-    cancellation = Cancellation()
-    services = clock_of_services(SystemClock(), cancellation)
-    with cancellation.listening():
+    with Cancellation().listening() as cancellation:
+        services = clock_of_services(SystemClock(), cancellation)
         collected = collect_cases(with_retries(request, services, note), asked, cancellation, note)
     if arguments.json:
         print_json({"cases": [*collected.files], "left_out": [asdict(each) for each in collected.left_out]})

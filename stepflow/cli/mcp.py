@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator
 from difflib import unified_diff
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.options import add_flags, read_flags
-from stepflow.cli.run import request_of, root_of
+from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.text import count
 from stepflow.modes.lock import lock_agents
 from stepflow.report.safe_text import harmless
 from stepflow.run.clock import Cancellation
-from stepflow.run.start.trigger import Trigger
-from stepflow.sandbox.environment import user_programs
 
 if TYPE_CHECKING:
     from stepflow.modes.lock import LockedServer
@@ -41,12 +37,8 @@ def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_mcp(arguments: argparse.Namespace) -> int:
     """Lock the tools, and print what changed."""
-    inputs = read_flags(arguments)
-    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
-    programs = user_programs(arguments.path, os.environ)
-    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
-    cancellation = Cancellation()
-    with cancellation.listening():
+    request = request_from(arguments, read_flags(arguments))
+    with Cancellation().listening() as cancellation:
         locked = lock_agents(request, arguments.names, cancellation)
     console = make_console(sys.stdout)
     for each in locked:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from pathlib import Path
 
 from stepflow.cli.layouts.detect import find_proof_command
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
-from stepflow.cli.run import request_of, root_of
+from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
 from stepflow.modes.prove import ProofRequest, prove
 from stepflow.report.proof import proof_json, proof_lines
 from stepflow.run.clock import Cancellation
-from stepflow.run.start.trigger import Trigger
-from stepflow.sandbox.environment import user_programs
 
 #: Inputs that the user sets: how the command is run.
 INPUTS = (
@@ -51,10 +47,8 @@ def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_prove(arguments: argparse.Namespace) -> int:
     """Try the change, print the proof, and return 0 if it is proven."""
-    root, inputs = root_of(Path(arguments.repo).resolve(), read_flags(arguments))
-    programs = user_programs(arguments.path, os.environ)
-    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
-    command = find_proof_command(root, programs) if arguments.run is None else arguments.run
+    request = request_from(arguments, read_flags(arguments))
+    command = find_proof_command(request.root, request.programs or ()) if arguments.run is None else arguments.run
     asked = ProofRequest(
         commits=arguments.change,
         command=command,
@@ -63,8 +57,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     if arguments.run is None and command:
         console.print(f"… the command {command}", style="dim", markup=False)
-    cancellation = Cancellation()
-    with cancellation.listening():
+    with Cancellation().listening() as cancellation:
         proof = prove(request, asked, cancellation, note=lambda name: console.print(f"… {name}", style="dim"))
     print_kinds(console, proof_lines(proof))
     if arguments.json:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
-from stepflow.cli.run import request_of, root_of
+from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
@@ -18,8 +18,6 @@ from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
-from stepflow.run.start.trigger import Trigger
-from stepflow.sandbox.environment import user_programs
 
 #: Inputs that the user sets for a rehearsal. The scenario sets everything else.
 INPUTS = (
@@ -45,16 +43,13 @@ def execute_rehearse(arguments: argparse.Namespace) -> int:
     inputs = read_flags(arguments)
     if arguments.junit:
         _check_junit(Path(arguments.junit))
-    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
-    programs = user_programs(arguments.path, os.environ)
-    request = request_of(inputs, root, trigger=Trigger(), programs=programs)
+    request = request_from(arguments, inputs)
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def show_scenario(rehearsed: Rehearsed) -> None:
         print_kinds(console, rehearsed_lines(rehearsed))
 
-    cancellation = Cancellation()
-    with cancellation.listening():
+    with Cancellation().listening() as cancellation:
         rehearsal = rehearse_agents(
             request, arguments.names, cancellation, update=arguments.update, report_one=show_scenario
         )

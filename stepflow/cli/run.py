@@ -67,7 +67,7 @@ def execute_run(arguments: argparse.Namespace) -> int:
             hint="Add --in-place, or commit what the run should see and leave --allow-dirty out.",
         )
     demand_clean = arguments.in_place and not arguments.allow_dirty
-    request = replace(request_from(arguments), demand_clean=demand_clean)
+    request = replace(_run_request(arguments), demand_clean=demand_clean)
     return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)
 
 
@@ -82,23 +82,23 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
     return exit_code(report.outcome)
 
 
-def request_from(arguments: argparse.Namespace) -> RunRequest:
+def _run_request(arguments: argparse.Namespace) -> RunRequest:
     """Return the request for the run that the flags describe."""
     inputs = read_flags(arguments, agent=arguments.agent)
-    root, inputs = root_of(Path(arguments.repo).resolve(), inputs)
-    programs = user_programs(arguments.path, os.environ)
-    return request_of(inputs, root, trigger=_trigger(arguments, inputs), programs=programs)
+    return request_from(arguments, inputs, trigger=_trigger(arguments, inputs))
 
 
-def root_of(repository: Path, inputs: Inputs) -> tuple[Path, Inputs]:
-    """Return the root of the repository, and the inputs with the working directory relative to it. Raise `InputError`
-    if the folder is invalid."""
+def request_from(arguments: argparse.Namespace, inputs: Inputs, *, trigger: Trigger | None = None) -> RunRequest:
+    """Return the request for the repository that the flags name. Raise `InputError` if its folder is invalid."""
+    repository = Path(arguments.repo).resolve()
     root = (repository / inputs.working_directory).resolve()
     if not root.is_relative_to(repository):
         raise InputError(f"The working directory {root} lies outside {repository}.", hint="See --working-directory.")
     if not root.is_dir():
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
-    return locate_repository(root, repository, inputs)
+    root, inputs = locate_repository(root, repository, inputs)
+    programs = user_programs(arguments.path, os.environ)
+    return request_of(inputs, root, trigger=trigger or Trigger(), programs=programs)
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger, programs: tuple[Path, ...] | None = None) -> RunRequest:
@@ -125,13 +125,13 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger, programs: tuple[
 
 def run_request(request: RunRequest, console: Console) -> RunReport:
     """Prepare and drive one run, and show its progress. If it completes, bring its commits back."""
-    cancellation, clock = Cancellation(), clock_for(request.inputs)
-    services = clock_of_services(clock, cancellation)
+    clock = clock_for(request.inputs)
 
     def note(line: str) -> None:
         show_lines(console, (line,))
 
-    with cancellation.listening(), open_workspace(request) as workspace:
+    with Cancellation().listening() as cancellation, open_workspace(request) as workspace:
+        services = clock_of_services(clock, cancellation)
         prepared = prepare_run(with_retries(workspace.request, services, note), now=clock.now())
         left_behind = workspace.fill(prepared, cancellation, note)
         show_lines(console, copy_began(request.root, left_behind, in_place=request.in_place))
@@ -283,9 +283,8 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
 def execute_preflight(arguments: argparse.Namespace) -> int:
     """Check everything and print the rows."""
     # A run brings its commits back as a branch.
-    request = replace(request_from(arguments), own_branch=True)
-    cancellation = Cancellation()
-    with cancellation.listening():
+    request = replace(_run_request(arguments), own_branch=True)
+    with Cancellation().listening() as cancellation:
         preflight = run_preflight(request, cancellation)
     print_kinds(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
     return exit_code(preflight.outcome)

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
-from stepflow.cli.run import request_of, root_of
+from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.errors import InputError
 from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
 from stepflow.report.statement import verification_json, verification_lines
-from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.host_git import ask_git
 
 INPUTS = ("read-token", "github-api-url", "ca-certificates")
@@ -54,9 +53,8 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_verify(arguments: argparse.Namespace) -> int:
     """Print the checks, and return 0 if all passed."""
-    root, inputs = root_of(Path(arguments.repo).resolve(), read_flags(arguments))
-    repository, number = _pull_request(arguments.pull_request, root)
-    request = replace(request_of(inputs, root, trigger=Trigger()), repository=repository)
+    request = request_from(arguments, read_flags(arguments))
+    repository, number = _pull_request(arguments.pull_request, request.root)
     # Not one of the clone, which may be a stranger's.
     folders = (entry for entry in arguments.path.split(os.pathsep) if Path(entry).is_absolute())
     gh = shutil.which("gh", path=os.pathsep.join(folders))
@@ -69,7 +67,7 @@ def execute_verify(arguments: argparse.Namespace) -> int:
         trusted_root=arguments.trusted_root and _existing(arguments.trusted_root),
         gh=Path(gh) if gh else None,
     )
-    verification = verify_pull_request(request, asked)
+    verification = verify_pull_request(replace(request, repository=repository), asked)
     if arguments.json:
         print_json(verification_json(verification))
     else:

@@ -63,9 +63,12 @@ def _file_diff(text: str, redact: Callable[[str], str]) -> FileDiff:
     names, *lines = text.split("\n")
     path = names[: len(names) // 2].replace("a/", "", 1)
     at = next((number for number, line in enumerate(lines) if line.startswith("@@ ")), len(lines))
-    head = [_head_line(line) for line in lines[:at] if not line.startswith("index ")]
+    binary = "not shown: binary, or larger than 256 KiB"
+    head = [binary if line.startswith("Binary files ") else line for line in lines[:at] if line[:6] != "index "]
     body = lines[at:]
-    if _holds_long_secret(body, redact):
+    sides = ["\n".join(line[1:] for line in body if line[:1] in signs) for signs in (" -", " +")]
+    # A secret may span several lines of one side, so that no single line contains it.
+    if any(redact(side).count("\n") < side.count("\n") for side in sides):
         head, body = [*head, "not shown: a secret of the run is in it"], []
     elif all(line.endswith("\r") for line in body if line[:1] in (" ", "+", "-")) and body:
         head, body = ["line endings CRLF", *head], [line.removesuffix("\r") for line in body]
@@ -77,16 +80,6 @@ def _file_diff(text: str, redact: Callable[[str], str]) -> FileDiff:
         added=sum(line.startswith("+") for line in body),
         removed=sum(line.startswith("-") for line in body),
     )
-
-
-def _head_line(line: str) -> str:
-    return "not shown: binary, or larger than 256 KiB" if line.startswith("Binary files ") else line
-
-
-def _holds_long_secret(body: Sequence[str], redact: Callable[[str], str]) -> bool:
-    """Return whether a secret spans several lines of one side, so that no single line contains it."""
-    sides = ("\n".join(line[1:] for line in body if line[:1] in signs) for signs in (" -", " +"))
-    return any(redact(side).count("\n") < side.count("\n") for side in sides)
 
 
 def _bounded(lines: Sequence[str]) -> Iterator[str]:

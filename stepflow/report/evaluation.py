@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from markupsafe import Markup
-
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.text import count, usd
-from stepflow.report.page import POLICY
-from stepflow.report.rendered import read_text, render
+from stepflow.report.rendered import render_page
 from stepflow.report.safe_text import aligned, defuse, one_line, seconds_text
 from stepflow.report.wording import Line, Tone, mark_of
 
@@ -50,15 +45,12 @@ def evaluation_lines(evaluation: Evaluation) -> list[Line]:
         for each in evaluation.dropped
     ]
     verdict = evaluation.comparison.verdict
-    return [*lines, Line(TONES[verdict], defuse(describe_verdict(evaluation))), Line(Tone.PLAIN, page_line(evaluation))]
-
-
-def page_line(evaluation: Evaluation) -> str:
-    """Return where the page is, and what the eval has cost."""
-    return defuse(
-        f"Ended because {one_line(evaluation.ended, FAILURE)}. Spent {usd(evaluation.spent_usd)}. "
-        f"Page: {evaluation.folder}/eval.html"
-    )
+    end = f"Ended because {one_line(evaluation.ended, FAILURE)}. Spent {usd(evaluation.spent_usd)}."
+    return [
+        *lines,
+        Line(TONES[verdict], defuse(describe_verdict(evaluation))),
+        Line(Tone.PLAIN, defuse(f"{end} Page: {evaluation.folder}/eval.html")),
+    ]
 
 
 def why(pair: EvalPair) -> str:
@@ -113,11 +105,9 @@ def evaluation_json(evaluation: Evaluation) -> JsonObject:
 
 def evaluation_html(evaluation: Evaluation) -> str:
     """Return the page: one file that needs no network and no script, next to the folders of the runs."""
-    style = read_text("report.css")
-    return render(
+    return render_page(
         "evaluation.html.j2",
-        policy=POLICY.format(style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()),
-        style=Markup(style),  # noqa: S704 - our own file
+        "report.css",
         evaluation=evaluation,
         verdict=describe_verdict(evaluation),
         tone=TONES[evaluation.comparison.verdict],

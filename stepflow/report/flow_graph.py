@@ -14,7 +14,6 @@ from stepflow.domain.agent.definition import (
     AgentDefinition,
     Branch,
     Step,
-    StepCheck,
     Target,
     Transition,
 )
@@ -61,8 +60,10 @@ def routes_of(agent: AgentDefinition) -> Iterator[Route]:
     for step in agent.steps.values():
         for intent, transition in step.edges.items():
             yield from _transition_routes(step.id, intent, transition)
-        if step.check:
-            yield from _check_routes(step.id, step.check)
+        for outcome, rules in (("pass", step.check.on_pass), ("fail", step.check.on_fail)) if step.check else ():
+            for rule in rules:
+                to = None if rule.intent is Intent.CLOSING else rule.target or step.id
+                yield (step.id, to, f"{outcome}: {rule.transition}")
         if step.validation:
             repeat = step.edges.get(Intent.REPEAT)
             yield (step.id, (repeat.step_id if isinstance(repeat, Target) else None) or step.id, RED_VALIDATOR)
@@ -84,14 +85,6 @@ def _transition_routes(source: str, intent: Intent, transition: Transition) -> I
                 yield (source, transition.default, f"{intent} [else]")
         case _:
             assert_never(transition)
-
-
-def _check_routes(source: str, check: StepCheck) -> Iterator[Route]:
-    for outcome, rules in (("pass", check.on_pass), ("fail", check.on_fail)):
-        for rule in rules:
-            ends = rule.intent is Intent.CLOSING
-            to = None if ends else rule.target or source
-            yield (source, to, f"{outcome}: {rule.transition}")
 
 
 def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozenset[str]:
@@ -147,7 +140,8 @@ class GraphNode:
         model = f"models {' → '.join(self.models)}" if self.models else f"model {self.model}" if self.model else ""
         effort = f"effort {self.effort}" if self.effort else ""
         fallback = f"after a refusal {self.fallback_model}" if self.fallback_model else ""
-        written = (", ".join(filter(None, (model, effort))), fallback, self.tool_label, *self.exposure_labels)
+        tools = f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
+        written = (", ".join(filter(None, (model, effort))), fallback, tools, *self.exposure_labels)
         return tuple(filter(None, written))
 
     @property
@@ -166,11 +160,6 @@ class GraphNode:
             f"accepted: {each.accepted}" for each in self.exposures if each.has_all and each.accepted
         )
         return (*lines, *accepted)
-
-    @property
-    def tool_label(self) -> str:
-        """The tools as a label for a picture, if the step names them. Otherwise empty."""
-        return f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
 
 
 def _describe_exposure(exposure: Exposure) -> str:

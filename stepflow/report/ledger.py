@@ -3,8 +3,6 @@ plots, which fetches nothing and runs no script."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from datetime import date, timedelta
 from functools import cache
 from statistics import median
 
-from markupsafe import Markup
 from pydantic import TypeAdapter
 
 from stepflow.domain.json import JsonObject, published
@@ -27,8 +24,7 @@ from stepflow.domain.reports.ledger import (
 from stepflow.domain.text import Spent, count, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.document import SCHEMA
-from stepflow.report.page import POLICY
-from stepflow.report.rendered import read_text, render
+from stepflow.report.rendered import render_page
 from stepflow.report.safe_text import aligned, one_line
 
 _DIGITS = 6
@@ -222,12 +218,10 @@ class Bar:
 
 def ledger_html(ledger: Ledger) -> str:
     """Return the whole page."""
-    style = read_text("report.css") + read_text("ledger.css")
     bars = ledger.figures[-MOST_BARS:]
-    return render(
+    return render_page(
         "ledger.html.j2",
-        policy=POLICY.format(style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()),
-        style=Markup(style),  # noqa: S704 - our own file
+        *("report.css", "ledger.css"),
         name=one_line(ledger.repository),
         ledger=ledger,
         notes=ledger_notes(ledger),

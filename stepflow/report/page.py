@@ -7,8 +7,6 @@ as Markdown without HTML. The page's own policy blocks scripts and requests.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections import deque
@@ -33,7 +31,7 @@ from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph_svg import graph_svg
 from stepflow.report.proof import describe_proof
-from stepflow.report.rendered import markdown_html, read_text, render
+from stepflow.report.rendered import markdown_html, render_page
 from stepflow.report.safe_text import ADDRESS, one_line, seconds_text, spell_unseen
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.wording import (
@@ -57,8 +55,6 @@ ANSWER_SHOWN = 20_000
 #: Characters of all images together.
 IMAGES_SHOWN = 4_000_000
 BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-#: The page fetches nothing, because it contains its images. It sends no form and runs no script.
-POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
 #: Events that have a card on a page. A longer run shows half of them from its beginning and half from its end.
 EVENTS_SHOWN = 4_000
 #: Limit in characters of all texts of the cards together: a browser loads this many within a second.
@@ -406,11 +402,9 @@ def report_html(
     changed = diffs()
     timeline.finish(changed)
     graph = _graph(report, agent) if agent else ""
-    style = read_text("report.css") + read_text("graph.css")
-    return render(
+    return render_page(
         "report.html.j2",
-        policy=POLICY.format(style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()),
-        style=Markup(style),  # noqa: S704 - our own file
+        *("report.css", "graph.css"),
         graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not graph,
         mark_of=mark_of,

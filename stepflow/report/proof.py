@@ -47,15 +47,13 @@ def proof_lines(proof: Proof) -> list[Line]:
     proven = proof.verdict is ProofVerdict.PROVEN
     mark = mark_of(proven)
     lines = [Line(mark.tone, f"{mark.text} {proof.verdict.value}: {describe_proof(proof)}")]
-    lines += [Line(Tone.WARNING if each in proof.not_held else Tone.PLAIN, _row(each)) for each in proof.hunks]
+    for each in proof.hunks:
+        tone = Tone.WARNING if each in proof.not_held else Tone.PLAIN
+        lines.append(Line(tone, f"  {one_line(each.place, CELL)}  {_holds(each)}"))
     decisive = _decisive(proof)
     if not proven and decisive and decisive.output:
         lines += [Line(Tone.PLAIN, f"  │ {line}") for line in decisive.output.splitlines()[-OUTPUT_LINES:]]
     return [Line(line.tone, defuse(line.text)) for line in lines]
-
-
-def _row(tried: TriedHunk) -> str:
-    return f"  {one_line(tried.place, CELL)}  {_holds(tried)}"
 
 
 def _holds(tried: TriedHunk) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -31,6 +33,7 @@ from stepflow.report.wording import mark_of
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
+POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
 #: The first and the last line of a folded section.
 FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
 FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
@@ -68,6 +71,15 @@ def render(name: str, /, **values: object) -> str:
     """Render a template. If its name ends with `.md.j2`, the result is Markdown for GitHub, and values stay plain text.
     Any other template makes HTML or SVG."""
     return _template(name).render(values).rstrip("\n")
+
+
+def render_page(name: str, /, *styles: str, **values: object) -> str:
+    """Render a page with these style sheets of this package. Its policy allows them alone: the page fetches nothing,
+    because it contains its images, and it sends no form and runs no script."""
+    style = "".join(map(read_text, styles))
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # The style sheets are our own files.
+    return render(name, policy=POLICY.format(style=digest), style=Markup(style), **values)  # noqa: S704
 
 
 def render_blocks(name: str, /, **values: object) -> list[str]:

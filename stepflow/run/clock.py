@@ -131,15 +131,15 @@ class Cancellation:
         self._early, self._for_good = early, for_good
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Listen until the block ends, then restore the previous handlers."""
+    def listening(self) -> Iterator[Cancellation]:
+        """Listen until the block ends, then restore the previous handlers. Yields this object."""
         before = {number: signal.signal(number, self._on_signal) for number in (*SIGNALS, signal.SIGALRM)}
         unraisable = sys.unraisablehook
         sys.unraisablehook = lambda lost: None if self._raise_again(lost) else unraisable(lost)
         try:
             for number in self._early:
                 self._on_signal(number, None)
-            yield
+            yield self
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             sys.unraisablehook = unraisable
