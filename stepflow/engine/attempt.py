@@ -67,8 +67,12 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     try:
         schema = context.ports.schemas.resolve(step)
     except SchemaFailure as failure:
-        _count_schema_failure(context, step, failure)
-        return None
+        strikes = context.state.strikes + 1
+        context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
+        if strikes < MAX_STRIKES:
+            return None
+        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
+        raise FlowStopped(Outcome.SCHEMA_FAILED, reason) from failure
     before = context.state
     reading: ReadAnswer | FlowStopped | ConversationEnded | None
     try:
@@ -294,14 +298,6 @@ def _parse_output(stdout: str) -> JsonObject:
     except (ValueError, RecursionError):
         return {"raw": stdout}
     return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}
-
-
-def _count_schema_failure(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
-    strikes = context.state.strikes + 1
-    context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
-    if strikes >= MAX_STRIKES:
-        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
-        raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
 
 
 def _start_over(context: FlowContext, before: RunState, ended: ConversationEnded) -> Answered:

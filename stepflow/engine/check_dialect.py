@@ -141,7 +141,11 @@ def decide_by_rules(
     rules = check.on_pass if outcome.passed else check.on_fail
     rule = next((rule for rule in rules if rule.holds(runs=runs, retries=retries)), None)
     if rule is None:
-        return Undecided(reason=_describe_exhausted(outcome, runs, retries), lacking="no rule left for the check")
+        result, key = ("passed", "onPass") if outcome.passed else ("failed", "onFail")
+        message = f" ({outcome.message})" if outcome.message else ""
+        spent = f"in this visit the step ran {runs} times and used {retries} retries"
+        reason = f'the check {result}{message}, and "{key}" leads nowhere: {spent}'
+        return Undecided(reason=reason, lacking="no rule left for the check")
     handoff, missing = read_handoff(check, answer)
     return Decided(
         intent=rule.intent,
@@ -156,10 +160,3 @@ def decide_by_rules(
 def _read_message(answer: JsonObject) -> str:
     message = answer.get("message")
     return message if isinstance(message, str) else ""
-
-
-def _describe_exhausted(outcome: CheckOutcome, runs: int, retries: int) -> str:
-    result, key = ("passed", "onPass") if outcome.passed else ("failed", "onFail")
-    message = f" ({outcome.message})" if outcome.message else ""
-    spent = f"in this visit the step ran {runs} times and used {retries} retries"
-    return f'the check {result}{message}, and "{key}" leads nowhere: {spent}'

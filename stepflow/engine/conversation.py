@@ -48,13 +48,6 @@ LONGEST_RENEWAL = 30.0
 NO_MESSAGE = Message(role="user", content=(text_block("."),))
 
 
-def remember_cached(context: FlowContext, request: ModelRequest, turn: ModelTurn, *, asked_at: float) -> None:
-    """Remember the opening that the step's next conversation will share."""
-    if turn.usage.cache_read_tokens or turn.usage.cache_write_tokens:
-        opening = replace(request, messages=(NO_MESSAGE,))
-        context.cached[request.step_id] = CachedRequest(request=opening, used_at=asked_at)
-
-
 def keep_conversation(context: FlowContext, request: ModelRequest) -> AbstractContextManager[None]:
     """Renew the cache while the tools run that the model's last message calls; then the conversation continues."""
     known = context.cached.get(request.step_id)
@@ -353,7 +346,10 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
         timeout = None if remaining is None else remaining + ANSWER_GRACE
         answer = context.ports.model.ask(replace(request, seconds=timeout))
         if isinstance(answer, ModelTurn):
-            remember_cached(context, request, answer, asked_at=started)
+            if answer.usage.cache_read_tokens or answer.usage.cache_write_tokens:
+                # The step's next conversation will share this opening.
+                opening = replace(request, messages=(NO_MESSAGE,))
+                context.cached[request.step_id] = CachedRequest(request=opening, used_at=started)
             _record_turn(context, answer, seconds=max(0.0, context.ports.clock.now() - started))
             return answer
         if answer.usage.total:
@@ -392,9 +388,10 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     left = _seconds_left(context, context.ports.clock.now())
     retry_after = fault.retry_after
     if retry_after is not None and retry_after > (LONGEST_ASKED if left is None else left):
-        raise model_failed(
-            _describe_fault(fault, f". It asks to wait {retry_after:.0f} s, but {_describe_longest_wait(left)}")
-        )
+        longest = f"a run without a deadline waits {LONGEST_ASKED:.0f} s at most"
+        if left is not None:
+            longest = f"only {left:.0f} s are left before the deadline (input timeout-minutes)"
+        raise model_failed(_describe_fault(fault, f". It asks to wait {retry_after:.0f} s, but {longest}"))
     seconds = FIRST_WAIT * 2 ** (attempt - 1) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)
     context.record(
@@ -402,12 +399,6 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     )
     context.ports.clock.sleep(seconds)
     context.check_limits()
-
-
-def _describe_longest_wait(left: float | None) -> str:
-    if left is None:
-        return f"a run without a deadline waits {LONGEST_ASKED:.0f} s at most"
-    return f"only {left:.0f} s are left before the deadline (input timeout-minutes)"
 
 
 def _seconds_left(context: FlowContext, now: float) -> float | None:

@@ -44,7 +44,8 @@ class ParsedAnswer:
 def parse_answer(text: str, *, is_only: bool) -> ParsedAnswer:
     """Return the first object in a text. With `is_only`, several objects are an error, so that nothing is guessed."""
     first = None if is_only else find_object(text)
-    objects = find_objects(text) if is_only else () if first is None else (first,)
+    # Every top-level object counts: fenced, bare, or in a list.
+    objects = tuple(_balanced_objects(text, inner=False)) if is_only else () if first is None else (first,)
     if len(objects) > 1:
         several = f"{len(objects)} JSON objects, where there must be exactly one"
         return ParsedAnswer(answer=None, errors=(FormatError(path="(answer)", message=several),))
@@ -63,11 +64,6 @@ def find_object(text: str) -> JsonObject | None:
         if (parsed := parse_object(candidate)) is not None:
             return parsed
     return next(_balanced_objects(text), None)
-
-
-def find_objects(text: str) -> tuple[JsonObject, ...]:
-    """Return every top-level JSON object in a text: fenced, bare, or in a list."""
-    return tuple(_balanced_objects(text, inner=False))
 
 
 def parse_object(text: str) -> JsonObject | None:

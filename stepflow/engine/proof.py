@@ -100,7 +100,10 @@ def read_trial(result: CommandResult) -> Trial:
     elif result.exit_code == 0:
         return _passed_trial(output, result.seconds)
     else:
-        outcome = TrialOutcome.NOT_BUILT if _is_not_built(output) else TrialOutcome.FAILED
+        # A test in vitest that calls a missing name was not built; if all that fail are, none was.
+        not_there = len(_NOT_THERE.findall(output))
+        is_missing = not_there and not_there == len(_FAILED_IN_VITEST.findall(output))
+        outcome = TrialOutcome.NOT_BUILT if _NOT_BUILT.search(output) or is_missing else TrialOutcome.FAILED
     return Trial(
         outcome=outcome,
         tests=_failed_tests(output),
@@ -109,20 +112,10 @@ def read_trial(result: CommandResult) -> Trial:
     )
 
 
-def _is_not_built(output: str) -> bool:
-    not_there = len(_NOT_THERE.findall(output))
-    return bool(_NOT_BUILT.search(output) or (not_there and not_there == len(_FAILED_IN_VITEST.findall(output))))
-
-
 def _passed_some(output: str) -> bool:
     """Return whether some tests ran although others had none, as with packages of Go."""
-    return bool(
-        re.search(
-            r"^(?:ok  \t(?!.*\[no tests to run\])|--- FAIL|[#ℹ] pass [1-9])|\b[1-9]\d* (?:passed|failed)",
-            output,
-            re.MULTILINE,
-        )
-    )
+    some = r"^(?:ok  \t(?!.*\[no tests to run\])|--- FAIL|[#ℹ] pass [1-9])|\b[1-9]\d* (?:passed|failed)"
+    return bool(re.search(some, output, re.MULTILINE))
 
 
 #: How runners count what passed and what was skipped.
@@ -279,13 +272,8 @@ def _untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk
 
 
 def _tried(hunk: Hunk, trial: Trial | None) -> TriedHunk:
-    held_by = _held_by(trial) if trial else None
+    """Return the part with the tests that noticed, None if all passed. An endless test has noticed as well, and so have
+    tests that cannot be started."""
+    noticed = {*RED, TrialOutcome.TIMED_OUT, TrialOutcome.NOT_STARTED}
+    held_by = trial.tests if trial and trial.outcome in noticed else None
     return TriedHunk(file=hunk.file, lines=hunk.lines, exempt=hunk.exempt, held_by=held_by, tried=trial is not None)
-
-
-def _held_by(trial: Trial) -> tuple[str, ...] | None:
-    """Return the tests that noticed; None if all passed. An endless test has noticed as well, and so have tests that
-    cannot be started."""
-    if trial.outcome in {*RED, TrialOutcome.TIMED_OUT, TrialOutcome.NOT_STARTED}:
-        return trial.tests
-    return None

@@ -30,7 +30,9 @@ def choose_move(  # noqa: PLR0911 - one return per row of the table
         case Intent.REPEAT:
             return choose_repeat(step, decision.handoff, steps)
         case Intent.NEXT if Intent.NEXT not in step.edges:
-            return _follow_prefix(step, steps)
+            if target := find_continuation(step.id, steps):
+                return GoTo(step_id=target, by_prefix=True)
+            return _stop_routing(f'step "{step.id}" has no transition for next')
         case Intent.NEXT | Intent.JUMP | Intent.HANDOFF | Intent.ESCALATE:
             return _follow(step, intent, decision.handoff, steps)
         case _:
@@ -67,13 +69,6 @@ def _may_answer(step: Step, intent: Intent) -> bool:
 
 #: The intents that a verdict can produce.
 _OF_VERDICT = frozenset({Intent.NEXT, Intent.REPEAT, Intent.CLOSING})
-
-
-def _follow_prefix(step: Step, steps: Mapping[str, Step]) -> Move:
-    target = find_continuation(step.id, steps)
-    if target is None:
-        return _stop_routing(f'step "{step.id}" has no transition for next')
-    return GoTo(step_id=target, by_prefix=True)
 
 
 def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:

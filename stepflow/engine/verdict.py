@@ -123,17 +123,13 @@ def _check_part(part: JsonValue, inputs: VerdictInput) -> str | None:
 def _find_signal(config: JsonObject, inputs: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
     fences = [each for text in inputs.texts for each in FENCE.finditer(text) if each["label"].strip() == signal]
-    signals = inputs.answer is not None and _gives_signal(inputs.answer, signal)
+    fits = (("signal", signal), ("type", signal), *_MEANS_FINISHED)
+    signals = inputs.answer is not None and any(inputs.answer.get(key) == word for key, word in fits)
     if not signals and not fences:
         return None
     document = inputs.answer if inputs.answer is not None else parse_object(fences[-1]["body"])
     holds = not fields or (document is not None and _has_fields(document, fields))
     return f'the answer gives the signal "{signal}"' if holds else None
-
-
-def _gives_signal(answer: JsonObject, signal: JsonValue) -> bool:
-    named = signal in (answer.get("signal"), answer.get("type"))
-    return named or any(answer.get(key) == word for key, word in _MEANS_FINISHED)
 
 
 def _has_fields(document: JsonObject, fields: JsonValue) -> bool:

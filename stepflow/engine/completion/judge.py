@@ -131,13 +131,14 @@ def judge_completion(
         return Done(validated=False)
     skipped, closing = False, guards.closing()
     for condition in entry.conditions:
-        validator, result = condition.validator, run_validator(condition, commands)
+        validator, command = condition.validator, validator_command(condition)
+        result = commands.run_command(replace(build_request(command, validator), proof=validator.proof))
         passed = has_passed(validator.success, result)
         diagnostics = guards.look_again(validator, passed=passed)
         run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, passed=passed)
         run = _apply_guards(run, diagnostics)
         action = None if passed and not run.faults else _choose_action(run)
-        record(_build_event(run, validator_command(condition), iteration, action))
+        record(_build_event(run, command, iteration, action))
         closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
         if diagnostics.moved and (passed or action is FailureAction.SKIP):
             return Stop(
@@ -182,12 +183,6 @@ def validator_command(condition: Condition) -> str:
     """Return a validator's command, with `${key}` replaced from the condition's parameters."""
     params = condition.params
     return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
-
-
-def run_validator(condition: Condition, commands: Commands) -> CommandResult:
-    """Run one validator's command in a shell."""
-    request = build_request(validator_command(condition), condition.validator)
-    return commands.run_command(replace(request, proof=condition.validator.proof))
 
 
 def build_request(command: str, validator: Validator) -> CommandRequest:
@@ -248,7 +243,10 @@ def _describe_end(run: ConditionRun) -> str:
     summary = f'validator "{validator.name}" failed ({cause})'
     if _is_final(run):
         hint = NOT_RUNNABLE.get(result.exit_code or 0)
-        return f"{summary}, and trying again cannot help: {_telling_line(result)}{f'. {hint}' if hint else ''}"
+        # The line that says most about what went wrong.
+        said = (result.error.strip().partition("\n")[0] or find_missing_program(result))[:LINE]
+        said = said or telling_line(readable_output(result.output), LINE) or "no output"
+        return f"{summary}, and trying again cannot help: {said}{f'. {hint}' if hint else ''}"
     if run.entry.action is FailureAction.RETRY:
         return f"{summary} in attempt {run.attempt} of {run.entry.max_attempts}"
     return summary
@@ -276,12 +274,6 @@ def _describe_unmet(validator: Validator, result: CommandResult) -> str:
             return result.proof.reason.rstrip(".") if result.proof else f"exit code {result.exit_code}"
         case _:
             assert_never(validator.success)
-
-
-def _telling_line(result: CommandResult) -> str:
-    """Return the line that says most about what went wrong."""
-    words = result.error.strip().partition("\n")[0] or find_missing_program(result)
-    return words[:LINE] or telling_line(readable_output(result.output), LINE) or "no output"
 
 
 def _build_failure(run: ConditionRun, root: str, commands: Commands) -> ValidatorFailure:

@@ -136,19 +136,8 @@ class RetryText:
 
 def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str, variables: Variables) -> RetryText:
     """Render the most specific retry prompt for this failure. `step_id` is the closure step that answered `closing`."""
-    values = _retry_values(failure, step_id, variables)
-    retry_names = {*RETRY_VALUES, *failure.values}
-    texts = {name: _cut(text) for name, text in variables.texts.items() if name not in retry_names}
-    for source in (entry.retry_prompts.get(failure.pattern), entry.any_retry_prompt):
-        template = parse_template(source.text, values) if source else None
-        if source and template and not template.faults:  # the loader has reported them (SF516)
-            return RetryText(text=fill_template(template, values, texts).text, source=source.file)
-    return RetryText(text="\n\n".join(_render_generic(failure)), source=GENERIC)
-
-
-def _retry_values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
     error = "\n".join(line for line in failure.error.splitlines() if line.strip())
-    values: JsonObject = {
+    known: JsonObject = {
         **variables.scope,
         **{name: getattr(failure, field_name) for name, field_name in _OF_FAILURE.items()},
         "details": [*excerpt(error, LONGEST_TEXT, lines=MOST_DETAILS).splitlines()],
@@ -156,7 +145,14 @@ def _retry_values(failure: ValidatorFailure, step_id: str, variables: Variables)
         "stepId": step_id,
         **failure.values,
     }
-    return {name: map_texts(value, _cut) for name, value in values.items()}
+    values = {name: map_texts(value, _cut) for name, value in known.items()}
+    retry_names = {*RETRY_VALUES, *failure.values}
+    texts = {name: _cut(text) for name, text in variables.texts.items() if name not in retry_names}
+    for source in (entry.retry_prompts.get(failure.pattern), entry.any_retry_prompt):
+        template = parse_template(source.text, values) if source else None
+        if source and template and not template.faults:  # the loader has reported them (SF516)
+            return RetryText(text=fill_template(template, values, texts).text, source=source.file)
+    return RetryText(text="\n\n".join(_render_generic(failure)), source=GENERIC)
 
 
 def _cut(text: str) -> str:

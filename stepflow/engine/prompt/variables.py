@@ -53,8 +53,9 @@ def step_variables(
     inputs = step.prompt.inputs if step.prompt else ()
     verdict = describe_verdict(agent, limit, criteria=criteria)
     now = _Now(agent=agent, step=step, facts=facts, state=state, limit=limit, verdict=verdict)
+    readers = {**_RUN_VARIABLES, **_VERDICT_VARIABLES.get(agent.verdict.type, {})}
     layers = (
-        ("run variable", _run_variables(now)),
+        ("run variable", {name: read(now) for name, read in readers.items()}),
         ("run argument", facts.args),
         ("extra variable", facts.variables),
         ("input", _input_variables(inputs, state)),
@@ -145,11 +146,6 @@ def run_variable_names(verdict: VerdictType | None) -> frozenset[str]:
     """Return the names of the run variables of a verdict type, or of every type if it is unknown."""
     more = _VERDICT_VARIABLES.values() if verdict is None else [_VERDICT_VARIABLES.get(verdict, {})]
     return frozenset(_RUN_VARIABLES).union(*more)
-
-
-def _run_variables(now: _Now) -> JsonObject:
-    readers = {**_RUN_VARIABLES, **_VERDICT_VARIABLES.get(now.agent.verdict.type, {})}
-    return {name: read(now) for name, read in readers.items()}
 
 
 def _input_variables(inputs: Iterable[StepInput], state: RunState) -> JsonObject:
