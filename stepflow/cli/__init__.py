@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The process itself continues with a fixed PATH.
     arguments.path = os.environ.get("PATH", "")
     try:
-        if argv is None and _holds_secrets(arguments):
+        sends = arguments.command == "show" and str(arguments.otlp).startswith(("http://", "https://"))
+        if argv is None and (sends or arguments.command in HOLD_SECRETS):
             importlib.import_module("stepflow.cli.options").close_process_to_others(arguments)
         code = _execute(arguments)
         sys.stdout.flush()
@@ -76,11 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of the output, such as `head`, has closed the pipe. Python must not write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
-
-
-def _holds_secrets(arguments: argparse.Namespace) -> bool:
-    sends = arguments.command == "show" and str(arguments.otlp).startswith(("http://", "https://"))
-    return sends or arguments.command in HOLD_SECRETS
 
 
 class _UsageError(InputError):

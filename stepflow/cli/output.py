@@ -25,7 +25,9 @@ def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
     width = None
     if out.isatty():
         width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
-    return Theme(width=width, style=_colored) if colored(out, environ) else Theme(width=width)
+    if not colored(out, environ):
+        return Theme(width=width)
+    return Theme(width=width, style=lambda style, text: f"\x1b[{_CODES[style]}m{text}\x1b[0m")
 
 
 def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
@@ -33,10 +35,6 @@ def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or (out.isatty() and environ.get("TERM") != "dumb")
-
-
-def _colored(style: Style, text: str) -> str:
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
 def print_json(document: JsonObject, *, indent: int | None = None) -> None:

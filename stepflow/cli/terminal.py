@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -114,21 +114,17 @@ def show_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines, which may already be colored, and wrap them between words on a terminal."""
     texts = tuple(lines)
     if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
-        _write_lines(console, texts)
+        # rich would change nothing, and takes most of the time that an event costs.
+        try:
+            console.file.writelines(f"{line}\n" for line in texts)
+            console.file.flush()
+        except BrokenPipeError:
+            # Do what rich's `print` does.
+            console.on_broken_pipe()
         return
     broken = [part for line in texts for part in _broken(console, line)]
     if broken:
         console.print(Text("\n").join(broken))
-
-
-def _write_lines(console: Console, lines: Sequence[str]) -> None:
-    """Write lines without rich if it would change nothing. It takes most of the time that an event costs."""
-    try:
-        console.file.writelines(f"{line}\n" for line in lines)
-        console.file.flush()
-    except BrokenPipeError:
-        # Do what rich's `print` does.
-        console.on_broken_pipe()
 
 
 def _broken(console: Console, line: str) -> Iterable[Text]:

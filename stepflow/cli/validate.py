@@ -63,7 +63,9 @@ def execute_validate(arguments: argparse.Namespace) -> int:
     except InputError as missing:
         if arguments.format not in ("json", "sarif"):
             raise
-        checked = _without_agents(missing)  # programs expect exactly one document
+        # Programs expect exactly one document.
+        problem = NoAgent("SF101", AGENTS, missing.message, missing.hint).problem
+        checked = Checked(inspections={AGENTS: Inspection(problems=(problem,))})
     match arguments.format:
         case "json":
             print_json(problems_json(checked.inspections, rules()), indent=2)
@@ -78,11 +80,6 @@ def execute_validate(arguments: argparse.Namespace) -> int:
         case _:
             print(*diagnostics(checked.inspections, rules(), theme_for(sys.stdout)), sep="\n")
     return 2 if checked.failed else 0
-
-
-def _without_agents(missing: InputError) -> Checked:
-    problem = NoAgent("SF101", AGENTS, missing.message, missing.hint).problem
-    return Checked(inspections={AGENTS: Inspection(problems=(problem,))})
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:

@@ -30,9 +30,6 @@ UNPUBLISHED = {
 
 @cache
 def _report_adapter() -> TypeAdapter[RunReport]:
-    # Imported here because `validate` needs only problems.
-    from stepflow.domain.reports.report import RunReport  # noqa: PLC0415
-
     return TypeAdapter(RunReport)
 
 

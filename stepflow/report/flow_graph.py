@@ -187,8 +187,6 @@ class FlowGraph:
     """The nodes in file order and the arrows between them. As a source, None is the start; as a target, it is the
     end."""
 
-    agent: str
-    entry: str
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...] = field(default=())
 
@@ -240,8 +238,6 @@ def flow_graph(
         if to is not None:
             visits[to] += times
     return FlowGraph(
-        agent=agent.name,
-        entry=agent.entry_step,
         nodes=tuple(
             _node(agent, step, exposures, is_reachable=step.id in reached, visits=visits[step.id])
             for step in agent.steps.values()
@@ -280,8 +276,8 @@ def graph_json(
     """Return the graph for programs. In `from`, null is the start; in `to`, it is the end."""
     graph = flow_graph(agent, path, exposures)
     return {
-        "agent": graph.agent,
-        "entry": graph.entry,
+        "agent": agent.name,
+        "entry": agent.entry_step,
         "steps": json.loads(json.dumps([asdict(node) for node in graph.nodes])),
         "edges": [
             {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import StepDiff
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
 from stepflow.domain.text import changed_lines, count, cut, usd
@@ -347,10 +347,6 @@ def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
     return sums
 
 
-def _indented(value: Mapping[str, JsonValue]) -> str:
-    return cut(json.dumps(value, ensure_ascii=False, indent=2, default=dict), ANSWER_SHOWN)
-
-
 def _about(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
     """Yield what the run was about, for its first lines: texts, each with an address to link to."""
     if (issue := timeline.subject) and issue.title.strip():
@@ -388,14 +384,11 @@ def report_html(
     report: RunReport,
     agent: AgentDefinition | None = None,
     *,
-    count: int | None = None,
+    count: int,
     diffs: Callable[[], Diffs] = Diffs,
 ) -> str:
-    """Return the whole page. If `count`, the number of entries, is given, the entries are not all held in memory.
-    `diffs` is called after the last entry, and returns what the iterations changed."""
-    if count is None:
-        entries = tuple(entries)
-        count = len(entries)
+    """Return the whole page of `count` entries, which are not all held in memory. `diffs` is called after the last
+    entry, and returns what the iterations changed."""
     timeline = PageTimeline(report.history, count=count)
     for entry in entries:
         timeline.add(entry)
@@ -424,7 +417,7 @@ def report_html(
         about=[*_about(timeline, report)],
         facts=[*_facts(timeline, report)],
         most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN},
-        indented=_indented,
+        indented=lambda value: cut(json.dumps(value, ensure_ascii=False, indent=2, default=dict), ANSWER_SHOWN),
         one_line=one_line,
         format_seconds=format_seconds,
         seconds_text=seconds_text,

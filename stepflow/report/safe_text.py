@@ -18,7 +18,8 @@ LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 #: Characters that can begin markup in the middle of a line: emphasis, code, links, images, table cells, strikethrough,
 #: formulas.
-STRUCTURE = frozenset("\\`*_{}[]()|~$!")
+STRUCTURE = "\\`*_{}[]()|~$!"
+_ESCAPES = str.maketrans({**ENTITIES, **{character: f"\\{character}" for character in STRUCTURE}})
 #: What can begin markup at the start of a line: headings, list items, rules.
 LINE_START = re.compile(r"^(\d+(?=[.)])|(?=[#+=-]))")
 #: Only plain addresses become links. A space, a quote or a bracket in an address could end the link's syntax.
@@ -130,8 +131,7 @@ def plain_with_code(text: str, limit: int = 200) -> str:
 
 
 def _escape_text(text: str) -> str:
-    escaped = "".join(_escape(character) for character in text)
-    return escaped.replace("://", ":\\//").replace("www.", "www\\.")
+    return text.translate(_ESCAPES).replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def html_text(text: str, limit: int = 60) -> str:
@@ -165,9 +165,3 @@ def details(title: str, body: str) -> str:
 def reveal(text: str, limit: int) -> str:
     """Return a text with its invisible characters spelled out, as in `<U+200B>`, and with its line breaks."""
     return cut(clean(spell_out(text[:limit])), limit * 2)
-
-
-def _escape(character: str) -> str:
-    if character in ENTITIES:
-        return ENTITIES[character]
-    return f"\\{character}" if character in STRUCTURE else character

@@ -4,7 +4,7 @@ them, and the pull request, use the same lines for the changes, the checks, the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Severity
-from stepflow.domain.checkout import DiffStat
 from stepflow.domain.decision import plan_text
 from stepflow.domain.effect import EffectKind, describe_results
 from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
@@ -23,7 +22,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, c
 from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
-from stepflow.report.proof import LinkTo, describe_proof, link_into_diff, proof_section, without_links
+from stepflow.report.proof import describe_proof, link_into_diff, proof_section, without_links
 from stepflow.report.rendered import FILTERS, render, render_blocks
 from stepflow.report.safe_text import (
     aligned,
@@ -76,7 +75,6 @@ REMOVED_SHOWN = 100
 #: Limits of GitHub's Mermaid, which shows an error instead of a larger graph.
 GRAPH_LIMIT = 40_000
 EDGE_LIMIT = 400
-COMMENT_NOTES = 10
 COMMENT_PIECES = 20
 COMMENT_HOSTS = 10
 HOST_ROWS = 100
@@ -100,6 +98,9 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
     if not (report.run_id or report.history):
         return ""
     checks, left_out = _shown_checks(report)
+    # Where the run's pull request shows lines; nowhere before it is opened.
+    opened = (each.url for each in report.effects if each.kind is EffectKind.OPEN_PULL_REQUEST and each.url)
+    url = next(opened, report.follow_up.url if report.follow_up else "")
     return render(
         "verified.md.j2",
         report=report,
@@ -109,7 +110,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         checks=checks,
         checks_left_out=left_out,
         suggestions=tuple(describe_results(report.suggestions)) if report.suggestions else (),
-        proof=proof_section(report.proof, _link_to_change(report)) if report.proof else "",
+        proof=proof_section(report.proof, link_into_diff(url) if url else without_links) if report.proof else "",
         steps=walked_steps(report),
         models=model_lines(report),
         changes=[line.model_change for line in report.history if line.model_change],
@@ -117,13 +118,6 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
         figures=" · ".join(figures(report)),
         run_url=run_url,
     )
-
-
-def _link_to_change(report: RunReport) -> LinkTo:
-    """Return where the run's pull request shows lines; nowhere before it is opened."""
-    opened = (each.url for each in report.effects if each.kind is EffectKind.OPEN_PULL_REQUEST and each.url)
-    url = next(opened, report.follow_up.url if report.follow_up else "")
-    return link_into_diff(url) if url else without_links
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,13 +211,6 @@ def _shown_checks(report: RunReport, *, when: str = "at the end") -> tuple[tuple
     return tuple(line for line in lines if line not in left_out), len(left_out)
 
 
-def terminal_changes(changes: DiffStat) -> list[tuple[str, str]]:
-    """Return the path and the line counts of each changed file."""
-    rows = [(one_line(file.path, PATH_SHOWN), describe_lines(file)) for file in changes.files[:MOST_FILES]]
-    more = changes.count - len(rows)
-    return [*rows, (f"… {more:,} more …", "")] if more else rows
-
-
 def walked_steps(report: RunReport) -> tuple[str, ...]:
     """Return the steps in order, with how often each ran in a row. Steps in the middle of a long path are left out."""
     runs = [(name, len(list(same))) for name, same in groupby(line.step_id for line in report.history)]
@@ -242,7 +229,7 @@ def figures(report: RunReport) -> list[str]:
     ]
 
 
-def terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
+def _terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
     """Return the mark and name, the command, and the note of each check."""
     lines, left_out = _shown_checks(report)
     rows = [
@@ -285,15 +272,8 @@ def _piece_lines(piece: RemovedPiece) -> list[str]:
     return [f"{piece.kind}, {piece.where}:", *(f"  {line}" for line in text[:LINES_SHOWN]), *more]
 
 
-def job_summary(
-    report: RunReport,
-    agent: AgentDefinition | None = None,
-    *,
-    notes: Sequence[str] = (),
-    limit: int = LIMIT,
-) -> str:
-    """Return the summary. `notes` are further facts that a person should know, such as uncommitted files. `limit` is in
-    bytes."""
+def job_summary(report: RunReport, agent: AgentDefinition | None = None, *, limit: int = LIMIT) -> str:
+    """Return the summary. `limit` is in bytes."""
     history, left_out = ends_of(report.history, STEP_ROWS)
     red = [run for run in report.validators if not run.passed and run.output_tail.strip()]
     sections = render_blocks(
@@ -312,7 +292,6 @@ def job_summary(
         problems=[problem for problem in report.problems if problem.severity is not Severity.NOTE],
         items_shown=ITEMS_SHOWN,
         violations=count(report.spec_violations, "time"),
-        notes=notes,
         removed=removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
         answer=json.dumps(report.structured_output, indent=1),
         layers=[*_layers(report)],
@@ -326,11 +305,11 @@ def failure_summary(report: RunReport) -> str:
     """Return the text to add to the run's comment, which already shows the work, if the final text could not be
     written. It says why, and what to do."""
     shared = {**_shared_values(report), "tag": partial(FILTERS["text"], limit=60)}
-    values = {"verified": "", "warnings": (), "refused": (), "red_run": None, "notes": (), "removed": ""}
+    values = {"verified": "", "warnings": (), "refused": (), "red_run": None, "removed": ""}
     return "\n\n".join(render_blocks("comment.md.j2", **shared, **values)) + "\n"
 
 
-def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
+def comment_summary(report: RunReport, *, run_url: str = "") -> str:
     """Return the default text of the run's one comment. `run_url` is the job with the full summary."""
     last = report.validators[-1] if report.validators and not report.success else None
     sections = render_blocks(
@@ -343,7 +322,6 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         # Traffic without a host name, such as UDP, cannot be put on a list of allowed hosts.
         refused=[each.host for each in report.hosts if each.refused and not each.host.startswith("(")][:COMMENT_HOSTS],
         red_run=last if last and not last.passed and last.output_tail.strip() else None,
-        notes=notes[:COMMENT_NOTES],
         removed=removed_text(report),
     )
     return "\n\n".join(sections) + "\n"
@@ -451,26 +429,31 @@ def commits_saved(bundle: Path | None, git: str) -> list[str]:
     )
 
 
+def _table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield aligned rows, the first one with a name."""
+    for at, text in enumerate(aligned(rows)):
+        yield "" if at else name, text
+
+
 def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.history:
         yield "steps", " → ".join(one_line(step, 60) for step in walked_steps(report))
     if report.verdict:
         yield "verdict", one_line(report.verdict)
-    for at, text in enumerate(aligned(terminal_changes(report.changes) if report.changes else ())):
-        yield "" if at else "changed", text
-    for at, text in enumerate(aligned(terminal_checks(report))):
-        yield "" if at else "checks", text
+    if changes := report.changes:
+        rows = [(one_line(file.path, PATH_SHOWN), describe_lines(file)) for file in changes.files[:MOST_FILES]]
+        more = changes.count - len(rows)
+        yield from _table("changed", [*rows, (f"… {more:,} more …", "")] if more else rows)
+    yield from _table("checks", _terminal_checks(report))
     if report.proof:
         yield "proof", one_line(f"{report.proof.verdict.value}: {describe_proof(report.proof)}", 400)
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
-    for at, text in enumerate(aligned(effects)):
-        yield "" if at else "effects", text
+    yield from _table("effects", effects)
     if report.hosts:
         yield "hosts", one_line(describe_hosts(report.hosts), 400)
     for at, text in enumerate(plan_text(report.handoff).split("\n") if report.approval else ()):
         yield "" if at else "plan", text
-    for at, text in enumerate(aligned(_terminal_models(report))):
-        yield "" if at else "models", text
+    yield from _table("models", _terminal_models(report))
     yield "cost", " · ".join(figures(report))
     if report.approval:
         yield "left", " · ".join(_left(report))

@@ -61,7 +61,7 @@ def foreign_elements(opened: Opened) -> set[str]:
 @pytest.mark.parametrize("version", MERMAIDS)
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_the_summary_is_drawn_without_a_word_or_a_request(open_page: Open, npm: Path, version, width, scheme) -> None:
-    text = github_page(job_summary(REPORT, AGENT, notes=["left uncommitted: notes.txt"]), npm, version)
+    text = github_page(job_summary(REPORT, AGENT), npm, version)
     opened = drawn(open_page(text, width=width, scheme=scheme))
     opened.picture(f"summary-{version}-{width}-{scheme}", whole=True)
     assert (opened.said, opened.foreign) == ([], [])

@@ -31,7 +31,7 @@ def page_of(
 ) -> str:
     """The page; `report` has attributes of the report that are replaced."""
     shown = replace(collect_report(entries, agent), **(report or {}))
-    return report_html(entries, shown, agent, diffs=lambda: diffs or Diffs())
+    return report_html(entries, shown, agent, count=len(entries), diffs=lambda: diffs or Diffs())
 
 
 def long_run(events: int) -> tuple[Entry, ...]:

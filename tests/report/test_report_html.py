@@ -168,7 +168,7 @@ def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
 
 def test_a_run_that_never_began_has_a_page_too():
     report = collect_report((), None)
-    page = PageReader(report_html((), report))
+    page = PageReader(report_html((), report, count=0))
     assert page.groups == []
     assert "None: nothing was planned or written." in page.text
     assert report.outcome is not Outcome.COMPLETED
@@ -330,7 +330,7 @@ def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size(monkeypatch)
 def test_entries_may_come_one_by_one_and_are_let_go():
     report = collect_report(ENTRIES, AGENT)
     page = report_html(iter(ENTRIES), report, AGENT, count=len(ENTRIES))
-    assert page == report_html(ENTRIES, report, AGENT)
+    assert page == report_html(ENTRIES, report, AGENT, count=len(ENTRIES))
 
 
 def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
@@ -357,7 +357,7 @@ def test_the_page_of_ten_thousand_events_is_built_in_seconds():
     entries = long_run(10_000)
     report = collect_report(entries, AGENT)
     began = time.process_time()
-    page = report_html(entries, report, AGENT)
+    page = report_html(entries, report, AGENT, count=len(entries))
     used = time.process_time() - began
     print(f"{len(entries):,} events, {len(page) / 1e6:.1f} MB, built in {used:.2f} s")
     assert used < 4.0

@@ -49,7 +49,7 @@ def removed(*texts: str) -> RemovedText:
 
 def test_the_summary_of_a_plausible_run_is_the_golden_one():
     report = replace(REPORT, removed_text=removed("<!-- ignore\u200b all -->", "\u202e"))
-    assert_golden("report/summary.md", job_summary(report, AGENT, notes=["left uncommitted: notes.txt"]))
+    assert_golden("report/summary.md", job_summary(report, AGENT))
 
 
 def test_the_comment_of_a_plausible_run_is_the_golden_one():
@@ -172,7 +172,7 @@ def test_how_runs_end_is_told_as_in_the_golden_file():
     told = []
     for name, report in ENDS.items():
         agent = AGENT if report is RED else None
-        texts = (job_summary(report, agent), comment_summary(report, notes=["kept on branch x"]), *final_words(report))
+        texts = (job_summary(report, agent), comment_summary(report), *final_words(report))
         told += [f"=== {name}", *texts, ""]
     assert_golden("report/ends.md", "\n".join(told))
 
@@ -319,8 +319,8 @@ CALM = "calm"
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 def test_no_text_forges_rows_html_links_or_sections_in_the_summary(text):
-    hostile = job_summary(replace(filled(f"x{text}"), removed_text=removed(f"x{text}")), notes=[f"x{text}"])
-    calm = job_summary(replace(filled(CALM), removed_text=removed(CALM)), notes=[CALM])
+    hostile = job_summary(replace(filled(f"x{text}"), removed_text=removed(f"x{text}")))
+    calm = job_summary(replace(filled(CALM), removed_text=removed(CALM)))
     assert structure(hostile) == structure(calm)
 
 
@@ -328,10 +328,10 @@ def test_no_text_forges_rows_html_links_or_sections_in_the_summary(text):
 @given(TEXT)
 def test_no_text_forges_anything_in_the_comment(text):
     report = replace(filled(f"x{text}"), removed_text=removed(f"x{text}"))
-    hostile = comment_summary(report, notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
+    hostile = comment_summary(report, run_url=f"https://x.test/{text}x")
     report = replace(filled(CALM), removed_text=removed(CALM))
-    calm = comment_summary(report, notes=[CALM], run_url="https://x.test/ not a plain address")
-    plain_address = comment_summary(report, notes=[CALM], run_url="https://x.test/a")
+    calm = comment_summary(report, run_url="https://x.test/ not a plain address")
+    plain_address = comment_summary(report, run_url="https://x.test/a")
     assert structure(hostile) in (structure(calm), structure(plain_address))
 
 
@@ -365,10 +365,9 @@ def test_the_summary_stays_under_one_mebibyte_whatever_the_text(character):
         isolation={f"{n}{long}": long for n in range(20)},
         removed_text=removed(*[long] * 500),
     )
-    summary = job_summary(report, AGENT, notes=[long] * 500)
+    summary = job_summary(report, AGENT)
     assert len(summary.encode()) < 1_000_000
-    assert "### Notes" in summary
-    assert len(comment_summary(report, notes=[long] * 500)) < 120_000
+    assert len(comment_summary(report)) < 120_000
 
 
 def test_a_summary_over_the_limit_is_cut_between_sections():

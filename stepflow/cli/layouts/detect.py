@@ -34,19 +34,6 @@ from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.sandbox.host_git import ask_git
 
 
-def _go_setup(repository: RepositoryFiles) -> Iterator[str]:
-    if not repository.find("vendor/modules.txt"):
-        yield "go mod download"
-
-
-def _cargo_checks(repository: RepositoryFiles) -> Iterator[Check]:
-    yield "test", f"cargo test --quiet{_locked(repository)}"
-
-
-def _cargo_setup(repository: RepositoryFiles) -> Iterator[str]:
-    yield f"cargo fetch --quiet{_locked(repository)}"
-
-
 def _locked(repository: RepositoryFiles) -> str:
     return " --locked" if repository.find("Cargo.lock") else ""
 
@@ -159,14 +146,14 @@ LAYOUTS = (
         files=("go.mod",),
         language="go",
         checks=_fixed(test="go test ./...", lint="go vet ./..."),
-        setup=_alone(_go_setup),
+        setup=_alone(lambda repository: () if repository.find("vendor/modules.txt") else ("go mod download",)),
         debian=lambda _repository: "golang-go",
     ),
     ProjectLayout(
         files=("Cargo.toml",),
         language="rust",
-        checks=_cargo_checks,
-        setup=_alone(_cargo_setup),
+        checks=lambda repository: [("test", f"cargo test --quiet{_locked(repository)}")],
+        setup=_alone(lambda repository: [f"cargo fetch --quiet{_locked(repository)}"]),
         debian=lambda _repository: "cargo",
     ),
     ProjectLayout(

@@ -196,25 +196,18 @@ def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
 def locked_checks(runner: str, lock: str, repository: RepositoryFiles) -> Iterator[Check]:
     """Run the tools that the lock file has in the project's environment. Ruff needs none."""
     for purpose, tool, arguments in _python_tools(repository):
-        if _locks(repository, lock, tool):
+        if f'name = "{tool}"' in repository.text(lock):
             yield purpose, f"{runner} {tool} {arguments}".strip()
         elif tool == "ruff":
             yield purpose, f"{tool} {arguments}"
 
 
-def _locks(repository: RepositoryFiles, lock: str, package: str) -> bool:
-    return f'name = "{package}"' in repository.text(lock)
-
-
 def named_tools(repository: RepositoryFiles, commands: Iterable[str]) -> list[str]:
     """Return the tools that the commands run, or that the Makefile mentions if one of them is `make`."""
     commands = list(commands)
-    text = "\n".join((*commands, *((repository.text("Makefile"),) if any(map(_is_make, commands)) else ())))
+    uses_make = any(program_of(command) == "make" for command in commands)
+    text = "\n".join((*commands, *((repository.text("Makefile"),) if uses_make else ())))
     return [tool for tool in _TOOLS if re.search(rf"(?<![\w./-]){tool}(?![\w./-])", text)]
-
-
-def _is_make(command: str) -> bool:
-    return program_of(command) == "make"
 
 
 def program_of(command: str) -> str:

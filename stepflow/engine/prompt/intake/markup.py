@@ -288,10 +288,10 @@ class Scan:
         """Replace text without a note: nothing is hidden there."""
         self._edits.append(Edit(start=start, end=end, text=text))
 
-    def remove(self, kind: RemovalKind, start: int, end: int, *, noted: str | None = None) -> None:
+    def remove(self, kind: RemovalKind, start: int, end: int) -> None:
         """Remove text, and note it."""
         self.replace(start, end)
-        self.removals.note(kind, self.text[start:end] if noted is None else noted)
+        self.removals.note(kind, self.text[start:end])
 
     def entity(self, at: int, *, in_html: bool = False) -> int:
         """Decode the entity that may begin here, and return where to continue. In raw HTML, an entity that spells `<`
