@@ -11,9 +11,8 @@ from datetime import date
 from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
-from stepflow.cli.output import print_json
+from stepflow.cli.output import print_json, writing
 from stepflow.cli.terminal import make_console
-from stepflow.errors import InputError
 from stepflow.modes.batch import gather_results
 from stepflow.modes.ledger import read_ledger
 from stepflow.report.batch import gathered_document, gathered_lines, gathered_summary
@@ -61,12 +60,8 @@ def execute_ledger(arguments: argparse.Namespace) -> int:
         author=arguments.author,
     )
     if arguments.html:
-        try:
+        with writing(f"The page {arguments.html}", hint="Name another file."):
             Path(arguments.html).write_text(ledger_html(ledger), encoding="utf-8")
-        except OSError as exc:
-            raise InputError(
-                f"The page {arguments.html} cannot be written: {exc.strerror}.", hint="Name another file."
-            ) from exc
     if arguments.json:
         print_json(ledger_json(ledger))
     else:

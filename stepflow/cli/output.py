@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -41,6 +42,15 @@ def print_json(document: JsonObject, *, indent: int | None = None) -> None:
     """Print a JSON document with everything but ASCII escaped, because the terminal may not be able to encode a text of
     a model or a file. `##[` is escaped too, because the runner of a job obeys it anywhere in a line."""
     print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
+
+
+@contextmanager
+def writing(what: str, *, hint: str) -> Iterator[None]:
+    """Turn a failure to write what the user named into an `InputError`."""
+    try:
+        yield
+    except OSError as exc:
+        raise InputError(f"{what} cannot be written: {exc.strerror}.", hint=hint) from exc
 
 
 def runs_folder() -> Path:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
-from stepflow.cli.output import print_json
+from stepflow.cli.output import print_json, writing
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
@@ -25,6 +25,7 @@ INPUTS = (
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow"),
 )
+NOT_WRITABLE = "Name a file in a folder that is there and that you may write to."
 
 
 def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,10 +61,8 @@ def execute_rehearse(arguments: argparse.Namespace) -> int:
 
 def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
     if arguments.junit:
-        try:
+        with writing(f"The JUnit file {arguments.junit}", hint=NOT_WRITABLE):
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
-        except OSError as exc:
-            raise _unwritable(arguments.junit, exc.strerror) from exc
     # Comes last, because an error would print an object of its own.
     if arguments.json:
         print_json(rehearsal_json(rehearsal))
@@ -71,14 +70,10 @@ def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
 
 def _check_junit(file: Path) -> None:
     """Raise `InputError` if the file cannot be written. Called before anything is played, which may take long."""
+    why = ""
     if file.is_dir() or not file.parent.is_dir():
-        raise _unwritable(file, "it is a folder" if file.is_dir() else f"there is no folder {file.parent}")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise _unwritable(file, "you may not write there")
-
-
-def _unwritable(file: object, why: object) -> InputError:
-    return InputError(
-        f"The JUnit file {file} cannot be written: {why}.",
-        hint="Name a file in a folder that is there and that you may write to.",
-    )
+        why = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        why = "you may not write there"
+    if why:
+        raise InputError(f"The JUnit file {file} cannot be written: {why}.", hint=NOT_WRITABLE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stepflow.cli.output import last_run, print_json
+from stepflow.cli.output import last_run, print_json, writing
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry
@@ -30,6 +30,7 @@ from stepflow.telemetry.spans import RunTrace
 NEWEST = 200
 #: Seconds between two reads of a growing journal.
 POLL_SECONDS = 0.2
+NOT_WRITABLE = "Name a file in a folder that you may write to."
 GOES_ON = "The run is still in progress."
 NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
 
@@ -152,12 +153,10 @@ def _write_otlp(trace: RunTrace, path: Path) -> None:
     from stepflow.telemetry.export import NOT_INSTALLED, write_telemetry  # noqa: PLC0415 - as above
 
     try:
-        write_telemetry(trace, path)
+        with writing(f"The file {path}", hint=NOT_WRITABLE):
+            write_telemetry(*telemetry, path)
     except ModuleNotFoundError as exc:
         raise InputError(f"The run cannot be written as OTLP: {NOT_INSTALLED}.") from exc
-    except OSError as exc:
-        reason = f"The file {path} cannot be written: {exc.strerror}."
-        raise InputError(reason, hint="Name a file in a folder that you may write to.") from exc
     print(harmless(str(path)), file=sys.stderr)
 
 
@@ -166,11 +165,8 @@ def write_page(journal: Path, report: RunReport, target: Path) -> None:
     from stepflow.run.ending import page_of_journal  # noqa: PLC0415 - as in _definition
 
     agent = _definition(report)
-    try:
+    with writing(f"The page {target}", hint=NOT_WRITABLE):
         page_of_journal(journal, report, agent, target)
-    except OSError as exc:
-        reason = f"The page {target} cannot be written: {exc.strerror}."
-        raise InputError(reason, hint="Name a file in a folder that you may write to.") from exc
     missing = "" if agent else f" (no picture: this repository does not have agent {report.agent} as it ran)"
     print(harmless(f"{target}{missing}"), file=sys.stderr)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 _CERTIFICATE = re.compile(
     r"certificate verify failed(?:: ([^(\"'\n]+[^(\"'\s.]))?|certificate verification failed|SSL certificate problem"
@@ -123,18 +123,6 @@ def address_problem(url: str, *, secret: str) -> str:
         parts.port  # noqa: B018 - reading it is what checks it
     except ValueError as exc:
         return str(exc)
-    return _problem(parts, host, secret)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address refers to the machine itself."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _problem(parts: SplitResult, host: str, secret: str) -> str:
     if not host:
         return "it names no host"
     if parts.username or parts.password:
@@ -144,3 +132,11 @@ def _problem(parts: SplitResult, host: str, secret: str) -> str:
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
         return ""
     return f"{secret} would travel unencrypted"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address refers to the machine itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

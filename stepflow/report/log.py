@@ -29,8 +29,6 @@ LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
 OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
 #: Tones of lines inside a fold.
 INSIDE = (Tone.FOLDED, Tone.ASIDE)
-#: Events that later lines may depend on: they hold the number of the iteration, and what was spent.
-LASTING = (events.IterationStarted, events.ModelTurned)
 
 
 class CurrentActivity:
@@ -288,9 +286,8 @@ class Timeline:
 
     def __init__(self, log: TerminalLog, *, newest: int | None = None, hint: str = "") -> None:
         self._log, self._newest, self._hint = log, newest, hint
-        self._before: list[events.Entry] = []
+        self._before: list[str] = []
         self._iterations: deque[list[events.Entry]] = deque()
-        self._lasting: list[events.Entry] = []
         self._left_out = 0
         self.finished = False
 
@@ -302,10 +299,7 @@ class Timeline:
 
     def collected_lines(self) -> Iterator[str]:
         """Yield the lines of all collected entries."""
-        for entry in self._before:
-            yield from self.render(entry)
-        for entry in self._lasting:
-            self._log.run_log.skip(entry)
+        yield from self._before
         if self._left_out:
             yield f"… {count(self._left_out, 'earlier iteration')} left out{self._hint}"
         for entries in self._iterations:
@@ -321,10 +315,13 @@ class Timeline:
         if isinstance(entry.event, events.IterationStarted):
             self._iterations.append([])
             if self._newest is not None and len(self._iterations) > self._newest:
-                dropped = self._iterations.popleft()
-                self._lasting += (each for each in dropped if isinstance(each.event, LASTING))
+                for dropped in self._iterations.popleft():
+                    self._log.run_log.skip(dropped)
                 self._left_out += 1
-        (self._iterations[-1] if self._iterations else self._before).append(entry)
+        if self._iterations:
+            self._iterations[-1].append(entry)
+        else:
+            self._before += self.render(entry)
 
 
 def full_lines(event: events.Event) -> Iterator[Line]:
