@@ -54,7 +54,10 @@ def execute_demo(arguments: argparse.Namespace) -> int:
         make_repository(source / "repository", root)
         make_repository(source / "repository", folder / UNTOUCHED)
         shutil.copy(source / "scenario.yaml", folder)
-    write_event(folder / "scenario.yaml", folder / "issue.json")
+    # The scenario's issue, as the payload that `stepflow run --event` reads.
+    if issue := load_scenario(folder / "scenario.yaml").issue:
+        payload = {"issue": {"number": issue.number, "title": issue.title, "body": issue.body}}
+        (folder / "issue.json").write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
     inputs = read_inputs(
         {
             "agent": "fixer",
@@ -87,14 +90,6 @@ def make_repository(source: Path, root: Path) -> None:
         raise InputError(
             f"git could not make the demo's repository: {result.stderr or result.error}", hint="Is git installed?"
         )
-
-
-def write_event(scenario: Path, target: Path) -> None:
-    """Write the scenario's issue as the payload that `stepflow run --event` reads."""
-    issue = load_scenario(scenario).issue
-    if issue is not None:
-        payload = {"issue": {"number": issue.number, "title": issue.title, "body": issue.body}}
-        target.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
 
 
 def show_next_command(console: Console, folder: Path) -> None:

@@ -154,7 +154,7 @@ def _write_otlp(trace: RunTrace, path: Path) -> None:
 
     try:
         with writing(f"The file {path}", hint=NOT_WRITABLE):
-            write_telemetry(*telemetry, path)
+            write_telemetry(trace, path)
     except ModuleNotFoundError as exc:
         raise InputError(f"The run cannot be written as OTLP: {NOT_INSTALLED}.") from exc
     print(harmless(str(path)), file=sys.stderr)

@@ -206,23 +206,6 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The horizontal position and the layer of each slot, and the top and bottom of each layer."""
-
-    xs: Mapping[int, float]
-    layers: Mapping[int, int]
-    bands: Mapping[int, Point]
-
-    def band(self, slot: int) -> Point:
-        """Return the top and bottom of the slot's layer."""
-        return self.bands[self.layers[slot]]
-
-    def middle(self, slot: int) -> Point:
-        """Return the middle of a slot."""
-        return self.xs[slot], sum(self.band(slot)) / 2
-
-
-@dataclass(frozen=True, kw_only=True)
 class Slot:
     """A place in a layer, for a box, an arrow's text, or an arrow that passes through."""
 
@@ -244,16 +227,17 @@ def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
         chains.append([ends[0], text, ends[1]])
     rough, passed = _rough([*slots], chains)
     xs, layers = _spread(rough, slots)
-    grid = Grid(xs=xs, layers=layers, bands=_bands(layers, slots))
+    bands = _bands(layers, slots)
+    middles = {slot: (x, sum(bands[slot]) / 2) for slot, x in xs.items()}
     whole = [_through(chain, passed) for chain in chains]
     ports = _ports(whole, boxes, xs)
-    paths = [_path(chain, grid, slots, ports) for chain in whole]
+    paths = [_path(chain, middles, bands, slots, ports) for chain in whole]
     return Layout(
         width=max(x + slots.get(slot, Slot()).right for slot, x in xs.items()) + MARGIN,
-        height=max(bottom for _, bottom in grid.bands.values()) + MARGIN,
-        boxes={box.number: grid.middle(box.number) for box in boxes},
+        height=max(bottom for _, bottom in bands.values()) + MARGIN,
+        boxes={box.number: middles[box.number] for box in boxes},
         paths=[path[::-1] if number in back else path for number, path in enumerate(paths)],
-        labels=[grid.middle(len(boxes) + number) for number in range(len(arrows))],
+        labels=[middles[len(boxes) + number] for number in range(len(arrows))],
     )
 
 
@@ -353,7 +337,7 @@ def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
 
 
 def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Point]:
-    """Return the top and bottom of each layer."""
+    """Return the top and bottom of each slot's layer."""
     heights: dict[int, float] = defaultdict(float)
     for slot, layer in layers.items():
         heights[layer] = max(heights[layer], slots.get(slot, Slot()).height)
@@ -362,7 +346,7 @@ def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Po
     for layer in sorted(heights):
         bands[layer] = (top, top + heights[layer])
         top += heights[layer] + GAP_Y
-    return bands
+    return {slot: bands[layer] for slot, layer in layers.items()}
 
 
 def _ports(
@@ -385,14 +369,17 @@ def _ports(
 
 
 def _path(
-    chain: Sequence[int], grid: Grid, slots: Mapping[int, Slot], ports: Mapping[tuple[int, int], float]
+    chain: Sequence[int],
+    middles: Mapping[int, Point],
+    bands: Mapping[int, Point],
+    slots: Mapping[int, Slot],
+    ports: Mapping[tuple[int, int], float],
 ) -> list[Point]:
     """Return a path from the lower edge of the first box, straight down through each layer, to the upper edge of the
     last."""
     first, last = chain[0], chain[-1]
-    path = [(ports[first, chain[1]], grid.middle(first)[1] + slots[first].height / 2)]
+    path = [(ports[first, chain[1]], middles[first][1] + slots[first].height / 2)]
     for slot in chain[1:-1]:
-        top, bottom = grid.band(slot)
-        path += [(grid.xs[slot], top), (grid.xs[slot], bottom)]
-    path.append((ports[last, chain[-2]], grid.middle(last)[1] - slots[last].height / 2))
+        path += [(middles[slot][0], edge) for edge in bands[slot]]
+    path.append((ports[last, chain[-2]], middles[last][1] - slots[last].height / 2))
     return path

@@ -143,26 +143,24 @@ def _judge_violations(
         )
     )
     if action is FailureAction.RETRY:
-        return NotDone(failure=_build_rules_failure(text, attempt, most))
+        return NotDone(
+            failure=ValidatorFailure(
+                validator=BOUNDARY_RULES.name,
+                pattern=BOUNDARY_RULES.pattern.name,
+                description=BOUNDARY_RULES.pattern.description,
+                error=text,
+                exit_code=1,
+                stdout=text,
+                stderr="",
+                attempt=attempt,
+                max_attempts=most,
+            )
+        )
     if refusing is None:
         return None
     # The first violation that the boundary would refuse ends the run; the report has the others.
     asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
     return Stop(outcome=Outcome.REFUSED, reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
-
-
-def _build_rules_failure(text: str, attempt: int, max_attempts: int) -> ValidatorFailure:
-    return ValidatorFailure(
-        validator=BOUNDARY_RULES.name,
-        pattern=BOUNDARY_RULES.pattern.name,
-        description=BOUNDARY_RULES.pattern.description,
-        error=text,
-        exit_code=1,
-        stdout=text,
-        stderr="",
-        attempt=attempt,
-        max_attempts=max_attempts,
-    )
 
 
 def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | None:

@@ -250,7 +250,9 @@ def _step_contract(step: Step, step_ids: tuple[str, ...]) -> Iterator[str]:
     if step.schema is not None and f'"{STEP_ID}"' in compact(step.schema):
         yield f"In this step, `{STEP_ID}` is `{step.id}`."
     if step.gate:
-        yield _list_intents(step.gate, step_ids)
+        intents = ((intent, _describe_intent(intent, step.gate, step_ids)) for intent in offered_intents(step.gate))
+        lines = (f"- `{intent}`: {what}." for intent, what in intents)
+        yield "\n".join((f"Say in `{step.gate.intent_field}` what happens next:", *lines))
 
 
 def _guidance(heading: str, files: tuple[SourceText, ...]) -> tuple[str, ...]:
@@ -273,11 +275,6 @@ def _opening(agent: AgentDefinition, variables: Variables) -> str:
     texts = {name: text for name, text in variables.texts.items() if name in allowed}
     template = parse_template(source.text, known, is_open=False, is_closed=True)
     return fill_template(template, {"uv": values, **values}, texts, NOT_GIVEN).text
-
-
-def _list_intents(gate: Gate, step_ids: tuple[str, ...]) -> str:
-    lines = [f"- `{intent}`: {_describe_intent(intent, gate, step_ids)}." for intent in offered_intents(gate)]
-    return "\n".join((f"Say in `{gate.intent_field}` what happens next:", *lines))
 
 
 def _describe_intent(intent: Intent, gate: Gate, step_ids: tuple[str, ...]) -> str:
