@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,9 +73,7 @@ def execute_init(arguments: argparse.Namespace) -> int:
         if name:
             check_name(root, name)
         try:
-            name, builtin, commands = ask(
-                console, name=name, commands=commands, detected=detected, check=lambda name: check_name(root, name)
-            )
+            name, builtin, commands = ask(console, root, name=name, commands=commands, detected=detected)
         except EOFError as error:  # Ctrl-D
             raise KeyboardInterrupt from error
     builtin = builtin or DEFAULT_AGENT
@@ -94,17 +92,16 @@ def execute_init(arguments: argparse.Namespace) -> int:
 
 def ask(
     console: Console,
+    root: Path,
     *,
     name: str | None,
     commands: Sequence[str] | None,
     detected: Sequence[DetectedCheck],
-    check: Callable[[str], None],
 ) -> tuple[str, str, list[str]]:
-    """Ask at the terminal for the values that were not given. `check` raises `InputError` for a name that cannot be
-    used, and the user is asked again."""
+    """Ask at the terminal for the values that were not given, and again for a name that cannot be used."""
     from rich.prompt import Prompt  # noqa: PLC0415 - as above
 
-    name = name or _ask_name(console, check)
+    name = name or _ask_name(console, root)
     for builtin, purpose in BUILTIN.items():
         console.print(f"  {builtin:<8} {purpose}")
     builtin = Prompt.ask("Begin with", console=console, choices=list(BUILTIN), default=DEFAULT_AGENT)
@@ -113,14 +110,14 @@ def ask(
     return name, builtin, list(commands)
 
 
-def _ask_name(console: Console, check: Callable[[str], None]) -> str:
+def _ask_name(console: Console, root: Path) -> str:
     from rich.prompt import Prompt  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
     while True:
         name = Prompt.ask("Name of the agent", console=console, default=DEFAULT_NAME).strip()
         try:
-            check(name)
+            check_name(root, name)
         except InputError as error:
             console.print(Text(str(error), style="red"))
         else:

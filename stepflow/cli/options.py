@@ -96,11 +96,7 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     agent = parser.add_argument(
         "agent", metavar="NAME", help=f"the agent: a folder under .agent/, or a shipped one such as {PREFIX}fix"
     )
-    agent.completer = _agent_names  # type: ignore[attr-defined]
-
-
-def _agent_names(**_asked: object) -> tuple[str, ...]:
-    return (*find_agents(Path.cwd()), *(f"{PREFIX}{name}" for name in BUILTIN))
+    agent.completer = lambda **_asked: (*find_agents(Path.cwd()), *(f"{PREFIX}{name}" for name in BUILTIN))  # type: ignore[attr-defined]
 
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:

@@ -15,7 +15,6 @@ from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.decision import ApprovalAsked, ApprovalRequest
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt, SuggestionResults, SuggestionsTried
-from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
@@ -248,11 +247,6 @@ def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
     return events.RunFinished(outcome=known.outcome, stage=stage, reason=UNFINISHED, success=False)
 
 
-def _approval(read: Reading) -> ApprovalRequest | None:
-    asked = read.last(ApprovalAsked)
-    return _copied(asked, ApprovalRequest) if asked else None
-
-
 def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
     """Return the state of each layer at the start, plus what was reported about it since."""
     started = read.last(events.RunStarted)
@@ -270,11 +264,6 @@ def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) 
     return next((p.code for p in problems if is_invalid and p.severity is Severity.ERROR), None)
 
 
-def _verdict_of(answer: JsonObject | None) -> str | None:
-    verdict = answer.get("verdict") if answer else None
-    return verdict if isinstance(verdict, str) and verdict else None
-
-
 def collect_report(
     entries: Iterable[events.Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
 ) -> RunReport:
@@ -283,7 +272,8 @@ def collect_report(
     run, failure, ended = read.state, read.failure, _ending(read, known)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(TextRemoved), read.last(ImagesRead)
-    answer = read.flow.answer if read.flow else None
+    answer, asked = read.flow.answer if read.flow else None, read.last(ApprovalAsked)
+    verdict = answer.get("verdict") if answer else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
     report = RunReport(
@@ -303,7 +293,7 @@ def collect_report(
         final_step_id=begun.step_id if begun else entry_step,
         history=read.history(),
         structured_output=answer,
-        verdict=_verdict_of(answer),
+        verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
         base_checks=tuple(_copied(event, BaseCheck) for event in run.base_checks.values()),
@@ -329,7 +319,7 @@ def collect_report(
         issue_cost=describe_issue_cost(read.issue_cost) if read.issue_cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
-        approval=_approval(read) if ended.outcome is Outcome.AWAITING_APPROVAL else None,
+        approval=_copied(asked, ApprovalRequest) if asked and ended.outcome is Outcome.AWAITING_APPROVAL else None,
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from stepflow.domain import event as events
-from stepflow.domain.connection import HostRequests, HostsRequested
+from stepflow.domain.connection import HostsRequested
 from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.effect import SuggestionsTried, describe_results
 from stepflow.domain.json import JsonObject, JsonValue
@@ -83,7 +83,9 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             is_warning = bool(reached_places(canaries))
             return _fact(f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries)
         case HostsRequested(hosts=hosts):
-            return _hosts_requested(hosts)
+            counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
+            is_warning = any(each.refused for each in hosts)
+            return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
         case events.IssueCostSummed():
             over = event.usd >= event.budget_usd
             return _fact(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
@@ -153,12 +155,6 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
         yield line(Tone.FOLD, f"sandbox: {one_line(layers, 200)}")
         for layer, state in isolation.items():
             yield line(Tone.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
-
-
-def _hosts_requested(hosts: Sequence[HostRequests]) -> EventMessage:
-    counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
-    is_warning = any(each.refused for each in hosts)
-    return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
 
 
 def _images_read(event: ImagesRead) -> EventMessage:

@@ -259,7 +259,8 @@ class _TemplateParser:
             self.fault(tag, "closes a block that was never opened")
         elif content[1:].strip() != inner.word:
             opened = inner.tag.written if inner.tag else ""
-            self.fault(tag, f"cannot close {opened} of line {line_at(self.text, inner.tag.start if inner.tag else 0)}")
+            line = self.text.count("\n", 0, inner.tag.start if inner.tag else 0) + 1
+            self.fault(tag, f"cannot close {opened} of line {line}")
         else:
             self.put(*self.whole_line(match, inner), *((tag.written,) if inner.is_text else ()))
             self.blocks.pop()
@@ -321,11 +322,6 @@ def _within(spans: list[tuple[int, int]], at: int) -> bool:
     """Whether a position is inside one of these spans, which are sorted."""
     index = bisect_right(spans, (at, sys.maxsize)) - 1
     return index >= 0 and spans[index][0] <= at < spans[index][1]
-
-
-def line_at(text: str, at: int) -> int:
-    """Return the line, from 1, of a position in a text."""
-    return text.count("\n", 0, at) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
