@@ -9,14 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import assert_never
 
-from stepflow.domain.agent.definition import (
-    BOUNDARY_RULES,
-    AgentDefinition,
-    Branch,
-    Step,
-    Target,
-    Transition,
-)
+from stepflow.domain.agent.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, Target, Transition
 from stepflow.domain.agent.problem import Exposure
 from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.json import JsonObject

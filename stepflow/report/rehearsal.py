@@ -10,16 +10,7 @@ from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
 from stepflow.report.rendered import render
-from stepflow.report.safe_text import (
-    aligned,
-    clean,
-    defuse,
-    details,
-    fence,
-    html_text,
-    one_line,
-    seconds_text,
-)
+from stepflow.report.safe_text import aligned, clean, defuse, details, fence, html_text, one_line, seconds_text
 from stepflow.report.wording import Line, Tone, mark_of
 
 CELL = 60

@@ -15,16 +15,7 @@ from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.text import count, usd
 from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
-from stepflow.report.wording import (
-    REASON_SHOWN,
-    EventMessage,
-    Part,
-    Tone,
-    line,
-    marked,
-    quoted,
-    whole_part,
-)
+from stepflow.report.wording import REASON_SHOWN, EventMessage, Part, Tone, line, marked, quoted, whole_part
 
 WORDS_SHOWN = 8
 #: The inputs that describe a tool call best, by the names in the tool set.

@@ -24,16 +24,7 @@ from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.proof import describe_proof, link_into_diff, proof_section, without_links
 from stepflow.report.rendered import FILTERS, render, render_blocks
-from stepflow.report.safe_text import (
-    aligned,
-    defuse,
-    details,
-    fence,
-    one_line,
-    plain,
-    reveal,
-    seconds_text,
-)
+from stepflow.report.safe_text import aligned, defuse, details, fence, one_line, plain, reveal, seconds_text
 from stepflow.report.wording import (
     FAILED,
     OUTCOMES,

@@ -13,11 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonValue
-from stepflow.domain.words import (
-    CloseBy,
-    ClosureAction,
-    Effort,
-)
+from stepflow.domain.words import CloseBy, ClosureAction, Effort
 
 #: Marks a key for which `null` means the same as an absent key.
 NULL_ALLOWED = "null allowed"

@@ -14,15 +14,7 @@ from typing import assert_never
 from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEntry
 from stepflow.domain.checkout import Closing
-from stepflow.domain.decision import (
-    Done,
-    FlowResult,
-    NotDone,
-    Stop,
-    ValidatorFailure,
-    Verdict,
-    Violation,
-)
+from stepflow.domain.decision import Done, FlowResult, NotDone, Stop, ValidatorFailure, Verdict, Violation
 from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count, name_some
