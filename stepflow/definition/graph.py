@@ -259,17 +259,14 @@ def check_graph(
 ) -> None:
     """Report steps that no run reaches (SF346), and entries from which no run can end (SF350, SF707)."""
     following = {step_id: node.following for step_id, node in nodes.items()}
-    reached = _reached_from(entries.by_pointer.values(), following)
+    reached = reached_from(entries.by_pointer.values(), following)
     has_usual_entry = not all(at.startswith("/entrySteps/") for at in entries.by_pointer)
     for step_id in following:
         if has_usual_entry and step_id not in reached:
             message = f'step "{step_id}" cannot be reached from any entry step'
             problems.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
-    before: dict[str, set[str]] = {step_id: set() for step_id in following}
-    for step_id, targets in following.items():
-        for target in targets:
-            before[target].add(step_id)
-    ending = _reached_from([node.id for node in nodes.values() if node.kind is StepKind.CLOSURE], before)
+    closures = [node.id for node in nodes.values() if node.kind is StepKind.CLOSURE]
+    ending = reached_from(closures, turn_around(following))
     code, end, fix = "SF350", "closure step", "Lead a transition to a closure step."
     if dialect is Dialect.CHECK:
         code, end, fix = "SF707", 'step with "complete"', 'Let an outcome "complete" the run.'
@@ -277,7 +274,7 @@ def check_graph(
     for at, step_id in lost.items():
         problems.add(code, at, f'no {end} can be reached from the entry step "{step_id}"', fix)
     if dialect is Dialect.GATE:
-        _check_cycles(following, ending | _reached_from(lost.values(), following), problems)
+        _check_cycles(following, ending | reached_from(lost.values(), following), problems)
 
 
 def lost_values(
@@ -292,7 +289,7 @@ def lost_values(
     following = {step_id: node.following for step_id, node in nodes.items()}
     lost: dict[tuple[str, str], str] = {}
     for entry in entries.follow_ups.values():
-        reached = _reached_from([entry], following)
+        reached = reached_from([entry], following)
         for step_id in reached:
             others = {name: owner for name, owner in owners.items() if owner != step_id}
             missing = [name for name, owner in others.items() if step_id == entry or owner not in reached]
@@ -303,16 +300,25 @@ def lost_values(
 def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: FileProblems) -> None:
     """Report each cycle without a way out; `known` are steps from which a run can end, or that were reported."""
     for step_id in following:
-        after = set() if step_id in known else _reached_from(following[step_id], following)
+        after = set() if step_id in known else reached_from(following[step_id], following)
         if step_id not in after:
             continue
-        cycle = [one for one in following if one in after and step_id in _reached_from(following[one], following)]
+        cycle = [one for one in following if one in after and step_id in reached_from(following[one], following)]
         known.update(cycle)
         message = f"no closure step can be reached from the cycle {listed(cycle)}"
         problems.add("SF350", Pointer("/steps") / step_id, message, "Lead a transition to a closure step.")
 
 
-def _reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
+def turn_around(following: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Each step → the steps that may come right before it."""
+    before: dict[str, set[str]] = {step_id: set() for step_id in following}
+    for step_id, targets in following.items():
+        for target in targets:
+            before[target].add(step_id)
+    return before
+
+
+def reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
     """Every step that can be reached from these, including themselves."""
     reached: set[str] = set()
     waiting = list(starts)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from stepflow.definition.agent import Agent, own_models
 from stepflow.definition.diagnostics import FileProblems, listed
 from stepflow.definition.file_models import StepEntry, StepSettings
+from stepflow.definition.graph import reached_from, turn_around
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node
 from stepflow.domain.agent.definition import AgentDefinition, McpServer, Step, mcp_name
@@ -92,121 +92,109 @@ def _common(exposures: Sequence[Exposure]) -> Exposure:
     return replace(first, untrusted=untrusted, private=private, ways_out=ways_out)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class _Conversation:
+    """What the model of a step can use."""
+
+    step: Step
+    tools: frozenset[str]
+    #: The MCP servers of which it may call a tool.
+    servers: tuple[McpServer, ...]
+    #: Those of them that reach other people's text. A program in the sandbox needs the network for that.
+    outside: tuple[McpServer, ...]
+
+    @property
+    def logins(self) -> tuple[McpServer, ...]:
+        """The servers that are called with a secret."""
+        return tuple(each for each in self.servers if each.secret_names)
+
+    @property
+    def starts_server(self) -> bool:
+        return any(each.command for each in self.servers)
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.tools & _WRITING) or self.starts_server
+
+    @property
+    def hands_on(self) -> bool:
+        gate, check = self.step.gate, self.step.check
+        return bool((gate and gate.handoff_fields) or (check and check.handoff_keys))
+
+
 class _Exposures:
     """The exposures of an agent's steps in one kind of repository."""
 
-    agent: AgentDefinition
-    circumstances: Circumstances
+    def __init__(self, agent: AgentDefinition, circumstances: Circumstances) -> None:
+        self.agent, self.circumstances = agent, circumstances
+        self.network = circumstances.network.narrowed_to(agent.network)
+        asking = (step for step in agent.steps.values() if step.command is None)
+        self.conversations = tuple(self._conversation(step) for step in asking)
+        self.untrusted_before = self._passed_on(each for each in self.conversations if each.outside)
+        self.private_before = self._passed_on(each for each in self.conversations if each.logins)
+
+    def _conversation(self, step: Step) -> _Conversation:
+        tools = frozenset(effective_tools(self.agent, step))
+        servers = tuple(
+            each
+            for each in self.agent.mcp_servers
+            if not tools.isdisjoint(mcp_name(each.name, tool.name) for tool in each.tools)
+        )
+        outside = tuple(each for each in servers if each.url or self.network is not Network.NONE)
+        return _Conversation(step=step, tools=tools, servers=servers, outside=outside)
 
     def of_steps(self) -> Iterator[Exposure]:
-        for step in self.agent.steps.values():
-            if step.command is None:
-                yield Exposure(
-                    step_id=step.id,
-                    private_repository=bool(self.circumstances.private),
-                    untrusted=tuple(self._untrusted(step)),
-                    private=tuple(self._private(step)),
-                    ways_out=tuple(self._ways_out(step)),
-                    accepted=step.accepts_risk,
-                )
+        for each in self.conversations:
+            yield Exposure(
+                step_id=each.step.id,
+                private_repository=bool(self.circumstances.private),
+                untrusted=tuple(self._untrusted(each)),
+                private=tuple(self._private(each)),
+                ways_out=tuple(self._ways_out(each)),
+                accepted=each.step.accepts_risk,
+            )
 
-    @cached_property
-    def _network(self) -> Network:
-        return self.circumstances.network.narrowed_to(self.agent.network)
-
-    @cached_property
-    def _tools(self) -> Mapping[str, frozenset[str]]:
-        asking = (step for step in self.agent.steps.values() if step.command is None)
-        return {step.id: frozenset(effective_tools(self.agent, step)) for step in asking}
-
-    @cached_property
-    def _servers(self) -> Mapping[str, tuple[McpServer, ...]]:
-        """The MCP servers of which each step may call a tool."""
-        servers = {
-            each.name: {mcp_name(each.name, tool.name) for tool in each.tools} for each in self.agent.mcp_servers
-        }
-        return {
-            step_id: tuple(each for each in self.agent.mcp_servers if tools & servers[each.name])
-            for step_id, tools in self._tools.items()
-        }
-
-    @cached_property
-    def _outside(self) -> Mapping[str, tuple[McpServer, ...]]:
-        """Those of them that reach other people's text. A program in the sandbox needs the network for that."""
-        closed = self._network is Network.NONE
-        return {
-            step_id: tuple(each for each in servers if each.url or not closed)
-            for step_id, servers in self._servers.items()
-        }
-
-    @cached_property
-    def _logins(self) -> Mapping[str, tuple[McpServer, ...]]:
-        """Those of them that are called with a secret."""
-        return {
-            step_id: tuple(each for each in servers if each.secret_names) for step_id, servers in self._servers.items()
-        }
-
-    def _untrusted(self, step: Step) -> Iterator[str]:
+    def _untrusted(self, here: _Conversation) -> Iterator[str]:
         if not self.circumstances.private or self.agent.anyone_may_start:
             is_review = AllowedEffect.REVIEW in self.agent.github.allowed_effects
             yield "the issue and its comments, or the pull request" if is_review else "the issue and its comments"
         elif self.circumstances.from_fork:
             yield "the pull request from a fork"
-        yield from (f'results of the MCP server "{each.name}"' for each in self._outside[step.id])
-        yield from self._untrusted_before.get(step.id, ())
+        yield from (f'results of the MCP server "{each.name}"' for each in here.outside)
+        yield from self.untrusted_before.get(here.step.id, ())
 
-    def _private(self, step: Step) -> Iterator[str]:
+    def _private(self, here: _Conversation) -> Iterator[str]:
         if self.circumstances.private:
             yield "the private repository: its files, its issues and their images"
-        yield from (f'the MCP server "{each.name}", which has a login' for each in self._logins[step.id])
-        yield from self._private_before.get(step.id, ())
+        yield from (f'the MCP server "{each.name}", which has a login' for each in here.logins)
+        yield from self.private_before.get(here.step.id, ())
 
-    @cached_property
-    def _untrusted_before(self) -> Mapping[str, tuple[str]]:
-        return self._passed_on(step_id for step_id, servers in self._outside.items() if servers)
-
-    @cached_property
-    def _private_before(self) -> Mapping[str, tuple[str]]:
-        return self._passed_on(step_id for step_id, servers in self._logins.items() if servers)
-
-    def _passed_on(self, sources: Iterable[str]) -> Mapping[str, tuple[str]]:
+    def _passed_on(self, sources: Iterable[_Conversation]) -> Mapping[str, tuple[str]]:
         """Return where the text of one of these steps may reach another: in what it hands off, or in the files that it
         writes. The nearest one is named."""
-        steps = self.agent.steps
         nearest: dict[str, str] = {}
-        waiting = deque(
-            (target, step_id)
-            for step_id in sources
-            if _hands_on(steps[step_id]) or self._writes(steps[step_id])
-            for target in steps[step_id].following
-        )
+        passing = (each.step for each in sources if each.hands_on or each.writes)
+        waiting = deque((target, step.id) for step in passing for target in step.following)
         while waiting:
             step_id, source = waiting.popleft()
             if step_id not in nearest:
                 nearest[step_id] = source
-                waiting.extend((target, source) for target in steps[step_id].following)
+                waiting.extend((target, source) for target in self.agent.steps[step_id].following)
         return {
             step_id: (f'what step "{source}" passes on',) for step_id, source in nearest.items() if step_id != source
         }
 
-    def _writes(self, step: Step) -> bool:
-        return bool(self._tools[step.id] & _WRITING) or self._starts_server(step)
-
-    def _starts_server(self, step: Step) -> bool:
-        return any(each.command for each in self._servers[step.id])
-
-    def _ways_out(self, step: Step) -> Iterator[str]:
-        yield from (f'arguments for the MCP server "{each.name}"' for each in self._outside[step.id])
-        if self._network is not Network.NONE:
-            if "Bash" in self._tools[step.id]:
-                yield f"a shell with `network: {self._network}`"
-            elif self._writes(step) and self._runs_files:
-                yield f"the files that it writes, which may be run with `network: {self._network}`"
-            if self._has_suggestions_tried(step):
-                yield f"the suggestions of its review, which are tried with `network: {self._network}`"
-        if not self.circumstances.private:
-            yield from self._published(step)
+    def _ways_out(self, here: _Conversation) -> Iterator[str]:
+        yield from (f'arguments for the MCP server "{each.name}"' for each in here.outside)
+        if self.network is not Network.NONE:
+            if "Bash" in here.tools:
+                yield f"a shell with `network: {self.network}`"
+            elif here.writes and self._runs_files():
+                yield f"the files that it writes, which may be run with `network: {self.network}`"
+            if self._has_suggestions_tried(here.step):
+                yield f"the suggestions of its review, which are tried with `network: {self.network}`"
+        if not self.circumstances.private and self.agent.github.enabled:
+            yield from self._published(here)
 
     def _has_suggestions_tried(self, step: Step) -> bool:
         """Whether the suggestions of the step's closing answer become files that validators run on."""
@@ -214,26 +202,19 @@ class _Exposures:
         trying = any(not (each.validator.proof or each.validator.clean_tree) for each in conditions)
         return trying and AllowedEffect.REVIEW in self.agent.github.allowed_effects
 
-    @cached_property
     def _runs_files(self) -> bool:
         """Whether anything runs that may be, or may read, a file of the workspace."""
-        asking = [step for step in self.agent.steps.values() if step.command is None]
-        return (
-            len(asking) < len(self.agent.steps)
-            or bool(self.agent.validators)
-            or any("Bash" in self._tools[step.id] or self._starts_server(step) for step in asking)
-        )
+        has_commands = len(self.conversations) < len(self.agent.steps) or bool(self.agent.validators)
+        return has_commands or any("Bash" in each.tools or each.starts_server for each in self.conversations)
 
-    def _published(self, step: Step) -> Iterator[str]:
+    def _published(self, here: _Conversation) -> Iterator[str]:
         """Yield what this step can let everybody read on GitHub."""
         github = self.agent.github
-        if not github.enabled:
-            return
-        if github.pushes and self._writes(step):
+        if github.pushes and here.writes:
             yield "the commits that are pushed"
-        if _hands_on(step) and step.id in self._before_approval:
+        if here.hands_on and here.step.id in self._before_approval():
             yield "the plan that a person is asked to approve"
-        if step.kind is StepKind.CLOSURE:
+        if here.step.kind is StepKind.CLOSURE:
             free_labels = github.allowed_labels is None or any(_PATTERN & {*label} for label in github.allowed_labels)
             written = {
                 "the comment": github.comments,
@@ -244,27 +225,13 @@ class _Exposures:
             }
             yield from (name for name, is_written in written.items() if is_written)
 
-    @cached_property
-    def _before_approval(self) -> frozenset[str]:
+    def _before_approval(self) -> set[str]:
         """The steps after which a person may be asked to approve what was handed off so far."""
         steps = self.agent.steps.values()
-        before: dict[str, list[str]] = {step.id: [] for step in steps}
-        for step in steps:
-            for target in step.following:
-                before[target].append(step.id)
-        found: set[str] = set()
-        waiting = [step.id for step in steps if step.approvals]
-        waiting += (step_id for step in steps if step.approval for step_id in before[step.id])
-        while waiting:
-            step_id = waiting.pop()
-            if step_id not in found:
-                found.add(step_id)
-                waiting += before[step_id]
-        return frozenset(found)
-
-
-def _hands_on(step: Step) -> bool:
-    return bool((step.gate and step.gate.handoff_fields) or (step.check and step.check.handoff_keys))
+        before = turn_around({step.id: step.following for step in steps})
+        asking = [step.id for step in steps if step.approvals]
+        asking += (step_id for step in steps if step.approval for step_id in before[step.id])
+        return reached_from(asking, before)
 
 
 CODE = "SF215"
