@@ -480,6 +480,6 @@ def _convert(value: JsonValue, kind: str) -> JsonValue:
 
 def _json_or(text: str, otherwise: JsonValue) -> JsonValue:
     try:
-        return parse_json(text.removeprefix("+")).value
+        return parse_json(text.removeprefix("+"))
     except JsonFault:
         return otherwise

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-from stepflow.definition.parsing import Positions, Span, find_positions, keys_of
+from stepflow.definition.parsing import Positions, Span, keys_of
 from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.text import cut
@@ -75,8 +75,9 @@ def add_position(problem: Problem, word: str, text: str | None, positions: Posit
             column, end = at + 1, at + 1 + len(word)
     else:
         value = positions.nearest(problem.path)
-        line = line or value.line  # that of a key that is written twice was given
-        if value.line == line:
+        begin = positions.line(value.key[0] if value.key else value.start)
+        line = line or begin  # that of a key that is written twice was given
+        if begin == line:
             span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
             column, end = (offset - text.rfind("\n", 0, offset) for offset in span)
     return replace(problem, line=line, column=column, end_column=end)
@@ -100,8 +101,8 @@ class Diagnostics:
     errors: set[tuple[str, str]] = field(default_factory=set)
     #: The same for everything that contains an error.
     faulty: set[tuple[str, str]] = field(default_factory=set)
-    #: The JSON files that were parsed, for finding places.
-    json_texts: dict[str, str] = field(default_factory=dict)
+    #: The JSON files that were parsed.
+    positions: dict[str, Positions] = field(default_factory=dict)
 
     def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileProblems:
         """The same collection, for one file. `origin` maps a pointer that a check knows to the one in the file."""
@@ -114,16 +115,18 @@ class Diagnostics:
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the text of each file that has one; `texts` are all files that were read, JSON or not."""
-        known = {**texts, **self.json_texts}
-        named = {one.file for one in self.collected} & known.keys()
-        positions = {file: find_positions(self.json_texts[file]) for file in named & self.json_texts.keys()}
+        known = {**texts, **{file: positions.text for file, positions in self.positions.items()}}
         placed = [
-            _escape_control(add_position(one, word, known.get(one.file), positions.get(one.file)), prefix)
+            _escape_control(add_position(one, word, known.get(one.file), self.positions.get(one.file)), prefix)
             for one, word in self.collected.items()
         ]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
-            texts={escape_control(file_below(prefix, file)): known[file] for file in named},
+            texts={
+                escape_control(file_below(prefix, one.file)): known[one.file]
+                for one in self.collected
+                if one.file in known
+            },
         )
 
 

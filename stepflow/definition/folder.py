@@ -28,7 +28,7 @@ from stepflow.definition.diagnostics import (
     listed,
     rules,
 )
-from stepflow.definition.parsing import Document, JsonFault, last_key, parse_json
+from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json
 from stepflow.domain.agent.problem import Problem
 from stepflow.domain.json import JsonObject
 
@@ -442,11 +442,11 @@ def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> Js
     except JsonFault as fault:
         report_fault(text, fault, problems, "SF104", f"the {what} {fault.message}")
         return None
-    register_document(text, document, problems)
-    if not isinstance(document.value, dict):
+    register_document(text, problems)
+    if not isinstance(document, dict):
         problems.add("SF106", "", f"the {what} is not a JSON object", "Write one object in braces.")
         return None
-    return document.value
+    return document
 
 
 def report_fault(text: str, fault: JsonFault, problems: FileProblems, code: str, message: str) -> None:
@@ -484,10 +484,10 @@ def _without_endings(path: str) -> str:
     return above + slash + name.partition(".")[0]
 
 
-def register_document(text: str, document: Document, problems: FileProblems) -> None:
-    """Keep the text, so that problems get positions; report each key that an object has twice (SF104)."""
-    problems.diagnostics.json_texts[problems.file] = text
-    for pointer, line in document.repeated:
+def register_document(text: str, problems: FileProblems) -> None:
+    """Keep where everything is, so that problems get positions; report each key that an object has twice (SF104)."""
+    positions = problems.diagnostics.positions[problems.file] = Positions(text)
+    for pointer, line in positions.repeated:
         key = last_key(pointer)
         message = f'the key "{key}" is written twice in one object'
         problems.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
@@ -40,59 +39,10 @@ class JsonFault(Exception):
         self.column = column
 
 
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """Start and end offsets of a value, and of its key with the quotes if it has one.
-
-    `line` is the 1-based line on which it begins.
-    """
-
-    line: int
-    start: int
-    end: int
-    key: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Positions:
-    """`spans` maps a JSON Pointer to its span; for a repeated key that is the last one, which is read.
-
-    `repeated` has the pointer and line of each repetition.
-    """
-
-    spans: dict[str, Span]
-    repeated: tuple[tuple[str, int], ...]
-
-    def nearest(self, pointer: str) -> Span:
-        """The span at a pointer, or of the innermost value around it that exists."""
-        while pointer not in self.spans:
-            pointer = pointer.rpartition("/")[0]
-        return self.spans[pointer]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """A parsed text. `value` has the last value of a repeated key; `repeated` has the pointer and line of each
-    repetition."""
-
-    value: JsonValue
-    repeated: tuple[tuple[str, int], ...]
-
-
-def parse_json(text: str) -> Document:
-    """Read a strict JSON text. Raises `JsonFault`."""
-    repeated: list[str] = []
-
-    def members(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-        merged = dict(pairs)
-        if len(merged) < len(pairs):
-            repeated.append("")
-        return merged
-
+def parse_json(text: str) -> JsonValue:
+    """Read a strict JSON text; of a repeated key it is the last value. Raises `JsonFault`."""
     try:
-        value: JsonValue = json.loads(
-            text, object_pairs_hook=members, parse_constant=_refuse_constant, parse_float=_finite
-        )
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as exc:
         message = f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}"
         raise JsonFault(message, exc.lineno, exc.colno) from exc
@@ -102,14 +52,7 @@ def parse_json(text: str) -> Document:
         raise JsonFault(f"is not JSON that can be read: {exc}") from exc
     _check_depth(value)
     _check_unicode(value)
-    return Document(value=value, repeated=find_positions(text).repeated if repeated else ())
-
-
-def find_positions(text: str) -> Positions:
-    """The position of everything in a text that `parse_json` has accepted."""
-    scan = _Scan(text)
-    scan.value(Pointer(), scan.skip(0))
-    return Positions(spans=scan.spans, repeated=tuple(scan.repeated))
+    return value
 
 
 def keys_of(pointer: str) -> list[str]:
@@ -175,63 +118,74 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^\s,\]}]+")
 
 
+@dataclass(frozen=True)
+class Span:
+    """Start and end offsets of a value, and of its key with the quotes if it has one."""
+
+    start: int
+    end: int
+    key: tuple[int, int] | None = None
+
+
 @dataclass
-class _Scan:
-    """One pass over the text; every method takes and returns an offset."""
+class Positions:
+    """Where everything is in a text that `parse_json` has accepted.
+
+    `spans` maps a JSON Pointer to its span; for a repeated key that is the last one, which is read. `repeated` has the
+    pointer and line of each repetition.
+    """
 
     text: str
     spans: dict[str, Span] = field(default_factory=dict)
     repeated: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.breaks = [match.start() for match in re.finditer("\n", self.text)]
+        self._value(Pointer(), self._skip(0))
+
+    def nearest(self, pointer: str) -> Span:
+        """The span at a pointer, or of the innermost value around it that exists."""
+        while pointer not in self.spans:
+            pointer = pointer.rpartition("/")[0]
+        return self.spans[pointer]
 
     def line(self, at: int) -> int:
-        return bisect_right(self.breaks, at) + 1
+        """The line of an offset, 1-based."""
+        return self.text.count("\n", 0, at) + 1
 
-    def skip(self, at: int) -> int:
+    # The methods of the scan take and return offsets.
+
+    def _skip(self, at: int) -> int:
         match = _SPACE.match(self.text, at)
         return match.end() if match else at
 
-    def value(self, pointer: Pointer, at: int, key: tuple[int, int] | None = None) -> int:
-        end = self.content(pointer, at)
-        self.spans[pointer] = Span(line=self.line(key[0] if key else at), start=at, end=end, key=key)
+    def _value(self, pointer: Pointer, at: int, key: tuple[int, int] | None = None) -> int:
+        if self.text[at] in "{[":
+            end = self._members(pointer, at)
+        elif self.text[at] == '"':
+            end = int(scanstring(self.text, at + 1)[1])
+        else:
+            match = _SCALAR.match(self.text, at)
+            end = match.end() if match else at
+        self.spans[pointer] = Span(at, end, key)
         return end
 
-    def content(self, pointer: Pointer, at: int) -> int:
-        match self.text[at]:
-            case "{":
-                return self.members(pointer, at)
-            case "[":
-                return self.items(pointer, at)
-            case '"':
-                return int(scanstring(self.text, at + 1)[1])
-            case _:
-                match = _SCALAR.match(self.text, at)
-                return match.end() if match else at
-
-    def members(self, pointer: Pointer, at: int) -> int:
-        at = self.skip(at + 1)
-        seen: set[str] = set()
-        while self.text[at] != "}":
-            key, end = scanstring(self.text, at + 1)
-            if key in seen:
-                self.repeated.append((pointer / key, self.line(at)))
-            seen.add(key)
-            at = self.separator(self.value(pointer / key, self.skip(self.skip(end) + 1), (at, end)))
+    def _members(self, pointer: Pointer, start: int) -> int:
+        """The members of an object, or the items of an array."""
+        seen: set[str | int] = set()
+        at = self._skip(start + 1)
+        while self.text[at] not in "}]":
+            name, key = len(seen), None
+            if self.text[start] == "{":
+                name, end = scanstring(self.text, at + 1)
+                key = (at, end)
+                at = self._skip(self._skip(end) + 1)
+                if name in seen:
+                    self.repeated.append((pointer / name, self.line(key[0])))
+            seen.add(name)
+            at = self._skip(self._value(pointer / name, at, key))
+            if self.text[at] == ",":
+                at = self._skip(at + 1)
         return at + 1
-
-    def items(self, pointer: Pointer, at: int) -> int:
-        at = self.skip(at + 1)
-        index = 0
-        while self.text[at] != "]":
-            at = self.separator(self.value(pointer / index, at))
-            index += 1
-        return at + 1
-
-    def separator(self, at: int) -> int:
-        at = self.skip(at)
-        return self.skip(at + 1) if self.text[at] == "," else at
 
 
 MOST_CHARACTERS = 4 * 1024 * 1024

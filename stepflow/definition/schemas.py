@@ -184,8 +184,8 @@ class SchemaFolder:
             message = f'the schema file "{path}" {fault.message}'
             at = SchemaLocation(file=path, node=None)
             raise SchemaFault("SF401", message, "Write valid JSON.", at=at, fault=fault) from fault
-        register_document(text, document, self.registry.diagnostics.of(path))
-        return document.value
+        register_document(text, self.registry.diagnostics.of(path))
+        return document
 
     def _resolve(self, location: SchemaLocation, at: Pointer) -> JsonObject | None:
         draft = self._draft(location.file)
