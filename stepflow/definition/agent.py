@@ -13,17 +13,16 @@ from stepflow.definition.file_models import (
     AgentFile,
     CompositePart,
     FlowSettings,
+    ModelSettings,
     RunnerKeys,
-    StepSettings,
     VerdictConfig,
     VerdictSettings,
 )
 from stepflow.definition.folder import AgentFolder, FileRefused, read_object
 from stepflow.definition.mcp import check_servers
-from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
-from stepflow.definition.shapes import blank, field_notes, read_shape
-from stepflow.domain.agent.agent_settings import Parameter, ParameterRules, Rung
+from stepflow.definition.shapes import OLD_VERDICT_TYPES, blank, field_notes, is_flat, to_runner_layout
+from stepflow.domain.agent.agent_settings import Parameter, ParameterRules
 from stepflow.domain.agent.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
 from stepflow.domain.agent.problem import Problem
 from stepflow.domain.agent.tools import TOOL_SPECS_BY_NAME
@@ -165,30 +164,14 @@ _CLAUDE = re.compile(
 )
 #: The keys of a step about models, other than `model` itself.
 MODEL_KEYS = ("models", "fallbackModel", "effort", "maxOutputTokens")
-_Entry = FlowSettings | StepSettings
 
 
-def own_models(entry: _Entry) -> tuple[Rung, ...]:
-    """The models that agent.json or a step names, as a ladder; empty when it names none."""
-    if entry.models:
-        return tuple(map(Rung.parse, entry.models))
-    model = _single_model(entry)
-    return (Rung(model=model),) if model else ()
-
-
-def own_fallback(entry: _Entry) -> Rung | None:
-    """The model that agent.json or a step names for when a model refuses."""
-    return Rung.parse(entry.fallback_model, fallback=True) if entry.fallback_model else None
-
-
-def _single_model(entry: _Entry) -> str | None:
-    return entry.default_model if isinstance(entry, FlowSettings) else entry.model
-
-
-def check_models(entry: _Entry, at: Pointer, problems: FileProblems, *, flow: FlowSettings | None = None) -> None:
+def check_models(
+    entry: ModelSettings, at: Pointer, problems: FileProblems, *, flow: FlowSettings | None = None
+) -> None:
     """Check the models that agent.json names, or those of a step, which inherits from agent.json's `flow`."""
-    word = "defaultModel" if isinstance(entry, FlowSettings) else "model"
-    rungs, fallback = own_models(entry), own_fallback(entry)
+    word = type(entry).model_fields["model"].alias or "model"
+    rungs, fallback = entry.rungs, entry.fallback
     places = [at / "models" / number for number in range(len(rungs))] if entry.models else [at / word]
     named = [*zip(places, rungs, strict=False), *([(at / "fallbackModel", fallback)] if fallback else [])]
     _check_ladder(entry, at, problems, word=word)
@@ -196,23 +179,23 @@ def check_models(entry: _Entry, at: Pointer, problems: FileProblems, *, flow: Fl
         _check_name(rung.model, place, problems)
         if rung.effort or not entry.effort:
             _check_effort(rung.model, rung.effort or (flow.effort if flow else None), place, problems)
-    inherited = (own_models(flow), own_fallback(flow)) if flow else ((), None)
-    for each in (*(rungs or inherited[0]), fallback or inherited[1]):
+    inherited = flow or FlowSettings()
+    for each in (*(rungs or inherited.rungs), fallback or inherited.fallback):
         if each and entry.effort and not each.effort:
             _check_effort(each.model, entry.effort, at / "effort", problems)
 
 
-def _check_ladder(entry: _Entry, at: Pointer, problems: FileProblems, *, word: str) -> None:
+def _check_ladder(entry: ModelSettings, at: Pointer, problems: FileProblems, *, word: str) -> None:
     """Refuse what cannot be a ladder (SF118)."""
-    models, fallback = entry.models or [], own_fallback(entry)
-    if models and _single_model(entry):
+    models, fallback = entry.models or [], entry.fallback
+    if models and entry.model:
         message = f'"models" and "{word}" both say which model comes first'
         problems.report("SF118", at / "models", message, f'Remove "{word}": the first of "models" takes its place.')
     for number, name in enumerate(models):
         if name in models[:number]:
             message = f'"models" names "{name}" twice, but a run never goes back to an earlier model'
             problems.report("SF118", at / "models" / number, message, "Remove it, or give it another effort.")
-    if fallback and fallback.model in {rung.model for rung in own_models(entry)}:
+    if fallback and fallback.model in {rung.model for rung in entry.rungs}:
         message = f'"fallbackModel" is "{fallback.model}", which is the model that has refused by then'
         problems.report("SF118", at / "fallbackModel", message, "Name another model, or remove the key.")
 
@@ -277,10 +260,8 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     if document is None:
         return Agent(known=False, problems=problems)
     layout = to_runner_layout(document, problems)
-    problems = diagnostics.of(AGENT_FILE, layout.origin)
-    report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description"}) if is_flat(document) else frozenset()
-    file = read_shape(AgentFile, layout.document, problems, layout.origins, excused=excused)
+    file, problems = layout.read(AgentFile, problems, excused=excused)
     runner = file.runner or RunnerKeys()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None:

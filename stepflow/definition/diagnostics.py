@@ -97,7 +97,7 @@ class Diagnostics:
 
     #: Each problem with the words on its line that it is about, where the file is no JSON.
     collected: dict[Problem, str] = field(default_factory=dict)
-    #: File and pointer of each error.
+    #: File and pointer of each error: with one the definition must not run.
     errors: set[tuple[str, str]] = field(default_factory=set)
     #: The same for everything that contains an error.
     faulty: set[tuple[str, str]] = field(default_factory=set)
@@ -107,11 +107,6 @@ class Diagnostics:
     def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileProblems:
         """The same collection, for one file. `origin` maps a pointer that a check knows to the one in the file."""
         return FileProblems(diagnostics=self, file=file, origin=origin or str)
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error was found: the definition must not run."""
-        return bool(self.errors)
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the text of each file that has one; `texts` are all files that were read, JSON or not."""

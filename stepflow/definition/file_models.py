@@ -13,6 +13,7 @@ from stepflow.domain.agent.agent_settings import (
     GitHubSettings,
     Items,
     Parameter,
+    Rung,
     StepCommand,
 )
 from stepflow.domain.agent.definition import LARGEST_OUTPUT
@@ -43,19 +44,37 @@ class SchemaFiles(FileModel):
     default: str | None = None
 
 
-class FlowSettings(FileModel):
+class ModelSettings(FileModel):
+    """The keys about models that the agent and a step may have."""
+
+    model: str | None = None
+    models: Models | None = None
+    fallback_model: str | None = None
+    effort: EffortLevel | None = None
+    max_output_tokens: OutputTokens | None = None
+    format_retries: AtLeastZero | None = None
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The models that are named, as a ladder; empty when there is none."""
+        if self.models:
+            return tuple(map(Rung.parse, self.models))
+        return (Rung(model=self.model),) if self.model else ()
+
+    @property
+    def fallback(self) -> Rung | None:
+        """The model for when a model refuses."""
+        return Rung.parse(self.fallback_model, fallback=True) if self.fallback_model else None
+
+
+class FlowSettings(ModelSettings):
     """`runner.flow`."""
 
     no_effect = frozenset({"askUserAutoResponse"})
     system_prompt_path: str | None = None
     prompts: PromptSettings = PromptSettings()
     schemas: SchemaFiles = SchemaFiles()
-    default_model: str | None = None
-    models: Models | None = None
-    fallback_model: str | None = None
-    effort: EffortLevel | None = None
-    max_output_tokens: OutputTokens | None = None
-    format_retries: AtLeastZero | None = None
+    model: Annotated[str | None, Field(alias="defaultModel")] = None
 
 
 class CompositePart(FileModel):
@@ -210,18 +229,12 @@ class InputEntry(FileModel):
     default: Annotated[JsonValue, NULL_ALLOWED] = None
 
 
-class StepSettings(FileModel):
+class StepSettings(ModelSettings):
     """The keys that a step may have in either dialect."""
 
     name: str | None = None
     uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
-    model: str | None = None
-    models: Models | None = None
-    fallback_model: str | None = None
-    effort: EffortLevel | None = None
-    max_output_tokens: OutputTokens | None = None
     permission_mode: Mode | None = None
-    format_retries: AtLeastZero | None = None
     approval: Annotated[ApprovalEntry | None, Code(wrong="SF355", inside=True)] = None
     guidance: list[str] = Field(default_factory=list)
     tools: list[str] | None = None

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
 from stepflow.definition.file_models import Registry, RuleEntry, StepEntry, StepSettings
-from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.parsing import Pointer
+from stepflow.definition.shapes import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.agent.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType

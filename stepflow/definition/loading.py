@@ -13,8 +13,6 @@ from stepflow.definition.agent import (
     Agent,
     check_models,
     check_version,
-    own_fallback,
-    own_models,
     read_agent,
 )
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
@@ -26,7 +24,7 @@ from stepflow.definition.check_dialect import (
 )
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
 from stepflow.definition.file_models import PROOF, GateRegistry, Registry, StepEntry, StepSettings
-from stepflow.definition.folder import AgentFolder, NoAgent, locate_agent, read_object, unsafe_reason
+from stepflow.definition.folder import AgentFolder, Located, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
     Entries,
     add_edges,
@@ -36,13 +34,12 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.mcp import LockedServers, read_lock
-from stepflow.definition.old_names import report_old_names, to_new_names
+from stepflow.definition.mcp import read_lock
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, check_bounds, find_exposures, report_exposures
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.definition.shapes import read_shape
+from stepflow.definition.shapes import to_new_names
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
@@ -180,7 +177,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
         raise DefinitionError("There is no such agent.", problems=(exc.problem,)) from exc
     folder = AgentFolder(located.folder, root=located.root)
     agent = read_agent(folder, diagnostics, allow_custom=True, may_lack=False)
-    if diagnostics.failed:
+    if diagnostics.errors:
         problems = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts).problems
         raise DefinitionError("The agent's MCP servers could not be read.", problems=problems)
     return agent.mcp_servers
@@ -196,28 +193,16 @@ def _load(
         located = locate_agent(path, root=root, bare_registry=options.bare_registry)
     except NoAgent as exc:
         return None, Inspection(problems=(exc.problem,))
-    folder = AgentFolder(located.folder, root=located.root)
-    diagnostics = Diagnostics()
-    agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
-    loader = _AgentLoader(
-        agent=agent,
-        folder=folder,
-        options=options,
-        diagnostics=diagnostics,
-        repository=repository or located.root,
-        system_prompt=read_system_prompt(agent, folder),
-        locked=read_lock(agent.mcp_servers, folder, agent.problems),
-    )
-    definition = loader.load(located.registry)
-    inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
+    loader = _AgentLoader(located, options, repository or located.root)
+    definition, folder = loader.load(located.registry), loader.folder
     inspection = replace(
-        inspection,
+        loader.diagnostics.inspection(prefix=folder.prefix, texts=folder.texts),
         folder=str(folder.path),
         prefix=folder.prefix,
         mcp_tools=loader.locked.tools,
         exposures=find_exposures(definition, options.circumstances) if definition else (),
     )
-    if definition is None or diagnostics.failed:
+    if definition is None or loader.diagnostics.errors:
         return None, inspection
     return replace(definition, problems=inspection.problems), inspection
 
@@ -240,44 +225,42 @@ _GRAPH_PLACES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class _AgentLoader:
     """What is known about an agent before its registry is read, and how that becomes the definition."""
 
-    agent: Agent
-    folder: AgentFolder
-    options: LoadOptions
-    diagnostics: Diagnostics
-    repository: Path
-    system_prompt: SourceText | None
-    locked: LockedServers
+    def __init__(self, located: Located, options: LoadOptions, repository: Path) -> None:
+        self.options = options
+        self.diagnostics = Diagnostics()
+        self.folder = AgentFolder(located.folder, root=located.root)
+        self.agent = read_agent(
+            self.folder, self.diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry
+        )
+        self.system_prompt = read_system_prompt(self.agent, self.folder)
+        self.locked = read_lock(self.agent.mcp_servers, self.folder, self.agent.problems)
+        self.guidance = GuidanceFiles(repository, self.agent)
+        self.skills = read_skills(repository, self.agent)
 
     def load(self, registry_file: str | None) -> AgentDefinition | None:
         """The definition without its problems; None when the agent has any error."""
-        guidance = GuidanceFiles(self.repository, self.agent)
-        shared, skills = guidance.of_agent(), read_skills(self.repository, self.agent)
         file = registry_file or self.agent.runner.flow.prompts.registry
-        if file is not None and (reason := unsafe_reason(file)):
+        file = DEFAULT_REGISTRY if file is None else file
+        if reason := unsafe_reason(file):
             fix = "Name a file inside the agent folder."
             self.agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
             return None
-        problems = self.diagnostics.of(file or DEFAULT_REGISTRY)
+        problems = self.diagnostics.of(file)
         document = read_object(self.folder, problems, what="registry")
         dialect = detect_dialect(document, problems) if document is not None else None
         if document is None or dialect is None:
             return None
-        definition = self.compile(document, dialect, problems, guidance)
-        if definition is None:
-            return None
-        definition = replace(definition, guidance=shared, skills=skills)
-        return replace(definition, digest=self.folder.digest(_other_texts(definition)))
+        return self.compile(document, dialect, problems)
 
-    def compile(
-        self, document: JsonObject, dialect: Dialect, problems: FileProblems, guidance: GuidanceFiles
-    ) -> AgentDefinition | None:
+    def compile(self, document: JsonObject, dialect: Dialect, problems: FileProblems) -> AgentDefinition | None:
         """Check and compile a registry; None when the agent has an error."""
         agent = self.agent
-        registry, problems = _read_registry(document, dialect, problems)
+        renamed = to_new_names(document)
+        model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
+        registry, problems = renamed.read(model, problems, excused=_proofs_without_rule(renamed.document))
         _check_names(registry, agent, problems)
         verdict = agent.verdict.type if agent.verdict else None
         schemas = _open_schemas(registry, agent, self.folder, problems)
@@ -300,7 +283,8 @@ class _AgentLoader:
         check_bounds(agent, nodes.values(), problems)
         tools = StepTools(agent=agent, locked=self.locked, problems=problems).of_steps(tuple(nodes.values()))
         guided = {
-            name: guidance.of_step(node.entry.guidance, node.at / "guidance", problems) for name, node in nodes.items()
+            name: self.guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
+            for name, node in nodes.items()
         }
         lost: dict[tuple[str, str], str] = {}
         if not problems.failed_at(_GRAPH_PLACES[dialect]):
@@ -325,7 +309,7 @@ class _AgentLoader:
             programs=self.options.programs,
         )
         validation = builder.entries()
-        if problems.diagnostics.failed:
+        if problems.diagnostics.errors:
             return None
         steps = {
             name: _step(node, prompts.get(name), agent, validation, guidance=guided[name], tools=tools[name])
@@ -342,8 +326,7 @@ class _AgentLoader:
         *,
         sections: Mapping[str, SourceText],
     ) -> AgentDefinition | None:
-        """The definition, without the repository's guidance and skills, once the rule of two was applied to it; None if
-        its verdict or its first step is unknown."""
+        """The definition, once the rule of two was applied to it; None if its verdict or its first step is unknown."""
         file, runner, verdict = self.agent.file, self.agent.runner, self.agent.verdict
         if verdict is None or self.system_prompt is None or entries.step is None:
             return None
@@ -367,8 +350,8 @@ class _AgentLoader:
             system_prompt=self.system_prompt,
             sections=sections,
             parameters=self.agent.parameters,
-            models=own_models(runner.flow) or (Rung(model=DEFAULT_MODEL),),
-            fallback=own_fallback(runner.flow),
+            models=runner.flow.rungs or (Rung(model=DEFAULT_MODEL),),
+            fallback=runner.flow.fallback,
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
             network=runner.boundaries.network,
@@ -376,9 +359,11 @@ class _AgentLoader:
             anyone_may_start=file.started_by is not None,
             github=runner.integrations.github,
             mcp_servers=self.locked.servers,
+            guidance=self.guidance.shared,
+            skills=self.skills,
         )
         report_exposures(definition, self.options.circumstances, problems)
-        return definition
+        return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 
 
 def _other_texts(agent: AgentDefinition) -> dict[str, str]:
@@ -390,18 +375,6 @@ def _other_texts(agent: AgentDefinition) -> dict[str, str]:
     others = {f"guidance:{text.file}": text.text for text in agent.all_guidance}
     others |= {f"template:{text.template}": text.text for text in shipped if text.template}
     return others | {skill.address(file): text for skill in agent.skills for file, text in skill.files.items()}
-
-
-def _read_registry(
-    document: JsonObject, dialect: Dialect, problems: FileProblems
-) -> tuple[GateRegistry | CheckRegistry, FileProblems]:
-    """The registry by its current names, and its problems, whose pointers have the names as they are written."""
-    renamed = to_new_names(document)
-    problems = problems.diagnostics.of(problems.file, renamed.origin)
-    report_old_names(renamed.old_names, problems)
-    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
-    excused = _proofs_without_rule(renamed.document)
-    return read_shape(model, renamed.document, problems, renamed.origins, excused=excused), problems
 
 
 def _proofs_without_rule(document: JsonObject) -> frozenset[str]:
@@ -477,8 +450,8 @@ def _step(
         edges=node.edges,
         approvals=node.approvals,
         format_retries=next(number for number in retries if number is not None),
-        models=own_models(entry),
-        fallback=own_fallback(entry),
+        models=entry.rungs,
+        fallback=entry.fallback,
         effort=entry.effort or agent.runner.flow.effort,
         max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
         permission_mode=entry.permission_mode,

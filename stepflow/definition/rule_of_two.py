@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stepflow.definition.agent import Agent, own_models
+from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, listed
 from stepflow.definition.file_models import StepEntry, StepSettings
 from stepflow.definition.graph import reached_from, turn_around
@@ -293,7 +293,7 @@ def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: Fi
                     f"{_WHY}, but the step may use {listed(writing) if tools else writing[0]}, which can write",
                     'Write "permissionMode": "plan", or name only tools that read in "tools".',
                 )
-        if not own_models(entry):
+        if not entry.rungs:
             problems.report(
                 CODE,
                 node.at / "model",

@@ -228,18 +228,11 @@ class GuidanceFiles:
 
     def __init__(self, root: Path, agent: Agent) -> None:
         self._root, self._agent = root, agent
+        self._off = agent.file.guidance == OFF
         self._left = MOST_OF_GUIDANCE
         self._read: dict[str, SourceText] = {}
-        self._shared: tuple[SourceText, ...] = ()
-
-    @property
-    def _off(self) -> bool:
-        return self._agent.file.guidance == OFF
-
-    def of_agent(self) -> tuple[SourceText, ...]:
-        """What every step is shown: the files that agent.json lists, else the one at the root, if it exists."""
-        self._shared = _filled(self._named())
-        return self._shared
+        #: What every step is shown: the files that agent.json lists, else the one at the root, if it exists.
+        self.shared = _filled(self._named())
 
     def _named(self) -> Sequence[SourceText | None]:
         written, problems = self._agent.file.guidance, self._agent.problems
@@ -272,7 +265,7 @@ class GuidanceFiles:
                 message = f'neither the folder "{folder}" nor one above it, below the root, has an {GUIDANCE_FILE}'
                 problems.report("SF114", here, message, "Write one there, or name another folder.")
             found += texts
-        return _filled(text for text in found if text not in self._shared)
+        return _filled(text for text in found if text not in self.shared)
 
     def _take(self, path: str, at: Pointer, problems: FileProblems, *, must_exist: bool = False) -> SourceText | None:
         """The file's text; None when the file is missing, and after a problem."""

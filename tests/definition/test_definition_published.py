@@ -26,8 +26,8 @@ SCHEMAS = {"agent.json": agent_schema, REGISTRY: registry_schema}
 OLD_FORMS = {"old-registry-names"}
 
 
-#: What both dialects have; only their own models are published.
-ABSTRACT = (FileModel, file_models.Registry, file_models.StepSettings)
+#: What several models have; only these are published.
+ABSTRACT = (FileModel, file_models.Registry, file_models.ModelSettings, file_models.StepSettings)
 
 
 def models() -> dict[str, type[FileModel]]:
