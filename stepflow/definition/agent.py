@@ -99,10 +99,8 @@ def _check_config(
             example = field_notes()["VerdictConfig"][key].example
             problems.add("SF204", at, message, f"Write {example} in the verdict's config, for example.")
     own = {*_LIMITS, *REQUIRED.get(kind, ()), *OPTIONAL.get(kind, ())}
-    for name, info in type(config).model_fields.items():
-        key = info.alias or name
-        if name in config.model_fields_set and key not in own:
-            problems.note_idle(at / key, f'"{key}" has no effect with the verdict type "{kind}"')
+    for key in config.model_dump(by_alias=True, exclude_unset=True).keys() - own:
+        problems.note_idle(at / key, f'"{key}" has no effect with the verdict type "{kind}"')
     fields = config.required_fields
     names = isinstance(fields, list) and all(isinstance(one, str) for one in fields)
     if fields is not None and not isinstance(fields, dict) and not names:
@@ -279,7 +277,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             at = Pointer("/runner/boundaries/allowedTools") / index
-            fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
+            fix = f"The tools are {listed(TOOL_SPECS_BY_NAME)}."
             if tool.startswith(MCP_PREFIX):
                 fix = 'Tools of MCP servers go in "tools" of the steps that use them.'
             problems.add("SF210", at, message, fix)
@@ -415,16 +413,14 @@ def check_arguments(
             value = str(issue) if parameter.type == "string" else issue
         _assign(name, parameter, value, arguments, problems)
     named = _convert(given.get("issue"), "number")
-    if issue is not None and named is not None and named != issue:
+    if issue is not None and named not in (None, issue):
         message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
         problems.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
     if issue is None and agent.verdict.type is VerdictType.POLL_STATE:
         message = 'the verdict type "poll:state" needs an issue, and this run has none'
         problems.add("SF209", "/runner/verdict/type", message, "Start the run for an issue.")
-    if issue is not None:
-        arguments.setdefault("issue", issue)
-    elif named is not None:
-        arguments.setdefault("issue", named)
+    if issue is not None or named is not None:
+        arguments.setdefault("issue", named if issue is None else issue)
     return arguments, diagnostics.inspection(prefix=agent.folder, texts={}).problems
 
 

@@ -76,7 +76,10 @@ class NewCheck:
 
 def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
     """Every file of a shipped agent, written for an agent of this name: path in its folder → text."""
-    return {path: _made(path, text, name, checks) for path, text in _texts(builtin).items()}
+    with as_file(files("stepflow.definition") / "templates" / builtin) as folder:
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        texts = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return {path: _made(path, text, name, checks) for path, text in texts.items()}
 
 
 @contextmanager
@@ -106,12 +109,6 @@ def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
         numbers = (f"{short}-{number}" for number in range(2, 1000))
         named[next(each for each in (short, *numbers) if each not in (*named, OWN_CHECK))] = command
     return tuple(NewCheck(name=name, command=command) for name, command in named.items())
-
-
-def _texts(builtin: str) -> dict[str, str]:
-    with as_file(files("stepflow.definition") / "templates" / builtin) as folder:
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:

@@ -1,4 +1,4 @@
-"""The check dialect of registries: its keys, its steps, and where their prompts are."""
+"""The check dialect of registries: its steps, and where their prompts are."""
 
 from __future__ import annotations
 
@@ -6,89 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
-
-from pydantic import Field
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
-from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
+from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import Supply, check_stdin, values_in
-from stepflow.definition.steps import Node, check_key, check_part
+from stepflow.definition.steps import Node, check_key, check_parts
 from stepflow.definition.texts import DEFAULT_EDITION, Address, PromptFiles
-from stepflow.domain.agent.agent_settings import NULL_ALLOWED, Code, FileModel
 from stepflow.domain.agent.definition import OutcomeRule, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.variables import handoff_variable
-
-
-class PromptEntry(FileModel):
-    """A prompt by path, or by its C3L address."""
-
-    path: str | None = None
-    fallback: str | None = None
-    c1: str | None = None
-    c2: str | None = None
-    c3: str | None = None
-    edition: str | None = None
-    adaptation: str | None = None
-
-
-class TransitionEntry(FileModel):
-    """What an outcome leads to."""
-
-    next: Annotated[str | None, NULL_ALLOWED] = None
-    fallback: Annotated[str | None, NULL_ALLOWED] = None
-    retry: bool = False
-    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
-    complete: bool = False
-
-
-class CheckEntry(FileModel):
-    """`check` of a step."""
-
-    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
-    response_format: dict[str, JsonValue] | None = None
-    on_pass: TransitionEntry | None = None
-    on_fail: TransitionEntry | None = None
-
-
-class IterationsEntry(FileModel):
-    """`iterations` of a step."""
-
-    min: AtLeastOne = 1
-    max: AtLeastOne = 1
-
-
-class HandoffEntry(FileModel):
-    """One of `handoff`."""
-
-    key: Annotated[str, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")]
-    description: str | None = None
-
-
-class CheckStepEntry(StepSettings):
-    """One value of `steps`."""
-
-    no_effect = frozenset({"variables", "customVariables", "description"})
-    id: str | None = None
-    prompt: Annotated[PromptEntry | None, Code("SF701", "SF701", inside=True)]
-    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
-    check: Annotated[CheckEntry | None, Code("SF702", "SF702")]
-    handoff: list[HandoffEntry] = Field(default_factory=list)
-
-
-class CheckRegistry(Registry):
-    """`steps_registry.json` of the check dialect."""
-
-    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
-    default_c1: ClassVar[str] = "steps"
-    prompts_base: Annotated[str | None, Field(alias="basePath")] = None
-    steps: dict[str, CheckStepEntry]
-
 
 CheckNodes = dict[str, Node[CheckStepEntry]]
 _ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
@@ -299,9 +229,7 @@ class CheckPrompts:
             return None
         uses_stdin = bool(node.entry.uses_stdin)
         known = {*self.supply.names, INPUT_TEXT} if uses_stdin else self.supply.names
-        tags = prompt.tags(known, is_open=not self.supply.known)
-        self.supply.reporter(node.id, prompt, known, self.problems).report(tags)
-        for name, tag in values_in(tags).items():
+        for name, tag in values_in(self.supply.tags_of(prompt, node.id, known, self.problems)).items():
             is_supplied = name == INPUT_TEXT or (tag.is_asked and self.supply.has(name))
             if not is_supplied and (gap := self.supply.find_gap(node.id, name)):
                 prompt.report("SF507", tag, *gap, self.problems)
@@ -320,10 +248,9 @@ class CheckPrompts:
             self.problems.report("SF701", at, f"the prompt reference {fault}", fix)
         if entry.path is None and entry.fallback is not None:
             self.problems.note_idle(at / "fallback", '"fallback" has no effect with an address, only with a "path"')
-        sound = [check_part(at, key, getattr(entry, key), self.problems) for key in _PARTS]
+        is_sound = check_parts(entry, _PARTS, at, self.problems)
         for key, path in (("path", entry.path), ("fallback", entry.fallback)):
             if path is not None and (reason := unsafe_reason(path)):
                 message = f'the prompt path "{path}" {reason}'
                 self.problems.report("SF109", at / key, message, "Name a file under the base path.")
-                sound.append(False)
-        return not fault and all(sound) and not self.problems.at(at)
+        return is_sound and not fault and not self.problems.at(at)

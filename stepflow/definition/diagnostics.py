@@ -60,27 +60,26 @@ def escape_control(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def add_position(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
-    """Add the line and the columns to a problem, as far as they are known.
+def find_columns(
+    problem: Problem, word: str, text: str, positions: Positions | None
+) -> tuple[int | None, int | None, int | None]:
+    """The line of a problem, its first column and the one after its last, as far as they are known.
 
     In a file that is not JSON and has no `positions`, `word` is what the problem is about on its line.
     """
-    line, column, end = problem.line, problem.column, None
-    if text is None:
-        return problem
+    line, column = problem.line, problem.column
     if column is not None:
-        end = column + 1
-    elif positions is None or word:
-        if line and word and (at := "".join(text.split("\n")[line - 1 : line]).find(word)) >= 0:
-            column, end = at + 1, at + 1 + len(word)
-    else:
-        value = positions.nearest(problem.path)
-        begin = positions.line(value.key[0] if value.key else value.start)
-        line = line or begin  # that of a key that is written twice was given
-        if begin == line:
-            span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
-            column, end = (offset - text.rfind("\n", 0, offset) for offset in span)
-    return replace(problem, line=line, column=column, end_column=end)
+        return line, column, column + 1
+    if positions is None or word:
+        at = "".join(text.split("\n")[line - 1 : line]).find(word) if line and word else -1
+        return (line, at + 1, at + 1 + len(word)) if at >= 0 else (line, None, None)
+    value = positions.nearest(problem.path)
+    begin = positions.line(value.key[0] if value.key else value.start)
+    if line not in (None, begin):  # that of a key that is written twice was given
+        return line, None, None
+    span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
+    start, end = (offset - text.rfind("\n", 0, offset) for offset in span)
+    return begin, start, end
 
 
 def _marked(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
@@ -111,10 +110,7 @@ class Diagnostics:
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the text of each file that has one; `texts` are all files that were read, JSON or not."""
         known = {**texts, **{file: positions.text for file, positions in self.positions.items()}}
-        placed = [
-            _escape_control(add_position(one, word, known.get(one.file), self.positions.get(one.file)), prefix)
-            for one, word in self.collected.items()
-        ]
+        placed = [self._place(one, word, known.get(one.file), prefix) for one, word in self.collected.items()]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
             texts={
@@ -124,20 +120,26 @@ class Diagnostics:
             },
         )
 
+    def _place(self, problem: Problem, word: str, text: str | None, prefix: str) -> Problem:
+        positions = self.positions.get(problem.file)
+        line, column, end = (problem.line, problem.column, None)
+        if text is not None:
+            line, column, end = find_columns(problem, word, text, positions)
+        return replace(
+            problem,
+            file=escape_control(file_below(prefix, problem.file)),
+            path=escape_control(problem.path),
+            message=escape_control(problem.message),
+            fix=escape_control(problem.fix),
+            line=line,
+            column=column,
+            end_column=end,
+        )
+
 
 def file_below(prefix: str, file: str) -> str:
     """The path of an agent's file as problems name it; `prefix` is `.` when the agent's own folder is the root."""
     return file if prefix == "." else f"{prefix}/{file}"
-
-
-def _escape_control(problem: Problem, prefix: str) -> Problem:
-    return replace(
-        problem,
-        file=escape_control(file_below(prefix, problem.file)),
-        path=escape_control(problem.path),
-        message=escape_control(problem.message),
-        fix=escape_control(problem.fix),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

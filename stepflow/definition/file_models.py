@@ -367,3 +367,68 @@ class GateRegistry(Registry):
     path_template: str | None = None
     path_template_no_adaptation: str | None = None
     steps: dict[str, StepEntry]
+
+
+class PromptEntry(FileModel):
+    """A prompt by path, or by its C3L address."""
+
+    path: str | None = None
+    fallback: str | None = None
+    c1: str | None = None
+    c2: str | None = None
+    c3: str | None = None
+    edition: str | None = None
+    adaptation: str | None = None
+
+
+class TransitionEntry(FileModel):
+    """What an outcome leads to."""
+
+    next: Annotated[str | None, NULL_ALLOWED] = None
+    fallback: Annotated[str | None, NULL_ALLOWED] = None
+    retry: bool = False
+    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
+    complete: bool = False
+
+
+class CheckEntry(FileModel):
+    """`check` of a step."""
+
+    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
+    response_format: dict[str, JsonValue] | None = None
+    on_pass: TransitionEntry | None = None
+    on_fail: TransitionEntry | None = None
+
+
+class IterationsEntry(FileModel):
+    """`iterations` of a step."""
+
+    min: AtLeastOne = 1
+    max: AtLeastOne = 1
+
+
+class HandoffEntry(FileModel):
+    """One of `handoff`."""
+
+    key: Annotated[str, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")]
+    description: str | None = None
+
+
+class CheckStepEntry(StepSettings):
+    """One value of `steps`."""
+
+    no_effect = frozenset({"variables", "customVariables", "description"})
+    id: str | None = None
+    prompt: Annotated[PromptEntry | None, Code("SF701", "SF701", inside=True)]
+    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
+    check: Annotated[CheckEntry | None, Code("SF702", "SF702")]
+    handoff: list[HandoffEntry] = Field(default_factory=list)
+
+
+class CheckRegistry(Registry):
+    """`steps_registry.json` of the check dialect."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
+    default_c1: ClassVar[str] = "steps"
+    prompts_base: Annotated[str | None, Field(alias="basePath")] = None
+    steps: dict[str, CheckStepEntry]

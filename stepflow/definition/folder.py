@@ -79,8 +79,7 @@ _FIXES = {
 
 def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:
     """The content of a regular file below a trusted folder. Raises `FileRefused`, also for more than `limit` bytes."""
-    with _opened(folder, path) as fd:
-        data = _read(fd, limit + 1)
+    data, _ = read_start_below(folder, path, most=limit + 1)
     if len(data) > limit:
         raise FileRefused(Why.LARGE, f"is larger than {limit // 1024 // 1024} MiB")
     return data
@@ -96,8 +95,8 @@ def text_of(content: bytes) -> str:
 
 def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[bytes, int]:
     """The first bytes of such a file, at most `most`, and its size."""
-    with _opened(folder, path) as fd:
-        return _read(fd, most), os.fstat(fd).st_size
+    with _opened(folder, path) as fd, open(fd, "rb", closefd=False) as file:
+        return file.read(most), os.fstat(fd).st_size
 
 
 def first_link(folder: Path, path: PurePath) -> str:
@@ -147,14 +146,6 @@ def _check_kind(fd: int, names: tuple[str, ...], *, last: bool) -> None:
         raise FileRefused(Why.LINK, "is a symbolic link" if last else f'is reached through the symbolic link "{shown}"')
     if last and not stat.S_ISREG(mode):
         raise FileRefused(Why.IRREGULAR, "is not a regular file")
-
-
-def _read(fd: int, most: int) -> bytes:
-    pieces: list[bytes] = []
-    while most > 0 and (piece := os.read(fd, min(most, 1024 * 1024))):
-        pieces.append(piece)
-        most -= len(piece)
-    return b"".join(pieces)
 
 
 def walk_files(top: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from stepflow.engine.router import find_continuation
 def add_edges(nodes: Nodes, problems: FileProblems) -> None:
     """Read every transition of every flow step. `repeat` is added; `next` without a rule is left to the router."""
     for node in nodes.flow.values():
-        node.edges = _Rules(node=node, gate=node.gate, nodes=nodes, problems=problems).read()
+        node.edges = _Rules(node=node, nodes=nodes, problems=problems).read()
         if node.gate is not None and node.entry.transitions is not None:
             _check_missing(node, node.gate, nodes, problems)
         if node.gate is not None and Intent.HANDOFF in node.gate.allowed and node.initial:
@@ -42,7 +42,6 @@ class _Rules:
     """Reads the rules of one step."""
 
     node: Node[StepEntry]
-    gate: Gate | None
     nodes: Nodes
     problems: FileProblems
 
@@ -66,7 +65,7 @@ class _Rules:
         if intent is Intent.ABORT:
             self.problems.note_idle(at, 'the rule for "abort" has no effect, "abort" always ends the run', "rule")
             return True
-        if self.gate is None or not self.gate.allowed or intent in (*self.gate.allowed, Intent.REPEAT):
+        if self.node.gate is None or not self.node.gate.allowed or intent in (*self.node.gate.allowed, Intent.REPEAT):
             return False
         if self.problems.at(self.node.at / "structuredGate"):  # what it allows is not known
             return True
@@ -101,7 +100,7 @@ class _Rules:
                 fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
                 self.problems.report("SF107", at, message, fix)
             return None
-        fields = self.gate.handoff_fields if self.gate else ()
+        fields = self.node.gate.handoff_fields if self.node.gate else ()
         known = {*fields, *(path.rpartition(".")[2] for path in fields)}
         if entry.condition not in known:
             message = f'the condition "{entry.condition}" of "{intent}" is not a handoff field of this step'

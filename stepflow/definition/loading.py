@@ -16,14 +16,9 @@ from stepflow.definition.agent import (
     read_agent,
 )
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
-from stepflow.definition.check_dialect import (
-    CheckPrompts,
-    CheckRegistry,
-    add_aliases,
-    read_check_steps,
-)
+from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
-from stepflow.definition.file_models import PROOF, GateRegistry, Registry, StepEntry, StepSettings
+from stepflow.definition.file_models import PROOF, CheckRegistry, GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, Located, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
     Entries,
@@ -83,8 +78,8 @@ class LoadOptions:
     `circumstances` are those of the run, for the rule of two.
     """
 
-    allow_spec_violations: bool
-    allow_custom_verdict: bool
+    allow_spec_violations: bool = False
+    allow_custom_verdict: bool = False
     bare_registry: bool = False
     checks: Sequence[str] = ()
     proof: NewCheck | None = None
@@ -132,37 +127,17 @@ def validate_agent(
     allow_custom_verdict: bool = False,
 ) -> tuple[Problem, ...]:
     """Every problem of an agent, sorted; never raises for them. With `bare_registry`, `agent.json` may be missing."""
-    return inspect_agent(
-        path,
-        root=root,
-        bare_registry=bare_registry,
-        allow_spec_violations=allow_spec_violations,
-        allow_custom_verdict=allow_custom_verdict,
-    ).problems
-
-
-def inspect_agent(
-    path: str | Path,
-    *,
-    root: Path | None = None,
-    bare_registry: bool = False,
-    allow_spec_violations: bool = False,
-    allow_custom_verdict: bool = False,
-    programs: Collection[str] | None = None,
-    private: bool | None = None,
-) -> Inspection:
-    """The problems as `validate_agent` gives them, with the texts of the files that they are in.
-
-    `programs` are those that validators find on this machine; None when it is not the machine where they will run.
-    `private` says whether the repository is; None if that is unknown."""
     options = LoadOptions(
         allow_spec_violations=allow_spec_violations,
         allow_custom_verdict=allow_custom_verdict,
         bare_registry=bare_registry,
-        programs=programs,
-        circumstances=Circumstances(private=private),
     )
-    return _load(path, root, options)[1]
+    return inspect_agent(path, options, root=root).problems
+
+
+def inspect_agent(path: str | Path, options: LoadOptions | None = None, *, root: Path | None = None) -> Inspection:
+    """The problems as `validate_agent` gives them, with the texts of the files that they are in."""
+    return _load(path, root, options or LoadOptions())[1]
 
 
 def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServer, ...]:
@@ -281,7 +256,7 @@ class _AgentLoader:
         entries = check_entries(registry, nodes, sections, verdict, problems)
         check_approvals(nodes, entries, problems)
         check_bounds(agent, nodes.values(), problems)
-        tools = StepTools(agent=agent, locked=self.locked, problems=problems).of_steps(tuple(nodes.values()))
+        tools = StepTools(agent, self.locked, problems).of_steps(tuple(nodes.values()))
         guided = {
             name: self.guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
             for name, node in nodes.items()
@@ -291,7 +266,7 @@ class _AgentLoader:
             check_graph(nodes, entries, dialect, problems)
             lost = lost_values(nodes, entries, {name: step_id for name, (step_id, _) in owners.items()})
 
-        supply = Supply.of(agent.parameters, owners, verdict, lost=lost, known=agent.known)
+        supply = Supply(agent.parameters, owners, verdict, lost=lost, known=agent.known)
         if isinstance(registry, GateRegistry):
             check_verdict_fits(gated, entries, verdict, problems)
             prompts, texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
@@ -458,7 +433,7 @@ def _step(
         validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
         if node.kind is StepKind.CLOSURE
         else None,
-        command=entry.runner if isinstance(entry, StepEntry) else None,
+        command=node.command,
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
         guidance=guidance,

@@ -117,14 +117,9 @@ class _Lock(BaseModel):
 def lock_text(servers: Iterable[McpServer]) -> str:
     """The lock file for servers with the tools that they list now. It is sorted, and shows a reviewer everything
     that a model would read: invisible characters are escaped."""
-    entries = {
-        server.name: {
-            "digest": digest_of(server.tools),
-            "tools": [tool.model_dump(by_alias=True) for tool in sorted(server.tools, key=lambda tool: tool.name)],
-        }
-        for server in servers
-    }
-    text = json.dumps({"servers": entries}, indent=2, sort_keys=True, ensure_ascii=False)
+    tools = {server.name: sorted(server.tools, key=lambda tool: tool.name) for server in servers}
+    lock = _Lock(servers={name: _LockedServer(digest=digest_of(each), tools=each) for name, each in tools.items()})
+    text = json.dumps(lock.model_dump(by_alias=True), indent=2, sort_keys=True, ensure_ascii=False)
     hidden = {character for character in text if character != "\n" and is_invisible(character)}
     return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden}) + "\n"
 

@@ -89,63 +89,43 @@ class TagReporter:
         self.prompt.report("SF516", tag, f'{self.owner}"{tag.written}" {state}', fix, self.problems)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Supply:
-    """Where variables come from: `sure` ones always have a value, those in `perhaps` may have one, and `handoff` ones
-    get it from a step.
+    """Where the variables of an agent's runs come from: `sure` ones always have a value, those in `perhaps` may have
+    one, and `handoff` ones get it from a step. `names` are all of them, and the `plain` ones are single values without
+    parts.
 
     Some handoff variables are `lost` to a step: (step, variable) → the first step of a run in which they have no value
     there. `known` is False without a readable `agent.json`: no problem says who supplies what then.
     """
 
-    known: bool
-    sure: frozenset[str]
-    perhaps: frozenset[str]
-    handoff: frozenset[str]
-    lost: Mapping[tuple[str, str], str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         parameters: Mapping[str, Parameter],
-        handed: Iterable[str],
+        handoff: Iterable[str],
         verdict: VerdictType | None,
         *,
         lost: Mapping[tuple[str, str], str],
         known: bool,
-    ) -> Supply:
-        """What the runs of an agent supply; `handed` are the names of its handoff variables.
+    ) -> None:
+        self.known, self.lost, self.handoff = known, lost, frozenset(handoff)
+        given = {name for name, one in parameters.items() if one.required or one.default is not None}
+        # The issue is an argument of every run that has one.
+        issue = {"issue"} if verdict is VerdictType.POLL_STATE else set[str]()
+        self.sure = run_variable_names(verdict) | given | issue
+        self.perhaps = frozenset({"issue", *parameters}) - self.sure
+        self.names = self.sure | self.perhaps | self.handoff
+        self.plain = (self.sure | self.perhaps) - self.handoff
 
-        The issue is an argument of every run that has one.
-        """
-        sure = set(run_variable_names(verdict))
-        perhaps = {"issue"}
-        for name, parameter in parameters.items():
-            (sure if parameter.required or parameter.default is not None else perhaps).add(name)
-        if verdict is VerdictType.POLL_STATE:
-            sure.add("issue")
-        return cls(
-            known=known,
-            sure=frozenset(sure),
-            perhaps=frozenset(perhaps - sure),
-            handoff=frozenset(handed),
-            lost=lost,
-        )
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Every variable that something may supply."""
-        return self.sure | self.perhaps | self.handoff
-
-    def reporter(self, step_id: str, prompt: Prompt, names: Collection[str], problems: FileProblems) -> TagReporter:
-        """The reporter for tags of a step's prompt that nothing fills."""
+    def tags_of(
+        self, prompt: Prompt, step_id: str, names: Collection[str], problems: FileProblems, *, sections: bool = False
+    ) -> Sequence[Tag]:
+        """The tags of a step's prompt, after those that nothing fills were reported. With `sections` it may include
+        sections."""
+        tags = prompt.tags(names, is_open=not self.known)
         owner = f'step "{step_id}": '
-        return TagReporter(prompt=prompt, owner=owner, names=names, plain=self.plain, problems=problems)
-
-    @property
-    def plain(self) -> frozenset[str]:
-        """The variables that are a single value, without parts."""
-        return (self.sure | self.perhaps) - self.handoff
+        reporter = TagReporter(prompt=prompt, owner=owner, names=names, plain=self.plain, problems=problems)
+        reporter.report(tags, takes_sections=sections)
+        return tags
 
     def has(self, name: str) -> bool:
         """Whether something may supply the variable."""
@@ -297,10 +277,7 @@ class GatePrompts:
         used: dict[str, set[str]] = {}
         meant: set[str] = set()  # by names that are misspelled
         for owner, text in parts:
-            tags = text.tags(step.names | input_text, is_open=not self.supply.known)
-            self.supply.reporter(node.id, text, step.names | input_text, self.problems).report(
-                tags, takes_sections=True
-            )
+            tags = self.supply.tags_of(text, node.id, step.names | input_text, self.problems, sections=True)
             used[owner.id] = {tag.name for tag in tags if tag.use is Use.VALUE}
             declared = {*step.variables, *inputs, *input_text}
             undeclared = {name: tag for name, tag in values_in(tags).items() if name not in declared}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, listed
-from stepflow.definition.file_models import StepEntry, StepSettings
+from stepflow.definition.file_models import StepSettings
 from stepflow.definition.graph import reached_from, turn_around
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node
@@ -281,7 +281,7 @@ def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: Fi
     boundaries = agent.runner.boundaries
     for node in nodes:
         entry = node.entry
-        if isinstance(entry, StepEntry) and entry.runner is not None:
+        if node.command:
             continue
         if (entry.permission_mode or boundaries.permission_mode) is not PermissionMode.PLAN:
             tools = entry.tools if entry.tools is not None else boundaries.allowed_tools

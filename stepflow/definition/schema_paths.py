@@ -93,8 +93,8 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
         is_item = part.isdecimal() and _allows_type(schema, "array") and not _allows_type(schema, "object")
         if not is_item and not _allows_type(schema, "object"):
             return f"is {_type_words(schema)}, which has no parts"
-        values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
-        if isinstance(values, list) and not any(isinstance(value, dict) and part in value for value in values):
+        values = _values(schema)
+        if values is not None and not any(isinstance(value, dict) and part in value for value in values):
             return f'can have no "{part}"'
         if is_item:
             inner.append(_item(schema, int(part)))
@@ -144,6 +144,12 @@ def _matches(pattern: str, part: str) -> bool:
         return True
 
 
+def _values(schema: JsonObject) -> list[JsonValue] | None:
+    """The only values that a schema allows, if it lists them."""
+    values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
+    return values if isinstance(values, list) else None
+
+
 def _object(value: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
@@ -160,8 +166,8 @@ def _type_words(schema: JsonObject) -> str:
 
 def _takes_text(schemas: _All, words: tuple[str, ...]) -> bool:
     for schema in schemas:
-        values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
-        texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else None
+        values = _values(schema)
+        texts = [value for value in values if isinstance(value, str)] if values is not None else None
         if not _allows_type(schema, "string") or texts == []:
             return False
         if texts is not None and words and not set(texts) & set(words):

@@ -408,17 +408,13 @@ def _too_large(state: str, at: SchemaLocation) -> SchemaFault:
 
 def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
     """The schema, if it is valid for its draft and describes an object; with the draft's name if that is draft-07."""
-    _check_valid(schema, location, draft)
+    if message := _validity_problem(compact(schema), draft):
+        raise SchemaFault("SF407", message, "Correct it.", at=location)
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'
         fix = 'Give the schema "type": "object".'
         raise SchemaFault("SF409", message, fix, at=location)
     return {"$schema": f"{DRAFT_07}#", **schema} if draft == DRAFT_07 else schema
-
-
-def _check_valid(schema: JsonValue, location: SchemaLocation, draft: str) -> None:
-    if message := _validity_problem(compact(schema), draft):
-        raise SchemaFault("SF407", message, "Correct it.", at=location)
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -16,6 +16,7 @@ from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
+from stepflow.domain.agent.agent_settings import FileModel, StepCommand
 from stepflow.domain.agent.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
 from stepflow.domain.agent.problem import Severity
 from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
@@ -85,6 +86,11 @@ class Node(Generic[Entry_co]):
     handed: dict[str, Pointer] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def command(self) -> StepCommand | None:
+        """The command that answers instead of the model."""
+        return self.entry.runner if isinstance(self.entry, StepEntry) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
@@ -102,13 +108,13 @@ def check_key(key: str, written: str | None, at: Pointer, problems: FileProblems
         problems.add("SF305", at / word, message, f'Write "{word}": "{key}", or rename the key.')
 
 
-def check_part(at: Pointer, key: str, part: str | None, problems: FileProblems) -> bool:
-    """Check that a part of a prompt address has no separator (SF109). True when it is safe, or missing."""
-    if not part or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", part):
-        return True
-    message = f'"{key}" is "{part}", which is not allowed in a path'
-    problems.add("SF109", at / key, message, "Use letters, digits, dot, underscore and hyphen only.")
-    return False
+def check_parts(entry: FileModel, keys: Iterable[str], at: Pointer, problems: FileProblems) -> bool:
+    """Check that these parts of a prompt address have no separator (SF109). True when they are safe, or missing."""
+    unsafe = [key for key in keys if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)?", getattr(entry, key) or "")]
+    for key in unsafe:
+        message = f'"{key}" is "{getattr(entry, key)}", which is not allowed in a path'
+        problems.add("SF109", at / key, message, "Use letters, digits, dot, underscore and hyphen only.")
+    return not unsafe
 
 
 def check_c3_style(at: Pointer, c3: str | None, problems: FileProblems) -> None:
@@ -158,8 +164,7 @@ def read_gate_steps(
     gated = any(_has(node, "structuredGate", problems) for node in flow.values())
     for node in nodes.values():
         check_key(node.id, node.entry.step_id, node.at, problems)
-        for part in ("c2", "c3", "edition", "adaptation"):
-            check_part(node.at, part, getattr(node.entry, part), problems)
+        check_parts(node.entry, ("c2", "c3", "edition", "adaptation"), node.at, problems)
         check_c3_style(node.at, node.entry.c3, problems)
     for node in flow.values():
         _check_flow_step(node, problems, gated=gated)
@@ -213,6 +218,13 @@ class _GateReader:
         self.node, self.entry, self.problems = node, entry, problems
         self.at = node.at / "structuredGate"
         self.allowed = list(entry.allowed_intents)
+        #: What `intentSchemaRef` points to, and the words if that is an enum of strings.
+        pointer = entry.intent_schema_ref
+        pointed = node_at(node.schema, pointer[1:]) if node.schema is not None and pointer.startswith("#/") else None
+        self.pointed = pointed if isinstance(pointed, dict) else None
+        words = self.pointed.get("enum") if self.pointed else None
+        is_enum = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        self.words = list(map(str, words)) if isinstance(words, list) and is_enum else []
 
     def read(self, allow_spec_violations: bool) -> Gate:
         for index, word in enumerate(self.allowed):
@@ -220,8 +232,7 @@ class _GateReader:
             self.allowed[index] = intent or word
         self._check_paths()
         self._check_jump()
-        words = self._enum()
-        self._check_pointer(words)
+        self._check_pointer()
         if self.node.schema is not None:
             self._check_fields(self.node.schema)
         self._check_fail_fast(allow_spec_violations)
@@ -235,7 +246,7 @@ class _GateReader:
             handoff_fields=tuple(entry.handoff_fields),
             fail_fast=entry.fail_fast,
             fallback_intent=None if entry.fail_fast else fallback or (allowed[0] if allowed else None),
-            lists_abort=Intent.ABORT in (words or ()),
+            lists_abort=Intent.ABORT in self.words,
         )
 
     def _check_paths(self) -> None:
@@ -267,34 +278,24 @@ class _GateReader:
             message = '"targetField" is only read for "jump", which is not allowed here'
             self.problems.report("SF331", self.at / "targetField", message, 'Remove "targetField", or allow "jump".')
 
-    def _enum(self) -> list[str] | None:
-        """The words of the enum that `intentSchemaRef` points to; None if it is not an enum of strings."""
-        pointer, schema = self.entry.intent_schema_ref, self.node.schema
-        node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
-        words = node.get("enum") if isinstance(node, dict) else None
-        if not isinstance(words, list) or not words:
-            return None
-        texts = [word for word in words if isinstance(word, str)]
-        return texts if len(texts) == len(words) else None
-
-    def _check_pointer(self, words: list[str] | None) -> None:
+    def _check_pointer(self) -> None:
         pointer, field_at = self.entry.intent_schema_ref, self.at / "intentSchemaRef"
-        enum, allowed = set(words or ()) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
+        enum, allowed = set(self.words) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
         if not pointer.strip():
             return  # SF325 was reported with the shape
         if not pointer.startswith("#/"):
             message = f'"intentSchemaRef" is "{pointer}", which does not begin with "#/"'
             fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
             self.problems.report("SF325", field_at, message, fix)
-        elif words is None and self.node.schema is not None:
+        elif not self.words and self.node.schema is not None:
             message = f'"intentSchemaRef" "{pointer}" leads to no enum of strings in the answer schema'
             fix = "Point it at the schema node whose enum lists the intents."
             self.problems.report("SF325", field_at, message, fix)
-        elif words is not None and self.allowed and enum != allowed:
+        elif self.words and self.allowed and enum != allowed:
             extra, missing = listed(sorted(enum - allowed)), listed(sorted(allowed - enum))
             message = f'the enum at "{pointer}" differs from "allowedIntents": '
             message += f"extra in the enum {extra}, missing in the enum {missing}"
-            fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(self.allowed)}.'
+            fix = f'Give the enum and "allowedIntents" the same words: {listed(self.words)}, or {listed(self.allowed)}.'
             self.problems.report("SF326", field_at, message, fix)
 
     def _check_fail_fast(self, allow_spec_violations: bool) -> None:
@@ -335,13 +336,12 @@ class _GateReader:
     def _check_intent_field(self, schema: JsonObject, path: str) -> None:
         held, at, pointer = look_into(schema, path), self.at / "intentField", self.entry.intent_schema_ref
         words = tuple(word for word in self.allowed if word in list(Intent))
-        pointed = node_at(schema, pointer[1:]) if pointer.startswith("#/") else None
         if held.blocked or not held.takes_text(words):
             why = held.blocked or f'"{path}" takes none of the allowed intents'
-            near = _path_of(pointer) if isinstance(pointed, dict) and pointed.get("enum") else None
+            near = _path_of(pointer) if self.pointed and self.pointed.get("enum") else None
             fix = f'Write "{near}".' if near and near != path else _DECLARE
             self.problems.report("SF332", at, f'no answer can contain an intent at "{path}": {why}', fix)
-        elif isinstance(pointed, dict) and not any(node is pointed for node in held.nodes):
+        elif self.pointed is not None and not any(node is self.pointed for node in held.nodes):
             if not self.problems.at(self.at / "intentSchemaRef"):
                 message = f'"intentSchemaRef" "{pointer}" leads to another enum than that of "{path}"'
                 own = "".join(f"/properties/{part}" for part in path.split("."))
@@ -374,20 +374,27 @@ def is_dotted(path: str) -> bool:
 _DECLARE = "Declare the path in the answer schema, or correct it here."
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepTools:
     """Reads the `tools` of steps."""
 
-    agent: Agent
-    locked: LockedServers
-    problems: FileProblems
+    def __init__(self, agent: Agent, locked: LockedServers, problems: FileProblems) -> None:
+        self.agent, self.locked, self.problems = agent, locked, problems
+        self.mode = agent.runner.boundaries.permission_mode
+        written = agent.runner.boundaries.allowed_tools
+        self.allowed = tuple(name for name in TOOL_SPECS_BY_NAME if written is None or {name, "*"} & {*written})
+        #: What a name in `tools` may stand for.
+        self.names = {"*": self.allowed, **{name: (name,) for name in self.allowed}, **locked.offered}
+        self.names |= {name: (name,) for name in locked.tools}
+        # The prefixes of tool names about which nothing is known.
+        unpinned = (one for one in agent.mcp_servers if f"{MCP_PREFIX}{one.name}" not in locked.offered)
+        self.unknown = (*([] if agent.known else [MCP_PREFIX]), *(mcp_name(one.name, "") for one in unpinned))
 
     def of_steps(self, nodes: Sequence[Node[StepSettings]]) -> dict[str, tuple[str, ...] | None]:
         """The tools of each step by its id, None if it does not say. Also reports skills and servers that no step can
         use."""
         tools = {node.id: self._of_step(node) for node in nodes}
-        asking = [tools[node.id] for node in nodes if not _is_command(node)]
-        reading = [names for names in asking if "Read" in (self._allowed if names is None else names)]
+        asking = [tools[node.id] for node in nodes if node.command is None]
+        reading = [names for names in asking if "Read" in (self.allowed if names is None else names)]
         if self.agent.file.skills and not reading:
             message = 'skills are read with the tool "Read", which no step has'
             self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')
@@ -400,54 +407,33 @@ class StepTools:
                     self.agent.problems.report("SF111", at, "no step names a tool of it", fix)
         return tools
 
-    @property
-    def _allowed(self) -> tuple[str, ...]:
-        allowed = self.agent.runner.boundaries.allowed_tools
-        return tuple(name for name in TOOL_SPECS_BY_NAME if allowed is None or name in allowed or "*" in allowed)
-
     def _of_step(self, node: Node[StepSettings]) -> tuple[str, ...] | None:
         at = node.at / "tools"
-        if node.entry.tools is None or _is_command(node):
+        if node.entry.tools is None or node.command:
             return None
-        mode = node.entry.permission_mode or self.agent.runner.boundaries.permission_mode
-        plan = mode is PermissionMode.PLAN
+        plan = (node.entry.permission_mode or self.mode) is PermissionMode.PLAN
         named = (self._names(tool, at / index, plan=plan) for index, tool in enumerate(node.entry.tools))
         return tuple(dict.fromkeys(name for names in named for name in names))
 
     def _names(self, tool: str, at: Pointer, *, plan: bool) -> tuple[str, ...]:
         """The tools that are meant; empty after a problem."""
-        names = {"*": self._allowed, **{name: (name,) for name in self._allowed}, **self.locked.offered}
-        names |= {name: (name,) for name in self.locked.tools}
-        if tool in names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
-            return names[tool]
-        if tool in names:
+        if tool in self.names and not (plan and tool not in {"*", *READ_ONLY_TOOLS}):
+            return self.names[tool]
+        if tool in self.names:
             message = f'"permissionMode" is "plan", which leaves it no tool "{tool}"'
             fix = f"Remove it, or give the step another mode: this one leaves {listed(sorted(READ_ONLY_TOOLS))}."
         elif tool in KNOWN_TOOL_NAMES:
             message = f'agent.json does not allow the tool "{tool}"'
             fix = 'Add it to "allowedTools" there, or remove it here.'
-        elif any(f"{tool}__".startswith(server) for server in self._unpinned):
+        elif any(f"{tool}__".startswith(server) for server in self.unknown):
             return ()  # why nothing is known of it was reported
         else:
             all_of_it = tool.removesuffix("__*")
-            near = all_of_it if all_of_it in names else closest_match(tool, names)
+            near = all_of_it if all_of_it in self.names else closest_match(tool, self.names)
             message = f'the tool "{tool}" is not known{hint(near)}'
-            fix = f"Use {listed((*self._allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
+            fix = f"Use {listed((*self.allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
         self.problems.report("SF356", at, message, fix)
         return ()
-
-    @property
-    def _unpinned(self) -> Iterator[str]:
-        """The prefixes of tool names about which nothing is known."""
-        if not self.agent.known:
-            yield MCP_PREFIX
-        for server in self.agent.mcp_servers:
-            if f"{MCP_PREFIX}{server.name}" not in self.locked.offered:
-                yield mcp_name(server.name, "")
-
-
-def _is_command(node: Node[StepSettings]) -> bool:
-    return isinstance(node.entry, StepEntry) and node.entry.runner is not None
 
 
 def name_handoffs(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,7 @@ from stepflow.definition.folder import (
     walk_files,
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
-from stepflow.definition.steps import check_part
+from stepflow.definition.steps import check_parts
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import SKILL_FILE, Skill, SourceText
 from stepflow.domain.words import ClosureAction, StepKind
@@ -91,9 +91,9 @@ class Address:
     c1: str | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptFiles:
-    """Reads prompts below one base folder, each once. Closure steps without an adaptation use this `adaptation`."""
+    """Reads prompts below one base folder. Closure steps without an adaptation use this `adaptation`."""
 
     folder: AgentFolder
     base: str
@@ -102,7 +102,6 @@ class PromptFiles:
     plain_template: str
     adaptation: ClosureAction | None
     problems: FileProblems
-    _read: dict[str, Prompt | None] = field(default_factory=dict)
 
     def find(self, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer) -> Prompt | None:
         """The prompt of a step, from the file for its adaptation if that exists. `at` is the pointer of the address."""
@@ -118,10 +117,8 @@ class PromptFiles:
 
     def path(self, address: Address, adaptation: str | None) -> str:
         """The file of an address, relative to the agent folder."""
-        parts = {"c1": address.c1 or self.c1, "c2": address.c2, "c3": address.c3, "edition": address.edition}
-        template = self.template if adaptation else self.plain_template
-        path = fill_path(template, {**parts, "adaptation": adaptation or ""})
-        return self.below_base(path)
+        parts = {**vars(address), "c1": address.c1 or self.c1, "adaptation": adaptation or ""}
+        return self.below_base(fill_path(self.template if adaptation else self.plain_template, parts))
 
     def below_base(self, path: str) -> str:
         """A path under the base, relative to the agent folder."""
@@ -129,11 +126,6 @@ class PromptFiles:
 
     def read(self, path: str) -> Prompt | None:
         """The prompt in a file; None when the file is missing or empty."""
-        if path not in self._read:
-            self._read[path] = self._read_now(path)
-        return self._read[path]
-
-    def _read_now(self, path: str) -> Prompt | None:
         own = self.problems.diagnostics.of(path)
         try:
             raw = self.folder.read(path)
@@ -171,15 +163,14 @@ def open_prompts(
         template = template if registry.path_template is None else registry.path_template
         plain = plain if registry.path_template_no_adaptation is None else registry.path_template_no_adaptation
     base = DEFAULT_BASE if base is None else base
-    reason = unsafe_reason(base)
-    if reason:
+    if reason := unsafe_reason(base):
         key = type(registry).model_fields["prompts_base"].alias
         problems.add("SF109", f"/{key}", f'"{key}" is "{base}", which {reason}', _INSIDE)
     sound = [
         not reason,
         _check_template("pathTemplate", template, problems),
         _check_template("pathTemplateNoAdaptation", plain, problems),
-        bool(c1) and check_part(Pointer(), "c1", c1, problems),
+        bool(c1) and check_parts(registry, ("c1",), Pointer(), problems),
     ]
     if not all(sound):
         return None

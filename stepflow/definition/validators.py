@@ -20,7 +20,7 @@ from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer, last_key
 from stepflow.definition.prompts import Supply, TagReporter, closest_variable
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.definition.steps import check_c3_style, check_key, check_part
+from stepflow.definition.steps import check_c3_style, check_key, check_parts
 from stepflow.definition.texts import Address, Prompt, PromptFiles
 from stepflow.domain.agent.definition import (
     Condition,
@@ -209,9 +209,7 @@ class ValidationBuilder:
         patterns: dict[str, FailurePattern] = {}
         for name, entry in self.registry.failure_patterns.items():
             at = Pointer("/failurePatterns") / name
-            parts = {"edition": entry.edition, "adaptation": entry.adaptation}
-            safe = [check_part(at, key, part, self.problems) for key, part in parts.items()]
-            if all(safe) and entry.edition:
+            if check_parts(entry, ("edition", "adaptation"), at, self.problems) and entry.edition:
                 patterns[name] = FailurePattern(
                     name=name,
                     description=entry.description,
@@ -294,7 +292,7 @@ class ValidationBuilder:
     def _entry(
         self, key: str, entry: ValidationStepEntry, at: Pointer, conditions: tuple[Condition, ...]
     ) -> ValidationEntry:
-        safe = [check_part(at, name, part, self.problems) for name, part in (("c2", entry.c2), ("c3", entry.c3))]
+        is_safe = check_parts(entry, ("c2", "c3"), at, self.problems)
         check_c3_style(at, entry.c3, self.problems)
         schema: JsonObject | None = None
         if self.schemas is not None and entry.output_schema_ref is not None:
@@ -303,7 +301,7 @@ class ValidationBuilder:
             schema = self.schemas.inline(entry.output_schema, at / "outputSchema")
         retry_prompts: dict[str, SourceText] = {}
         any_retry_prompt: SourceText | None = None
-        if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
+        if is_safe and entry.c2 and entry.c3 and self.prompts is not None:
             address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
             every = [one.validator for one in conditions]
             for pattern in dict.fromkeys(validator.pattern for validator in every):

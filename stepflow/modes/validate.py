@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 
 from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
 from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
-from stepflow.definition.loading import inspect_agent
+from stepflow.definition.loading import LoadOptions, inspect_agent
+from stepflow.definition.rule_of_two import Circumstances
 from stepflow.domain.agent.problem import Inspection, Problem, Severity
 from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.json import JsonObject
@@ -56,18 +57,13 @@ def check_agents(
     agents = tuple(names) or find_folders(root)
     if not agents:
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
-    inspections = {
-        agent: inspect_agent(
-            agent,
-            root=root,
-            allow_spec_violations=allow_spec_violations,
-            allow_custom_verdict=allow_custom_verdict,
-            programs=programs,
-            private=private,
-        )
-        for agent in agents
-    }
-    checked = {agent: _with_yaml_files(each) for agent, each in inspections.items()}
+    options = LoadOptions(
+        allow_spec_violations=allow_spec_violations,
+        allow_custom_verdict=allow_custom_verdict,
+        programs=programs,
+        circumstances=Circumstances(private=private),
+    )
+    checked = {agent: _with_yaml_files(inspect_agent(agent, options, root=root)) for agent in agents}
     return Checked(inspections={agent: _strictly(each) for agent, each in checked.items()} if strict else checked)
 
 
