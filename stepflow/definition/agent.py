@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
 from stepflow.definition.file_models import (
     AgentFile,
-    CompositePart,
     FlowSettings,
     ModelSettings,
     RunnerKeys,
@@ -107,19 +106,14 @@ def _check_config(
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
         problems.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
-        _check_part(part, at / "conditions" / index, problems)
-
-
-def _check_part(part: CompositePart, at: Pointer, problems: FileProblems) -> None:
-    kind = _type(part.type, at / "type", problems) if part.type else None
-    if kind is None:
-        return
-    if kind not in _PARTS_OF_COMPOSITE:
-        message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
-        problems.add("SF204", at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
-        return
-    config_at = at / "config" if part.config else at
-    _check_config(kind, part.config or VerdictConfig(), config_at, problems, demanded=True)
+        part_at = at / "conditions" / index
+        inner = _type(part.type, part_at / "type", problems) if part.type else None
+        if inner in _PARTS_OF_COMPOSITE:
+            config_at = part_at / "config" if part.config else part_at
+            _check_config(inner, part.config or VerdictConfig(), config_at, problems, demanded=True)
+        elif inner is not None:
+            message = f'the verdict type "{inner}" cannot be part of "meta:composite"'
+            problems.add("SF204", part_at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
 
 
 def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:

@@ -163,7 +163,13 @@ def _load(
 ) -> tuple[AgentDefinition | None, Inspection]:
     """`repository` is where guidance is read, if that is not where the agent is."""
     if isinstance(path, str) and path.startswith(PREFIX):
-        return _load_builtin(path, root, options)
+        name = path.removeprefix(PREFIX)
+        if name not in BUILTIN:
+            fix = f"Use one of these: {listed(f'{PREFIX}{each}' for each in BUILTIN)}."
+            refused = NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix)
+            return None, Inspection(problems=(refused.problem,))
+        with builtin_root(name, options.checks, options.proof) as written:
+            return _load(name, written, options, repository=(root or Path.cwd()).absolute())
     try:
         located = locate_agent(path, root=root, bare_registry=options.bare_registry)
     except NoAgent as exc:
@@ -180,17 +186,6 @@ def _load(
     if definition is None or loader.diagnostics.errors:
         return None, inspection
     return replace(definition, problems=inspection.problems), inspection
-
-
-def _load_builtin(
-    path: str, repository: Path | None, options: LoadOptions
-) -> tuple[AgentDefinition | None, Inspection]:
-    name = path.removeprefix(PREFIX)
-    if name not in BUILTIN:
-        fix = f"Use one of these: {listed(tuple(f'{PREFIX}{each}' for each in BUILTIN))}."
-        return None, Inspection(problems=(NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix).problem,))
-    with builtin_root(name, options.checks, options.proof) as root:
-        return _load(name, root, options, repository=(repository or Path.cwd()).absolute())
 
 
 #: Errors in these places change which step follows which: what a broken graph reaches means nothing.

@@ -251,29 +251,26 @@ def check_bounds(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: Fi
 
 def _check_agent(agent: Agent) -> None:
     boundaries, github = agent.runner.boundaries, agent.runner.integrations.github
-
-    def report(at: str, message: str, fix: str) -> None:
+    lacking: dict[Pointer, tuple[str, str]] = {}
+    if boundaries.network is not Network.NONE:
+        lacking[_BOUNDARIES / "network"] = ("its tools may reach the network", 'Write "network": "none".')
+    if boundaries.budget_usd is None:
+        fix = 'Write for example "budgetUsd": 0.05.'
+        lacking[_BOUNDARIES / "budgetUsd"] = ("a run has no budget of its own", fix)
+    if others := [effect for effect in github.allowed_effects if effect not in _EFFECTS]:
+        fix = 'Write "allowedEffects": ["comment", "labels"], or one of the two.'
+        lacking[_GITHUB / "allowedEffects"] = (f"it may cause {listed(others)}", fix)
+    if AllowedEffect.LABELS in github.allowed_effects:
+        wide = [label for label in github.allowed_labels or () if not label.strip("*?")]
+        if not github.allowed_labels:
+            fix = "List the labels that it may change."
+            lacking[_GITHUB / "allowedLabels"] = ("no list says which labels it may change", fix)
+        elif wide:
+            fix = "List the labels by their names."
+            lacking[_GITHUB / "allowedLabels"] = (f"{listed(wide)} stands for any label", fix)
+    for at, (message, fix) in lacking.items():
         if not agent.problems.at(at):
             agent.problems.add(CODE, at, f"{_WHY}, but {message}", fix)
-
-    if boundaries.network is not Network.NONE:
-        report(_BOUNDARIES / "network", "its tools may reach the network", 'Write "network": "none".')
-    if boundaries.budget_usd is None:
-        report(_BOUNDARIES / "budgetUsd", "a run has no budget of its own", 'Write for example "budgetUsd": 0.05.')
-    if others := [effect for effect in github.allowed_effects if effect not in _EFFECTS]:
-        report(
-            _GITHUB / "allowedEffects",
-            f"it may cause {listed(others)}",
-            'Write "allowedEffects": ["comment", "labels"], or one of the two.',
-        )
-    if AllowedEffect.LABELS not in github.allowed_effects:
-        return
-    if not github.allowed_labels:
-        report(
-            _GITHUB / "allowedLabels", "no list says which labels it may change", "List the labels that it may change."
-        )
-    elif wide := [label for label in github.allowed_labels if not label.strip("*?")]:
-        report(_GITHUB / "allowedLabels", f"{listed(wide)} stands for any label", "List the labels by their names.")
 
 
 def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: FileProblems) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, shown
@@ -338,7 +337,12 @@ def _read_skill(root: Path, folder: str) -> Skill:
     files = dict(_texts_of_skill(root, path))
     if SKILL_FILE not in files:
         raise _Unusable(f'there is no text file "{path / SKILL_FILE}"', "Write one, or correct the path.")
-    front = _front_matter(files[SKILL_FILE])
+    try:
+        front = read_yaml(split_prompt(files[SKILL_FILE])[0])[1]
+    except YamlFault as fault:
+        message = f"the front matter of {SKILL_FILE} is not valid YAML: {fault.problem}"
+        raise _Unusable(message, "Correct it.") from fault
+    front = front if isinstance(front, dict) else {}
     name, description = (str(front.get(key) or "").strip() for key in ("name", "description"))
     if name != path.name or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         form = f"lowercase letters, digits, and single hyphens between them; at most {LONGEST_NAME}"
@@ -347,15 +351,6 @@ def _read_skill(root: Path, folder: str) -> Skill:
         message = f"the description in {SKILL_FILE} has {len(description):,} characters"
         raise _Unusable(message, f"Say in at most {LONGEST_DESCRIPTION:,} what it is for and when to use it.")
     return Skill(name=name, description=" ".join(description.split()), folder=str(path), files=files)
-
-
-def _front_matter(text: str) -> dict[str, Any]:
-    try:
-        front = read_yaml(split_prompt(text)[0])[1]
-    except YamlFault as fault:
-        message = f"the front matter of {SKILL_FILE} is not valid YAML: {fault.problem}"
-        raise _Unusable(message, "Correct it.") from fault
-    return front if isinstance(front, dict) else {}
 
 
 def _texts_of_skill(root: Path, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
