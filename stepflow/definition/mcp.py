@@ -34,21 +34,15 @@ _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 def check_servers(entries: Mapping[str, McpServerEntry], problems: FileProblems) -> tuple[McpServer, ...]:
     """Check `mcpServers` and return the servers, without tools."""
+    servers: list[McpServer] = []
     for name, entry in entries.items():
         at = Pointer("/mcpServers") / name
         _check_server(name, entry, at, problems)
         _check_headers(entry.headers, at / "headers", problems)
         _check_credentials(entry, at, problems)
-    return tuple(
-        McpServer(
-            name=name,
-            command=(entry.command, *entry.args) if entry.command else (),
-            env=entry.env,
-            url=entry.url or "",
-            headers=entry.headers,
-        )
-        for name, entry in entries.items()
-    )
+        command = (entry.command, *entry.args) if entry.command else ()
+        servers.append(McpServer(name=name, command=command, env=entry.env, url=entry.url or "", headers=entry.headers))
+    return tuple(servers)
 
 
 def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileProblems) -> None:
