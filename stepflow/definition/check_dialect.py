@@ -198,17 +198,14 @@ class CheckPrompts:
     supply: Supply
     problems: FileProblems
 
-    def prompts(self) -> dict[str, StepPrompt]:
-        """The prompt of every step; a check that asks a question gets that as its own prompt."""
-        prompts: dict[str, StepPrompt] = {}
+    def read(self) -> None:
+        """Give every step its prompt; a check that asks a question gets that as its own prompt."""
         for node in self.nodes.values():
             check_stdin(node, self.problems)
-            if prompt := self._prompt(node, node.entry.prompt, node.at / "prompt"):
-                prompts[node.id] = prompt
+            node.prompt = self._prompt(node, node.entry.prompt, node.at / "prompt")
             asked = node.entry.check.prompt if node.entry.check else None
             if node.check is not None and (question := self._prompt(node, asked, node.at / "check" / "prompt")):
                 node.check = replace(node.check, prompt=question)
-        return prompts
 
     def _prompt(self, node: Node[CheckStepEntry], entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
         if entry is None or not self._sound(entry, at):

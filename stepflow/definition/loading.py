@@ -45,7 +45,6 @@ from stepflow.domain.agent.definition import (
     McpServer,
     SourceText,
     Step,
-    StepPrompt,
     ValidationEntry,
 )
 from stepflow.domain.agent.problem import Inspection, Problem, Severity
@@ -237,6 +236,7 @@ class _AgentLoader:
         files = open_prompts(registry, self.folder, problems, agent.runner.integrations.github)
         nodes: Mapping[str, Node[StepSettings]]
         sections: Collection[str] = ()
+        texts: Mapping[str, SourceText] = {}
         if isinstance(registry, GateRegistry):
             violations = self.options.allow_spec_violations
             gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
@@ -251,11 +251,9 @@ class _AgentLoader:
         entries = check_entries(registry, nodes, sections, verdict, problems)
         check_approvals(nodes, entries, problems)
         check_bounds(agent, nodes.values(), problems)
-        tools = StepTools(agent, self.locked, problems).of_steps(tuple(nodes.values()))
-        guided = {
-            name: self.guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
-            for name, node in nodes.items()
-        }
+        StepTools(agent, self.locked, problems).read(nodes.values())
+        for node in nodes.values():
+            node.guidance = self.guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
         lost: dict[tuple[str, str], str] = {}
         if not problems.failed_at(_GRAPH_PLACES[dialect]):
             check_graph(nodes, entries, dialect, problems)
@@ -264,10 +262,9 @@ class _AgentLoader:
         supply = Supply(agent.parameters, owners, verdict, lost=lost, known=agent.known)
         if isinstance(registry, GateRegistry):
             check_verdict_fits(gated, entries, verdict, problems)
-            prompts, texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
-        else:
-            finder = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems) if files else None
-            prompts, texts = finder.prompts() if finder else {}, {}
+            texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
+        elif files:
+            CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).read()
         builder = ValidationBuilder(
             registry=registry,
             closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
@@ -281,10 +278,7 @@ class _AgentLoader:
         validation = builder.entries()
         if problems.diagnostics.errors:
             return None
-        steps = {
-            name: _step(node, prompts.get(name), agent, validation, guidance=guided[name], tools=tools[name])
-            for name, node in nodes.items()
-        }
+        steps = {name: _step(node, agent, validation) for name, node in nodes.items()}
         return self.define(dialect, steps, entries, problems, sections=texts)
 
     def define(
@@ -397,15 +391,7 @@ def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problem
     )
 
 
-def _step(
-    node: Node[StepSettings],
-    prompt: StepPrompt | None,
-    agent: Agent,
-    validation: Mapping[str, ValidationEntry],
-    *,
-    guidance: tuple[SourceText, ...],
-    tools: tuple[str, ...] | None,
-) -> Step:
+def _step(node: Node[StepSettings], agent: Agent, validation: Mapping[str, ValidationEntry]) -> Step:
     entry = node.entry
     retries = (entry.format_retries, agent.runner.flow.format_retries, DEFAULT_FORMAT_RETRIES)
     return Step(
@@ -413,7 +399,7 @@ def _step(
         name=entry.name or node.id,
         kind=node.kind,
         initial=node.initial,
-        prompt=prompt,
+        prompt=node.prompt,
         schema=node.schema,
         gate=node.gate,
         check=node.check,
@@ -431,8 +417,8 @@ def _step(
         command=node.command,
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,
-        guidance=guidance,
-        tools=tools,
+        guidance=node.guidance,
+        tools=node.tools,
         following=tuple(sorted(node.following)),
         accepts_risk=(entry.accepts_risk or "").strip(),
     )

@@ -180,9 +180,8 @@ class GatePrompts:
     problems: FileProblems
     sections: dict[str, Prompt] = field(default_factory=dict)
 
-    def read(self) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
-        """The prompt of every flow step that asks the model, and the sections that these prompts include."""
-        prompts: dict[str, StepPrompt] = {}
+    def read(self) -> dict[str, SourceText]:
+        """Give every flow step that asks the model its prompt, and return the sections that these prompts include."""
         for node in self.nodes.flow.values():
             check_stdin(node, self.problems)
             inputs = tuple(self._input(node, name, entry) for name, entry in node.entry.inputs.items())
@@ -192,7 +191,7 @@ class GatePrompts:
                 continue
             parts = [(node, prompt), *self._sections_of(node, prompt)]
             declared = [name for owner, _ in parts for name in owner.entry.uv_variables or ()]
-            prompts[node.id] = StepPrompt(
+            node.prompt = StepPrompt(
                 source=prompt.source,
                 fallback=fallback.source if fallback else None,
                 fallback_key=node.entry.fallback_key,
@@ -201,8 +200,8 @@ class GatePrompts:
                 uses_stdin=bool(node.entry.uses_stdin),
                 names=self._names(declared, inputs),
             )
-            self._check_variables(parts, prompts[node.id])
-        return prompts, {name: section.source for name, section in self.sections.items()}
+            self._check_variables(parts, node.prompt)
+        return {name: section.source for name, section in self.sections.items()}
 
     def _names(self, declared: Iterable[str], inputs: Iterable[StepInput]) -> frozenset[str]:
         """The names that placeholders in a step's prompt may have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -17,7 +17,7 @@ from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.domain.agent.agent_settings import FileModel, StepCommand
-from stepflow.domain.agent.definition import MCP_PREFIX, Gate, StepCheck, Transition, mcp_name
+from stepflow.domain.agent.definition import MCP_PREFIX, Gate, SourceText, StepCheck, StepPrompt, Transition, mcp_name
 from stepflow.domain.agent.problem import Severity
 from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.json import JsonObject
@@ -85,6 +85,9 @@ class Node(Generic[Entry_co]):
     following: set[str] = field(default_factory=set)
     handed: dict[str, Pointer] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    prompt: StepPrompt | None = None
+    guidance: tuple[SourceText, ...] = ()
+    tools: tuple[str, ...] | None = None
 
     @property
     def command(self) -> StepCommand | None:
@@ -389,11 +392,11 @@ class StepTools:
         unpinned = (one for one in agent.mcp_servers if f"{MCP_PREFIX}{one.name}" not in locked.offered)
         self.unknown = (*([] if agent.known else [MCP_PREFIX]), *(mcp_name(one.name, "") for one in unpinned))
 
-    def of_steps(self, nodes: Sequence[Node[StepSettings]]) -> dict[str, tuple[str, ...] | None]:
-        """The tools of each step by its id, None if it does not say. Also reports skills and servers that no step can
-        use."""
-        tools = {node.id: self._of_step(node) for node in nodes}
-        asking = [tools[node.id] for node in nodes if node.command is None]
+    def read(self, nodes: Collection[Node[StepSettings]]) -> None:
+        """Give each step its tools. Also reports skills and servers that no step can use."""
+        for node in nodes:
+            node.tools = self._of_step(node)
+        asking = [node.tools for node in nodes if node.command is None]
         reading = [names for names in asking if "Read" in (self.allowed if names is None else names)]
         if self.agent.file.skills and not reading:
             message = 'skills are read with the tool "Read", which no step has'
@@ -405,7 +408,6 @@ class StepTools:
                     at = Pointer("/mcpServers") / server.removeprefix(MCP_PREFIX)
                     fix = f'Write "{server}" into "tools" of the steps that need it, or remove it.'
                     self.agent.problems.report("SF111", at, "no step names a tool of it", fix)
-        return tools
 
     def _of_step(self, node: Node[StepSettings]) -> tuple[str, ...] | None:
         at = node.at / "tools"
