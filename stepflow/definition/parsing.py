@@ -214,15 +214,13 @@ def read_yaml(text: str, *, build: bool = True) -> tuple[yaml.Node | None, Any]:
         loader = _YamlLoader(text)
         node = loader.get_single_node()
         return node, loader.construct_document(node) if build and node is not None else None
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
-        raise _fault(exc) from exc
-
-
-def _fault(error: Exception) -> YamlFault:
-    if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark
-        return YamlFault(str(error.problem or error.context), mark.line + 1 if mark else None)
-    return YamlFault("it is nested too deep" if isinstance(error, RecursionError) else str(error))
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark
+        raise YamlFault(str(exc.problem or exc.context), mark.line + 1 if mark else None) from exc
+    except RecursionError as exc:
+        raise YamlFault("it is nested too deep") from exc
+    except (yaml.YAMLError, ValueError, TypeError) as exc:
+        raise YamlFault(str(exc)) from exc
 
 
 class _YamlLoader(yaml.SafeLoader):

@@ -191,6 +191,7 @@ class GatePrompts:
                 continue
             parts = [(node, prompt), *self._sections_of(node, prompt)]
             declared = [name for owner, _ in parts for name in owner.entry.uv_variables or ()]
+            taken = [name for one in inputs for name in (one.name, handoff_variable(one.step_id, one.key))]
             node.prompt = StepPrompt(
                 source=prompt.source,
                 fallback=fallback.source if fallback else None,
@@ -198,15 +199,10 @@ class GatePrompts:
                 variables=tuple(dict.fromkeys(declared)),
                 inputs=inputs,
                 uses_stdin=bool(node.entry.uses_stdin),
-                names=self._names(declared, inputs),
+                names=self.supply.names.union(declared, taken),
             )
             self._check_variables(parts, node.prompt)
         return {name: section.source for name, section in self.sections.items()}
-
-    def _names(self, declared: Iterable[str], inputs: Iterable[StepInput]) -> frozenset[str]:
-        """The names that placeholders in a step's prompt may have."""
-        taken = ((one.name, handoff_variable(one.step_id, one.key)) for one in inputs)
-        return self.supply.names.union(declared, *taken)
 
     def _find(self, node: Node[StepEntry], fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""

@@ -35,7 +35,7 @@ from stepflow.domain.agent.definition import (
     Validator,
 )
 from stepflow.domain.agent.problem import Severity
-from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
@@ -285,7 +285,7 @@ class ValidationBuilder:
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
                 self.problems.report("SF603", validator_at, message, f"The validators are {listed(known)}.")
             elif name in validators:
-                params = {key: value if isinstance(value, str) else compact(value) for key, value in one.params.items()}
+                params = {key: as_text(value) for key, value in one.params.items()}
                 conditions.append(Condition(validator=validators[name], params=params))
         return tuple(conditions)
 
