@@ -142,8 +142,7 @@ class RunnerKeys(FileModel):
 
 #: `off` or a list of strings; `GuidanceFiles` reads it and reports each fault.
 Guidance = Annotated[
-    JsonValue,
-    WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]}),
+    JsonValue, WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]})
 ]
 
 

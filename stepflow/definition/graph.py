@@ -251,10 +251,7 @@ def _approval_fix(places: list[str], nodes: Mapping[str, Node[StepSettings]]) ->
 
 
 def check_graph(
-    nodes: Mapping[str, Node[StepSettings]],
-    entries: Entries,
-    dialect: Dialect,
-    problems: FileProblems,
+    nodes: Mapping[str, Node[StepSettings]], entries: Entries, dialect: Dialect, problems: FileProblems
 ) -> None:
     """Report steps that no run reaches (SF346), and entries from which no run can end (SF350, SF707)."""
     following = {step_id: node.following for step_id, node in nodes.items()}
@@ -277,9 +274,7 @@ def check_graph(
 
 
 def lost_values(
-    nodes: Mapping[str, Node[StepSettings]],
-    entries: Entries,
-    owners: Mapping[str, str],
+    nodes: Mapping[str, Node[StepSettings]], entries: Entries, owners: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
     """(step, handoff variable) → the entry of a follow-up in which no earlier step can have handed the variable off.
 

@@ -8,13 +8,7 @@ from pathlib import Path
 
 from pydantic.alias_generators import to_snake
 
-from stepflow.definition.agent import (
-    MODEL_KEYS,
-    Agent,
-    check_models,
-    check_version,
-    read_agent,
-)
+from stepflow.definition.agent import MODEL_KEYS, Agent, check_models, check_version, read_agent
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
 from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
@@ -51,13 +45,7 @@ from stepflow.domain.agent.problem import Inspection, Problem, Severity
 from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count
-from stepflow.domain.words import (
-    CHECK_DIALECT_LIMIT,
-    Dialect,
-    Permission,
-    PermissionMode,
-    StepKind,
-)
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import run_variable_names
 from stepflow.errors import DefinitionError
 

@@ -211,10 +211,7 @@ class ValidationBuilder:
             at = Pointer("/failurePatterns") / name
             if check_parts(entry, ("edition", "adaptation"), at, self.problems) and entry.edition:
                 patterns[name] = FailurePattern(
-                    name=name,
-                    description=entry.description,
-                    edition=entry.edition,
-                    adaptation=entry.adaptation or None,
+                    name=name, description=entry.description, edition=entry.edition, adaptation=entry.adaptation or None
                 )
         return patterns
 
