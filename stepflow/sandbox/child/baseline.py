@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import IO
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, Repository, engine_git, git, output_of, run_program
+from .git import ALTERNATES, Git, Repository, engine_git, run_program
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
@@ -31,7 +31,12 @@ _MOST_BYTES = 512 * 1024 * 1024
 #: Any git would run what they name, which may lie among files that git ignores; of hooks those count that `.git` has.
 _PROGRAMS = ("core.hooksPath", "core.fsmonitor")
 _INCLUDES = r"^include(if\..*)?\.path$"
-_OWN_SETTINGS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"), ("gc.auto", "0"))
+_OWN_SETTINGS = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("gc.auto", "0"),
+    ("core.logAllRefUpdates", "false"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +101,9 @@ class Baseline:
                     ("/bin/chmod", "-R", "u+rwx", folder),
                     ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
                 ):
-                    if problem := run_program(program, {}, _WIPE_SECONDS).error:
-                        raise OSError(f"{program[0]} {problem}")
+                    ended = run_program(program, {}, _WIPE_SECONDS, sink=lambda _: None)
+                    if ended.exit_code < 0:
+                        raise OSError(f"{program[0]} {ended.complaint}")
             for name in copy.members:
                 copy.put(name)
             self._facts = dict(self._scan())
@@ -212,7 +218,7 @@ class JudgedRepository:
         self._submodules: tuple[str, ...] = ()
         self._start = self._commit = self._branch = ""
         with contextlib.suppress(OperationRefused):
-            self._start = repository.head()
+            self._start, _ = repository.head()
         self._is_kept = self._is_fresh = False
 
     def begin(self, submodules: Iterable[str], kept: IO[bytes]) -> None:
@@ -244,9 +250,10 @@ class JudgedRepository:
         for name in ("objects/info", "objects/pack", "refs"):
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
-    def prepare(self, commit: str, kept: IO[bytes]) -> Repository:
-        """Make it for this commit; the repository with objects that were read anew. Raises `OperationRefused`."""
-        self._commit, self._branch, self._is_fresh = commit, self._repository.branch(), False
+    def prepare(self, commit: str, branch: str, kept: IO[bytes]) -> Repository:
+        """Make it for this commit and branch; the repository with objects that were read anew. Raises
+        `OperationRefused`."""
+        self._commit, self._branch, self._is_fresh = commit, branch, False
         if not self._is_kept:
             return self._repository
         self._make(kept)
@@ -265,7 +272,7 @@ class JudgedRepository:
                 os.utime(os.path.join(self._top, path), follow_symlinks=False)
         for path in self._paths:
             # It fails where a file differs, which is no fault.
-            git("update-index", "-q", "--refresh", extra_env=self._environment(path))
+            self._git(path).run("update-index", "-q", "--refresh", fine=None)
         remove(self._aside)
         for path in filter(self._is_folder, self._paths):
             _move(path, self._top, self._aside)
@@ -290,23 +297,25 @@ class JudgedRepository:
     def _make(self, kept: IO[bytes]) -> None:
         try:
             self._unpack(kept)
-            self._write(ALTERNATES, self._repository.alternates)
+            with open(os.path.join(self._folder, ALTERNATES), "wb") as file:
+                file.write(self._repository.alternates)
             self._take_commits()
             self._set_head()
-            self._ask("read-tree", "--reset", self._commit)
+            self._git()("read-tree", "--reset", self._commit)
             for path in self._submodules:
                 # An index that knows no file's times lets no file be skipped. It fails without a commit.
-                git("read-tree", "--reset", "HEAD", extra_env=self._environment(path))
+                self._git(path).run("read-tree", "--reset", "HEAD", fine=None)
         except (OSError, RecursionError, tarfile.TarError) as exc:
             raise OperationRefused(f"the repository for the checks cannot be made: {exc}") from exc
         self._is_fresh = True
 
     def _leave_out_settings(self, path: str) -> None:
         """Take out what leads to programs and settings in files that tools can write."""
-        listed = git("config", "--name-only", "--get-regexp", _INCLUDES, extra_env=self._environment(path)).stdout
-        for key in (*_PROGRAMS, *listed.splitlines()):
+        git = self._git(path)
+        included = git.run("config", "--name-only", "--get-regexp", _INCLUDES, fine=None).output
+        for key in (*_PROGRAMS, *os.fsdecode(included).splitlines()):
             # It fails where it is not set.
-            git("config", "--unset-all", key, extra_env=self._environment(path))
+            git.run("config", "--unset-all", key, fine=None)
 
     def _take_commits(self) -> None:
         """Bring the objects of the work over; git computes each name from the content."""
@@ -323,35 +332,31 @@ class JudgedRepository:
                     raise OperationRefused(f"the commits have more than {_MOST_BYTES} bytes")
 
             with engine_git(self._repository, self._commit) as own:
-                own.stream("pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=take, stdin=wanted.encode())
+                own.run("pack-objects", "--revs", "--stdout", "-q", "--window=0", sink=take, stdin=wanted.encode())
             pack.seek(0)
-            self._ask("index-pack", "--stdin", stdin=pack.fileno())
+            self._git()("index-pack", "--stdin", stdin=pack.fileno())
         # What was not what its name said is missing now.
-        self._ask("rev-list", "--objects", "--quiet", *names)
+        self._git()("rev-list", "--objects", "--quiet", *names)
 
     def _set_head(self) -> None:
-        self._write("HEAD", f"{self._commit}\n".encode())
+        git = self._git()
+        git("update-ref", "--no-deref", "HEAD", self._commit)
         if self._branch:
-            with contextlib.suppress(OSError):
-                os.makedirs(os.path.join(self._folder, os.path.dirname(self._branch)), exist_ok=True)
-                self._write(self._branch, f"{self._commit}\n".encode())
-                self._write("HEAD", f"ref: {self._branch}\n".encode())
+            # It fails where another branch of the start is in the way.
+            with contextlib.suppress(OperationRefused):
+                git("update-ref", self._branch, self._commit)
+                git("symbolic-ref", "HEAD", self._branch)
 
-    def _environment(self, path: str = "") -> Mapping[str, str]:
-        return {
+    def _git(self, path: str = "") -> Git:
+        """git in the judged repository, or in a submodule's."""
+        environment = {
             "GIT_DIR": os.path.join(self._judged, path, _GIT),
             "GIT_WORK_TREE": os.path.join(self._top, path),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
             **config_variables(_OWN_SETTINGS),
         }
-
-    def _ask(self, *words: str, stdin: int | None = None) -> None:
-        output_of(git(*words, stdin=stdin, extra_env=self._environment()))
-
-    def _write(self, name: str, data: bytes) -> None:
-        with open(os.path.join(self._folder, name), "wb") as file:
-            file.write(data)
+        return Git(top=self._top, environment=environment)
 
 
 def _move(path: str, source: str, target: str) -> None:

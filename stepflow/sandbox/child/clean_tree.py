@@ -12,17 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from .git import (
-    MOST_CHANGED,
-    EngineGit,
-    Repository,
-    check_repository_fingerprint,
-    engine_git,
-    git,
-    output_of,
-    records_of,
-)
-from .paths import FILE_FLAGS, MOST_FILES, OperationRefused, below, digest, read_regular
+from .git import MOST_CHANGED, EngineGit, Git, Repository, check_repository_fingerprint, engine_git
+from .paths import MOST_FILES, OperationRefused, digest, open_folder, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
 _BYTE_FOR_BYTE = b"* -text -eol -ident -filter -working-tree-encoding\n"
@@ -66,38 +57,29 @@ class Start:
 def read_start(top: str, commit: str) -> Start:
     """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises
     `OperationRefused`."""
-    own = output_of(git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
+    git = Git(top=top)
+    excludes, attributes = git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes").splitlines()
+    configured = git.run("config", "--type=path", "--get", "core.excludesFile", fine=None)
+    configured_excludes = "" if configured.exit_code else os.fsdecode(configured.output).rstrip("\n")
     return Start(
         commit=commit,
-        settings=_settings(),
-        excludes=_rules(os.path.join(top, _configured_excludes())) + _rules(os.path.abspath(own[0])),
-        attributes=_rules(os.path.abspath(own[1])),
+        settings=tuple(_settings(git)),
+        excludes=_rules(os.path.join(top, configured_excludes)) + _rules(os.path.join(top, os.fsdecode(excludes))),
+        attributes=_rules(os.path.join(top, os.fsdecode(attributes))),
     )
 
 
 def _rules(path: str) -> bytes:
     """A rule file as git would read it: regular and of a sane size, else nothing; ends with a line break."""
-    with contextlib.suppress(OSError):
-        info = os.lstat(path)
-        if stat.S_ISREG(info.st_mode) and info.st_size <= _RULE_BYTES:
-            with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
-                return file.read(_RULE_BYTES) + b"\n"
-    return b""
+    return read_regular(path, _RULE_BYTES)[0] + b"\n"
 
 
-def _settings() -> tuple[tuple[str, str], ...]:
+def _settings(git: Git) -> Iterator[tuple[str, str]]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
-    settings = []
-    for record in output_of(git("config", "--list", "-z")).split("\0"):
+    for record in git.ask("config", "--list", "-z"):
         key, assigned, value = record.partition("\n")
         if key in _SETTINGS:
-            settings.append((key, value if assigned else "true"))
-    return tuple(settings)
-
-
-def _configured_excludes() -> str:
-    ended = git("config", "--type=path", "--get", "core.excludesFile")
-    return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
+            yield key, value if assigned else "true"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +138,7 @@ class TreeWatch:
     def begin(self) -> None:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         top = self._repository.top
-        start = self._start = read_start(top, self.head())
+        start = self._start = read_start(top, self.head()[0])
         with self._git_of(self._repository, start.commit, start) as (own, known):
             found = _Ignores(own, start.excludes, known).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
             ignores = {path: _rules(os.path.join(top, path)) for path in found}
@@ -166,7 +148,7 @@ class TreeWatch:
         self._first = dict(self._newest)
         excused: dict[str, str] = {}
         if look.differences:
-            shown = frozenset(record[3:] for record in records_of(git(*_STATUS)))
+            shown = frozenset(record[3:] for record in Git(top=top).ask(*_STATUS))
             excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
 
@@ -175,8 +157,8 @@ class TreeWatch:
         top = self._repository.top
         return tuple(os.path.relpath(other, top) for other in self._first if other != top)
 
-    def head(self) -> str:
-        """HEAD's commit. Raises `OperationRefused`."""
+    def head(self) -> tuple[str, str]:
+        """HEAD's commit, and its branch if it stands on one. Raises `OperationRefused`."""
         check_repository_fingerprint(self._repository.top, self._fingerprint)
         return self._repository.head()
 
@@ -186,7 +168,7 @@ class TreeWatch:
         ends of lines; nothing else may be running then. Raises `OperationRefused`."""
         start = self._start
         assert start  # noqa: S101 - `begin` came before
-        head = self.head()
+        head, _ = self.head()
         against = commit or head
         with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
             new_ignores, others = _untracked(own, start, known)
@@ -297,7 +279,7 @@ def _read_commit(own: EngineGit, commit: str, index: bytes) -> Known:
             elif mode in _FILE_MODES and os.path.basename(path) == _IGNORES:
                 ignores[path] = name
 
-    own.stream("ls-files", "--stage", "-z", sink=feed)
+    own.run("ls-files", "--stage", "-z", sink=feed)
     tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
     return Known(commit=commit, tree=tree, files=count, ignores=ignores, submodules=submodules, index=index)
 
@@ -347,26 +329,34 @@ def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Ma
         own.ask("read-tree", "HEAD")
         clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=_joined(paths[:MOST_FILES]))
     found: dict[str, bool] = {}
-    with below(own.top) as tree, below(clone.top) as cloned:
-        for path in paths[:MOST_FILES]:
-            with contextlib.suppress(OSError):
-                here = read_regular(tree, os.fsencode(path), _CONVERTED_BYTES)
-                there = read_regular(cloned, os.fsencode(path), _CONVERTED_BYTES)
-                if here and there and os.path.basename(path) == _ATTRIBUTES:
-                    # It would count among the copies.
-                    found |= {path: True} if here[0] == there[0] else {}
-                elif here and there:
-                    copy = os.path.join(copies.top, path)
-                    os.makedirs(os.path.dirname(copy), exist_ok=True)
-                    with open(copy, "wb") as file:
-                        file.write(_OBJECT_ID.sub(b"$Id$", here[0]))
-                    os.chmod(copy, stat.S_IMODE(here[1].st_mode) | 0o600)
-                    found[path] = here[0] == there[0]
+    for path in paths[:MOST_FILES]:
+        here, mode = _read_below(own.top, path)
+        there, is_there = _read_below(clone.top, path)
+        if not (mode and is_there):
+            continue
+        if os.path.basename(path) != _ATTRIBUTES:
+            copy = os.path.join(copies.top, path)
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            with open(copy, "wb") as file:
+                file.write(_OBJECT_ID.sub(b"$Id$", here))
+            os.chmod(copy, stat.S_IMODE(mode) | 0o600)
+            found[path] = here == there
+        elif here == there:
+            # It would count among the copies.
+            found[path] = True
     # Git would let anything stand in `$Id: $`.
     own.write("info/attributes", attributes + b"* -ident\n")
     copies.refresh_index()
     different = frozenset(copies.ask("diff-files", "-z", "--name-only", "--diff-filter=M"))
     return {path: is_same for path, is_same in found.items() if path not in different}
+
+
+def _read_below(top: str, path: str) -> tuple[bytes, int]:
+    """Content and mode of a regular file, none of another; no link on the way is followed."""
+    *folders, name = path.split("/")
+    with contextlib.suppress(OSError), open_folder(top, tuple(folders)) as folder:
+        return read_regular(name, _CONVERTED_BYTES, folder)
+    return b"", 0
 
 
 class _Ignores:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -11,11 +12,12 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from .enter_sandbox import config_variables
-from .paths import OperationRefused, below, digest, read_regular
+from .paths import OperationRefused, digest, read_regular
 
 #: Takes the next piece of what a program writes.
 Sink = Callable[[bytes], object]
@@ -29,26 +31,27 @@ _MOMENT = 0.001
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
-NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
+_NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
 _GITDIR = b"gitdir: "
 _LONGEST = 8192
 #: `commondir` is where a linked work tree's repository has its objects and branches.
 ALTERNATES = "objects/info/alternates"
 _LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
-_BRANCH = re.compile(r"refs/heads/[\w./+@-]{1,250}")
+BRANCHES = "refs/heads/"
 _ERROR_BYTES = 1024 * 1024
-_LISTING_BYTES = 32 * 1024 * 1024
+#: Of what git prints so much is read by default.
+_OUTPUT_BYTES = 64 * 1024 * 1024
 #: More changed files than this are not looked at one by one: trees that hold one another make any number of them out of
 #: a few bytes.
 MOST_CHANGED = 200_000
 #: Lines are not counted where this many files or more are new; nothing with so many is pushed.
 _MOST_NEW = 20_000
-_SMALL_FILE = 4096
 #: So many paths of one kind are listed.
 FILES_LIMIT = 1000
-_PACKED_REFS = 64 * 1024 * 1024
+_LONG_LISTS = 64 * 1024 * 1024
+#: So deep git would wait for a pipe, a socket or a device as if it were a file of its own.
+_DEPTH = 3
 _CONFIG = {
     40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
     64: b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n",
@@ -57,56 +60,108 @@ _CONFIG = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a git ended: by an error of ours or with an exit code, and what it printed where no sink took that."""
+    """How a program ended, what it printed where no sink took that, and what it said beside that."""
 
-    exit_code: int = -1
-    stdout: str = ""
-    stderr: str = ""
-    error: str = ""
-
-
-class _Head:
-    """The first `limit` bytes of a stream, and whether that is all of it."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._data, self.is_whole = limit, bytearray(), True
-
-    def feed(self, data: bytes) -> None:
-        """Take the next piece."""
-        self._data += data[: self._limit + 1 - len(self._data)]
-        self.is_whole = len(self._data) <= self._limit
-
-    def text(self) -> str:
-        """Bytes that are no UTF-8 are replaced."""
-        return self._data[: self._limit].decode("utf-8", "replace")
+    exit_code: int
+    output: bytes = b""
+    complaint: str = ""
 
 
-def git(
-    *arguments: str,
-    stdin: int | None = None,
-    stdout: Sink | None = None,
-    extra_env: Mapping[str, str] | None = None,
-) -> Ended:
-    """Run git. What the sink raises ends it."""
-    environment = {**os.environ, **PLAIN_ENVIRONMENT, **(extra_env or {})}
-    return run_program(("git", *NO_GRAFT_ADVICE, *arguments), environment, GIT_TIMEOUT, stdin=stdin, stdout=stdout)
+class PrintsTooMuch(OperationRefused):
+    """A git prints more than is read of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Git:
+    """git with these variables, for the files below `top`. Without a deadline each call has two minutes. What is not
+    `fine` is refused with the `failure`, by default the command's name."""
+
+    top: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Where its input is kept.
+    folder: str = ""
+    seconds: float = GIT_TIMEOUT
+    deadline: float | None = None
+    failure: str = "git could not tell"
+
+    def run(
+        self,
+        *words: str,
+        stdin: bytes | int = b"",
+        env: Mapping[str, str] | None = None,
+        fine: Sequence[int] | None = (0,),
+        sink: Sink | None = None,
+        limit: float | None = None,
+    ) -> Ended:
+        """Run git to its end. Raises `OperationRefused` for an exit code that is not `fine`, `PrintsTooMuch` for more
+        than `limit` bytes; what the sink raises ends it."""
+        output, left = bytearray(), limit or (math.inf if sink else _OUTPUT_BYTES)
+
+        def take(data: bytes) -> None:
+            nonlocal left
+            left -= len(data)
+            if left < 0:
+                raise PrintsTooMuch(f"git {words[0]} prints more than {limit or _OUTPUT_BYTES} bytes")
+            (sink or output.extend)(data)
+
+        seconds = self.seconds if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+        environment = {**os.environ, **PLAIN_ENVIRONMENT, **self.environment, **(env or {})}
+        run = partial(run_program, ("git", *_NO_GRAFT_ADVICE, "-C", self.top, *words), environment, seconds, take)
+        if isinstance(stdin, int):
+            ended = run(stdin=stdin)
+        elif stdin:
+            with open(f"{self.folder}/stdin", "w+b", buffering=0) as file:
+                file.write(stdin)
+                file.seek(0)
+                ended = run(stdin=file.fileno())
+        else:
+            ended = run()
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise OperationRefused(f"It took longer than {self.seconds:g} s.")
+        if fine is not None and ended.exit_code not in fine:
+            why = ended.complaint.strip()[-500:] or f"exit code {ended.exit_code}"
+            raise OperationRefused(f"{self.failure or f'git {words[0]} failed'}: {why}")
+        return replace(ended, output=bytes(output))
+
+    def __call__(self, *words: str, stdin: bytes | int = b"", env: Mapping[str, str] | None = None) -> bytes:
+        """What git prints. Raises `OperationRefused`."""
+        return self.run(*words, stdin=stdin, env=env).output
+
+    def line(self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+        """The one line that git prints. Raises `OperationRefused`."""
+        return self(*words, stdin=stdin, env=env).decode().strip()
+
+    def ask(self, *words: str, stdin: bytes = b"") -> list[str]:
+        """What git prints, cut at its NUL characters. Bytes that are no UTF-8 are replaced. Raises
+        `OperationRefused`."""
+        return [record for record in self(*words, stdin=stdin).decode("utf-8", "replace").split("\0") if record]
+
+    def head(self) -> tuple[str, str]:
+        """HEAD's commit, empty when there is none, and its branch, empty when it is detached. Raises
+        `OperationRefused`."""
+        ended = self.run("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))
+        output = self("symbolic-ref", "HEAD") if ended.exit_code else ended.output
+        *commit, branch = os.fsdecode(output).removesuffix("\n").split("\n")
+        if branch != "HEAD" and not branch.startswith(BRANCHES):
+            raise OperationRefused(f"HEAD stands on {branch!r}, which is no branch.")
+        return "".join(commit), branch.removeprefix("HEAD")
 
 
 def run_program(
-    words: Sequence[str],
-    environment: Mapping[str, str],
-    timeout: float,
-    *,
-    stdin: int | None = None,
-    stdout: Sink | None = None,
+    words: Sequence[str], environment: Mapping[str, str], timeout: float, sink: Sink, *, stdin: int | None = None
 ) -> Ended:
-    """Run a program, by default without input. What the sink raises ends it. Not by `subprocess`: that imports
-    `threading`, and then every fork of the launcher costs half as much again."""
-    output, errors = _Head(_LISTING_BYTES), _Head(_ERROR_BYTES)
+    """Run a program, by default without input, and hand on what it prints. What the sink raises ends it. Not by
+    `subprocess`: that imports `threading`, and then every fork of the launcher costs half as much again. Raises
+    `OperationRefused` where it cannot be started."""
+    errors = bytearray()
+
+    def take_errors(data: bytes) -> None:
+        errors.extend(data[: _ERROR_BYTES - len(errors)])
+
     try:
         (out, out_end), (err, err_end), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_RDONLY)
     except OSError as exc:
-        return Ended(error=f"`{words[0]}` could not be started: {exc.strerror}")
+        raise OperationRefused(f"`{words[0]}` could not be started: {exc.strerror}") from exc
     ends = (null if stdin is None else stdin, out_end, err_end)
     try:
         try:
@@ -115,23 +170,17 @@ def run_program(
             defaults = (signal.SIGPIPE, signal.SIGXFSZ)
             pid = os.posix_spawnp(words[0], list(words), environment, file_actions=places, setsigdef=defaults)
         except OSError as exc:
-            return Ended(error=f"`{words[0]}` could not be started: {exc.strerror}")
+            raise OperationRefused(f"`{words[0]}` could not be started: {exc.strerror}") from exc
         finally:
             for end in (null, out_end, err_end):
                 os.close(end)
-        code = _read(pid, {out: stdout or output.feed, err: errors.feed}, time.monotonic() + timeout)
+        code = _read(pid, {out: sink, err: take_errors}, time.monotonic() + timeout)
     finally:
         os.close(out)
         os.close(err)
-    error = f"timed out after {timeout:g} s; it was killed" if code is None else ""
-    if not output.is_whole:
-        code, error = None, error or f"`{words[0]}` prints more than {_LISTING_BYTES} bytes"
-    return Ended(
-        exit_code=-1 if code is None else code,
-        stdout=output.text(),
-        stderr=errors.text(),
-        error=error,
-    )
+    if code is None:
+        return Ended(exit_code=-1, complaint=f"timed out after {timeout:g} s; it was killed")
+    return Ended(exit_code=code, complaint=errors.decode("utf-8", "replace"))
 
 
 def _read(pid: int, sinks: dict[int, Sink], deadline: float) -> int | None:
@@ -160,18 +209,24 @@ def _exit_code(pid: int, options: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if reaped else None
 
 
-def output_of(ended: Ended) -> str:
-    """What git printed; raises `OperationRefused` with its complaint when it failed."""
-    if ended.exit_code != 0:
-        raise OperationRefused(
-            f"git could not tell: {ended.error or ended.stderr.strip() or f'exit code {ended.exit_code}'}"
-        )
-    return ended.stdout
+def refuse_to_wait(dot_git: str) -> None:
+    """Refuses a git folder where git would wait for a pipe, a socket or a device as if it were a file of its own."""
+    if found := _find_special(dot_git, _DEPTH):
+        raise OperationRefused(f"{found!r} is not a regular file, so git would wait there.")
 
 
-def records_of(ended: Ended) -> list[str]:
-    """The records that git printed, each ended by a NUL character."""
-    return [record for record in output_of(ended).split("\0") if record]
+def _find_special(path: str, depth: int) -> str:
+    """The first pipe, socket or character device there, links followed; empty for none."""
+    with suppress(OSError):
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode):
+            return path
+        if depth and stat.S_ISDIR(mode):
+            with os.scandir(path) as entries:
+                # A regular file is told without a look at it.
+                inner = [entry.path for entry in entries if not entry.is_file(follow_symlinks=False)]
+            return next(filter(None, (_find_special(one, depth - 1) for one in inner)), "")
+    return ""
 
 
 def repository_fingerprint(checkout: str) -> dict[str, str]:
@@ -215,14 +270,8 @@ def folders_behind(dot_git: str) -> tuple[str, str]:
 
 def _pointed_to(pointer: str, base: str) -> str:
     """The folder that a small file such as `commondir` names, by itself or after `gitdir:`; without it, the base."""
-    try:
-        if not os.path.isfile(pointer):
-            return base
-        with open(pointer, "rb") as file:
-            target = file.read(_LONGEST).removeprefix(_GITDIR).rstrip(b"\r\n")
-    except OSError:
-        return base
-    return os.path.join(base, os.fsdecode(target.replace(b"\0", b"")))
+    target = read_regular(pointer, _LONGEST)[0].removeprefix(_GITDIR).rstrip(b"\r\n")
+    return os.path.join(base, os.fsdecode(target.replace(b"\0", b""))) if target else base
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +297,8 @@ class Repository:
             top=os.path.dirname(dot_git),
             folder=folder,
             common=common,
-            shallow=_small(common, b"shallow", _PACKED_REFS),
-            alternates=_small(common, ALTERNATES.encode(), _PACKED_REFS),
+            shallow=read_regular(os.path.join(common, "shallow"), _LONG_LISTS)[0],
+            alternates=read_regular(os.path.join(common, ALTERNATES), _LONG_LISTS)[0],
         )
 
     @property
@@ -257,46 +306,22 @@ class Repository:
         """The folder that holds its objects."""
         return os.path.join(self.common, "objects")
 
-    def head(self) -> str:
-        """The commit that HEAD stands on, read without git and without following a link. Raises `OperationRefused`."""
-        said_by_head = _small(self.folder, b"HEAD", _SMALL_FILE).strip()
-        name = said_by_head.removeprefix(b"ref: ")
-        if name != said_by_head:
-            commit_bytes = self._branch(name) if _REF.fullmatch(name) and b".." not in name else b""
-        else:
-            commit_bytes = said_by_head
-        commit = commit_bytes.decode("ascii", "replace")
-        if not COMMIT.fullmatch(commit):
+    def head(self) -> tuple[str, str]:
+        """The commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
+        commit = branch = ""
+        with suppress(OperationRefused):
+            refuse_to_wait(self.folder)
+            git = Git(top=self.top, environment={"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top})
+            commit, branch = git.head()
+        if not commit:
             raise OperationRefused("there is no commit yet")
-        return commit
-
-    def branch(self) -> str:
-        """The full name of the branch that HEAD stands on; empty for none that this program would write."""
-        name = _small(self.folder, b"HEAD", _SMALL_FILE).strip().removeprefix(b"ref: ").decode("utf-8", "replace")
-        return name if _BRANCH.fullmatch(name) and ".." not in name else ""
-
-    def _branch(self, name: bytes) -> bytes:
-        if loose := _small(self.common, name, _SMALL_FILE).strip():
-            return loose
-        lines = (line.split(b" ") for line in _small(self.common, b"packed-refs", _PACKED_REFS).splitlines())
-        return next((words[0] for words in lines if words[1:] == [name]), b"")
+        return commit, branch
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineGit:
-    """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given."""
-
-    folder: str
-    environment: dict[str, str]
-    top: str
-
-    def ask(self, *arguments: str, stdin: bytes = b"") -> list[str]:
-        """What git prints, cut at its NUL characters. Raises `OperationRefused`."""
-        output = _Head(_LISTING_BYTES)
-        self.stream(*arguments, sink=output.feed, stdin=stdin)
-        if not output.is_whole:
-            raise OperationRefused(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
-        return [record for record in output.text().split("\0") if record]
+class EngineGit(Git):
+    """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given, all of it in the
+    folder."""
 
     def count_files(self, commit: str, most: int | None = None) -> int:
         """How many files a commit has. Raises `OperationRefused` for more than so many, before git goes through
@@ -309,21 +334,8 @@ class EngineGit:
             if most is not None and count > most:
                 raise OperationRefused(f"the commit has more than {most} files")
 
-        self.stream("ls-tree", "-r", "-z", "--name-only", commit, sink=take)
+        self.run("ls-tree", "-r", "-z", "--name-only", commit, sink=take)
         return count
-
-    def line(self, *arguments: str) -> str:
-        """The one line that git prints. Raises `OperationRefused`."""
-        return "".join(self.ask(*arguments)).strip()
-
-    def stream(self, *arguments: str, sink: Sink, stdin: bytes = b"") -> None:
-        """Hand on what git prints. Raises `OperationRefused`."""
-        with open(self.write("stdin", stdin), "rb") as file:
-            output_of(self.run(*arguments, stdin=file.fileno(), stdout=sink))
-
-    def run(self, *arguments: str, stdin: int | None = None, stdout: Sink | None = None) -> Ended:
-        """Run git to its end."""
-        return git("-C", self.top, *arguments, stdin=stdin, stdout=stdout, extra_env=self.environment)
 
     def with_work_tree(self, name: str) -> EngineGit:
         """The same git over an empty folder of the engine's in the place of the work tree."""
@@ -333,7 +345,7 @@ class EngineGit:
 
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""
-        self.run("update-index", "-q", "--refresh")
+        self.run("update-index", "-q", "--refresh", fine=None)
 
     def read(self, name: str) -> bytes:
         """A file in the engine's folder."""
@@ -399,22 +411,12 @@ def _environment(repository: Repository, folder: str, settings: Iterable[tuple[s
     }
 
 
-def _small(folder: str, path: bytes, limit: int) -> bytes:
-    """A regular file below the folder, empty where there is none; no link on the way is followed."""
-    try:
-        with below(folder) as tree:
-            file = read_regular(tree, path, limit)
-    except OSError:
-        return b""
-    return file[0] if file else b""
-
-
 def read_objects(repository: Repository, arguments: Sequence[str], *, base: str, stdin: str, hand_on: Sink) -> None:
     """Hand on what a git command prints that only reads objects. `base` is any commit of the repository."""
     if not COMMIT.fullmatch(base):
         raise OperationRefused(f"{base!r} is no commit id")
     with engine_git(repository, base) as own:
-        own.stream(*arguments, sink=hand_on, stdin=stdin.encode())
+        own.run(*arguments, sink=hand_on, stdin=stdin.encode())
 
 
 def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> dict[str, object]:
@@ -429,7 +431,7 @@ def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> 
             return {"commits": 0, "commit": commit, "tree": tree}
         # Without deltas: what it holds is searched for secrets.
         plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
-        own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=hand_on)
+        own.run(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=hand_on)
         changes = _diff_stat(own, base)
     return {"commits": count, "commit": commit, "tree": tree, "changes": changes}
 

@@ -206,7 +206,8 @@ def _look(state: State, commit: str = "") -> Look:
     objects = None
     if state.judged:
         with _kept(KEPT_GIT) as kept:
-            objects = state.judged.prepare(commit or watch.head(), kept)
+            head, branch = watch.head()
+            objects = state.judged.prepare(commit or head, branch, kept)
     return watch.look(commit, objects=objects, writes_anew=not commit)
 
 
@@ -264,7 +265,7 @@ def _tree(_config: object, _request: object) -> Answer:
 
 def _bundle(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     repository = State.load().located(config)
-    commit = request["commit"] or repository.head()
+    commit = request["commit"] or repository.head()[0]
     return bundle(repository, base=request["base"], commit=commit, hand_on=partial(_write, OUTPUT))
 
 

@@ -147,62 +147,14 @@ def reason(exc: OSError) -> str:
             return exc.strerror or str(exc)
 
 
-class Below:
-    """The tree below a folder. Open folders are kept only for as long as the next path goes through them."""
-
-    def __init__(self, root: str) -> None:
-        self._fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
-        self._names: list[bytes] = []
-
-    def folder(self, path: bytes) -> int:
-        """An open folder, valid until the next call. Raises OSError, also when a link stands on the way."""
-        names = path.split(b"/") if path else []
-        shared = 0
-        while shared < min(len(names), len(self._names)) and names[shared] == self._names[shared]:
-            shared += 1
-        self.forget(shared)
-        for name in names[shared:]:
-            self._fds.append(os.open(name, FOLDER_FLAGS, dir_fd=self._fds[-1]))
-            self._names.append(name)
-        return self._fds[-1]
-
-    def holder(self, path: bytes) -> tuple[int, bytes]:
-        """The open folder that holds the path, and the path's last name."""
-        above, _, name = path.rpartition(b"/")
-        return self.folder(above), name
-
-    def forget(self, depth: int = 0) -> None:
-        """Close the folders below this depth; needed after one of them was removed or replaced."""
-        while len(self._names) > depth:
-            os.close(self._fds.pop())
-            self._names.pop()
-
-    def close(self) -> None:
-        """Close everything."""
-        self.forget()
-        os.close(self._fds.pop())
-
-
-@contextlib.contextmanager
-def below(root: str) -> Iterator[Below]:
-    """A tree that is closed at the end."""
-    opened = Below(root)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def read_regular(tree: Below, path: bytes, limit: int) -> tuple[bytes, os.stat_result] | None:
-    """Content and facts of a regular file, None when it has more bytes than the limit. Raises OSError."""
-    folder, name = tree.holder(path)
-    fd = os.open(name, FILE_FLAGS, dir_fd=folder)
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise FileNotFoundError("no regular file any more")
-        data = file.read(limit + 1)
-    return (data, info) if len(data) <= limit else None
+def read_regular(path: str, limit: int, folder: int | None = None) -> tuple[bytes, int]:
+    """Content and mode of a regular file, by its path from an open folder; nothing of anything else, and of a file with
+    more bytes than the limit."""
+    with contextlib.suppress(OSError), os.fdopen(os.open(path, FILE_FLAGS, dir_fd=folder), "rb") as file:
+        info = os.fstat(file.fileno())
+        if stat.S_ISREG(info.st_mode) and len(data := file.read(limit + 1)) <= limit:
+            return data, info.st_mode
+    return b"", 0
 
 
 def size_of(path: bytes) -> tuple[int, str]:

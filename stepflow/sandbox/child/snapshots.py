@@ -9,22 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from .git import COMMIT, MOST_CHANGED, Sink
+from .enter_sandbox import config_variables
+from .git import BRANCHES, COMMIT, MOST_CHANGED, Git, PrintsTooMuch, Sink, refuse_to_wait, run_program
 from .paths import OperationRefused, size_of
-from .snapshot_git import PrintsTooMuch, SnapshotGit
 
 #: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
 _MOST_EXCLUDED = 50
 _MOST_UNREADABLE = 20
 #: An ignore file that is put back or goes lets other files show.
 _ROUNDS = 5
-_BRANCHES = "refs/heads/"
 _NESTED = "is a repository of its own"
 _EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -32,12 +30,51 @@ _EMPTY_TREES = {
 }
 #: Stronger than any attribute of the tree: files are kept as they are, byte for byte.
 _ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding !diff\n"
-#: So deep git would wait for a pipe, a socket or a device as if it were a file of its own.
-_DEPTH = 3
 #: Folders without these rights keep git from putting files back.
 _OPEN_FOLDERS = ("find", ".", "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";")
 _CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)/?': (.*)$", re.MULTILINE)
 _UNREADABLE = re.compile(r"^fatal: Unable to process path (.*)$", re.MULTILINE)
+#: Words and environment that nothing in the workspace changes.
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    **{f"GIT_{who}_{what}": "stepflow" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    # Later than any commit of the repository, so that git goes through its history no further than to the base.
+    "GIT_AUTHOR_DATE": "@4102444800 +0000",
+    "GIT_COMMITTER_DATE": "@4102444800 +0000",
+    # Whatever the workspace configures: nothing is started, no content is converted, and nothing goes on afterwards.
+    **config_variables(
+        (
+            ("safe.directory", "*"),
+            ("core.hooksPath", os.devnull),
+            ("core.fsmonitor", "false"),
+            ("core.untrackedCache", "false"),
+            ("core.splitIndex", "false"),
+            ("core.logAllRefUpdates", "false"),
+            ("core.attributesFile", os.devnull),
+            ("core.autocrlf", "false"),
+            ("core.safecrlf", "false"),
+            ("core.fileMode", "true"),
+            ("core.symlinks", "true"),
+            ("core.sparseCheckout", "false"),
+            # Any name that the tools can give a file is one; `.git` itself never is.
+            ("core.protectNTFS", "false"),
+            ("core.quotePath", "false"),
+            # Larger files are shown as binary ones are, and not unpacked in memory: a pack of a few kilobytes may hold
+            # one of a gigabyte.
+            ("core.bigFileThreshold", "256k"),
+            ("core.looseCompression", "1"),
+            ("core.fsync", "none"),
+            ("pack.compression", "1"),
+            ("pack.threads", "1"),
+            ("gc.auto", "0"),
+            ("submodule.recurse", "false"),
+        )
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,21 +135,22 @@ class SnapshotRepository:
 
     def make(self) -> None:
         """Make the repository anew. It has no index yet."""
-        self._refuse_to_wait()
+        refuse_to_wait(".git")
         places = ("--path-format=absolute", "--git-path", "objects", "--git-path", "shallow")
-        complaints = list[str]()
-        answer = self._theirs("rev-parse", "--show-object-format", *places, fine=(0, 128), complaints=complaints)
-        said = answer.decode("utf-8", "surrogateescape").splitlines()
+        answer = self._theirs.run("rev-parse", "--show-object-format", *places, fine=(0, 128))
+        said = os.fsdecode(answer.output).splitlines()
         self.has_repository = bool(said)
         if said:
             self.format, self.objects, self.shallow = said
-            self.base = self.base or self._theirs("rev-parse", "--quiet", "--verify", "HEAD", fine=(0, 1)).decode()
-            self.base = self.base.strip()
-        elif self.base or "not a git repository" not in complaints[0]:
-            raise OperationRefused(f"git does not know the repository in the workspace: {complaints[0].strip()[-500:]}")
-        git, words = self._git({}), ("--quiet", "--bare", "--template=", f"--object-format={self.format}")
-        git.run(("rm", "-rf", self.folder))
-        git("init", *words, self.folder)
+            if not self.base:
+                head = self._theirs.run("rev-parse", "--quiet", "--verify", "HEAD", fine=(0, 1))
+                self.base = head.output.decode().strip()
+        elif self.base or "not a git repository" not in answer.complaint:
+            complaint = answer.complaint.strip()[-500:]
+            raise OperationRefused(f"git does not know the repository in the workspace: {complaint}")
+        self._run_program("rm", "-rf", self.folder)
+        words = ("--quiet", "--bare", "--template=", f"--object-format={self.format}")
+        self._git({})("init", *words, self.folder)
         os.mkdir(f"{self.folder}/info")
         with open(f"{self.folder}/info/attributes", "wb") as file:
             file.write(_ATTRIBUTES)
@@ -146,7 +184,7 @@ class SnapshotRepository:
         wanted = "".join(f"{one}\n" for one in (self.name, last and f"^{last}", self.base and f"^{self.base}") if one)
         # Without deltas: what it holds is searched for secrets.
         plain = ("-q", "--window=0", "--depth=0", "--no-reuse-delta")
-        self._own("pack-objects", "--revs", "--stdout", *plain, stdin=wanted.encode(), sink=hand_on, limit=limit)
+        self._own.run("pack-objects", "--revs", "--stdout", *plain, stdin=wanted.encode(), sink=hand_on, limit=limit)
         return files
 
     def diff(self, start: str, *, without: Collection[bytes], limit: int, hand_on: Sink) -> bool:
@@ -155,7 +193,7 @@ class SnapshotRepository:
         words = ("diff-tree", "-r", "--raw", "--patch", "--no-renames", start, self.name, "--")
         paths, env = excluded and [":/", *excluded], {"GIT_LITERAL_PATHSPECS": "0"}
         try:
-            self._own(*words, *paths, sink=hand_on, limit=limit, env=env)
+            self._own.run(*words, *paths, sink=hand_on, limit=limit, env=env)
         except PrintsTooMuch:
             return False
         return True
@@ -170,7 +208,7 @@ class SnapshotRepository:
             if not seen.is_changed and seen.state == self.taken:
                 return seen.state
         else:
-            self._refuse_to_wait()
+            refuse_to_wait(".git")
         state = self._read(name)
         # Paths that lead elsewhere are refused by this.
         self._own("read-tree", name, env={"GIT_INDEX_FILE": f"{self.folder}/index.checked"})
@@ -190,7 +228,7 @@ class SnapshotRepository:
             return
         self._own("read-tree", last or self.base or "--empty")
         # From now on git knows files that did not change by their times.
-        self._own("update-index", "-q", "--refresh", fine=(0, 1))
+        self._own.run("update-index", "-q", "--refresh", fine=(0, 1))
         self.has_index = True
 
     def _look(self, file_limit: int, limit: int) -> _Seen:
@@ -198,8 +236,8 @@ class SnapshotRepository:
         branch = commit = staged = ""
         forced = list[bytes]()
         if self.has_repository:
-            self._refuse_to_wait()
-            branch, commit = self._ask_head()
+            refuse_to_wait(".git")
+            commit, branch = self._theirs.head()
             staged, forced = self._look_at_staged(commit)
         paths, left_out = self._ask_changed()
         left_out, count = self._take_in([*paths, *forced], left_out, file_limit, limit)
@@ -211,29 +249,15 @@ class SnapshotRepository:
             count=None if forced or left_out else count,
         )
 
-    def _refuse_to_wait(self) -> None:
-        if found := _find_special(".git", _DEPTH):
-            raise OperationRefused(f"{found!r} is not a regular file, so git would wait there.")
-
-    def _ask_head(self) -> tuple[str, str]:
-        """HEAD's branch, empty when it is detached, and its commit, empty when there is none."""
-        words = ("git", "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-        code, output, _ = self._theirs.run(words, fine=(0, 128))
-        if code:
-            output = self._theirs("symbolic-ref", "HEAD")
-        *commit, branch = os.fsdecode(output).removesuffix("\n").split("\n")
-        if branch != "HEAD" and not branch.startswith(_BRANCHES):
-            raise OperationRefused(f"HEAD stands on {branch!r}, which is no branch.")
-        return branch.removeprefix("HEAD"), "".join(commit)
-
     def _look_at_staged(self, commit: str) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
         where HEAD or what is staged has moved. Of a damaged index nothing is kept."""
         against = commit or _EMPTY_TREES[self.format]
-        words = ("git", "diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
-        code, changes, _ = self._theirs.run(words, fine=None)
-        if code:
+        words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
+        ended = self._theirs.run(*words, fine=None)
+        if ended.exit_code:
             return "", []
+        changes = ended.output
         if self.staged and self.staged[:2] == (commit, changes):
             return self.staged[2], []
         self.staged = commit, changes, self._tree_of_index(against, changes)
@@ -271,12 +295,13 @@ class SnapshotRepository:
     def _ask_changed(self) -> tuple[list[bytes], dict[bytes, str]]:
         """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
         be looked into, and repositories in the repository, are left out."""
-        git, complaints = self._theirs if self.has_repository else self._own, list[str]()
+        git = self._theirs if self.has_repository else self._own
         words, env = ("ls-files", "-z", "--others", "--exclude-standard"), {"GIT_INDEX_FILE": f"{self.folder}/index"}
-        others = git(*words, env=env, complaints=complaints)
-        changed = self._own("ls-files", "-z", "--modified", "--deleted", complaints=complaints)
-        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall("".join(complaints))}
-        paths = {*others.split(b"\0"), *changed.split(b"\0")} - {b""}
+        others = git.run(*words, env=env)
+        changed = self._own.run("ls-files", "-z", "--modified", "--deleted")
+        complaints = others.complaint + changed.complaint
+        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall(complaints)}
+        paths = {*others.output.split(b"\0"), *changed.output.split(b"\0")} - {b""}
         if len(paths) > MOST_CHANGED:
             raise OperationRefused(f"There are more than {MOST_CHANGED} changed files that git does not ignore.")
         nested = {path for path in paths if path.endswith(b"/")}
@@ -298,14 +323,13 @@ class SnapshotRepository:
         wanted = [path for path in paths if path not in left]
         words = ("update-index", "-q", "--refresh", "--add", "--remove", "--replace", "-z", "--stdin")
         while wanted:
-            complaints = list[str]()
-            self._own(*words, stdin=_joined(wanted), fine=(0, 1, 128), complaints=complaints)
+            complaint = self._own.run(*words, stdin=_joined(wanted), fine=(0, 1, 128)).complaint
             # A file may change while it is read.
-            failed = {os.fsencode(path) for path in _UNREADABLE.findall("".join(complaints))} & set(wanted)
-            if not failed and "fatal: " not in "".join(complaints):
+            failed = {os.fsencode(path) for path in _UNREADABLE.findall(complaint)} & set(wanted)
+            if not failed and "fatal: " not in complaint:
                 break
             if not failed or len(left) > _MOST_UNREADABLE + len(sizes):
-                raise OperationRefused(f"git update-index failed: {''.join(complaints).strip()[-500:]}")
+                raise OperationRefused(f"git update-index failed: {complaint.strip()[-500:]}")
             left |= dict.fromkeys(failed, "could not be read")
             wanted = [path for path in wanted if path not in failed]
         return left
@@ -325,7 +349,7 @@ class SnapshotRepository:
         objects = [one for one in (state.commit, state.staged) if one]
         if not all(COMMIT.fullmatch(one) for one in objects):
             raise OperationRefused(f"The snapshot {name} names what is no object.")
-        if state.branch and not state.branch.startswith(_BRANCHES):
+        if state.branch and not state.branch.startswith(BRANCHES):
             raise OperationRefused("HEAD of the snapshot stands on no branch.")
         if self.has_repository and not (state.branch or state.commit):
             raise OperationRefused("HEAD of the snapshot stands nowhere.")
@@ -340,7 +364,7 @@ class SnapshotRepository:
         names += [f"^{self.base}", f"^{self.base}^{{tree}}"] if self.base else []
         with open(f"{self.folder}/brought", "w+b") as pack:
             wanted = "".join(f"{name}\n" for name in names).encode()
-            self._own("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, sink=pack.write, limit=limit)
+            self._own.run("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, sink=pack.write, limit=limit)
             pack.seek(0)
             self._own("index-pack", "--stdin", stdin=pack.fileno(), env={"GIT_OBJECT_DIRECTORY": self.objects})
             pack.truncate(0)
@@ -358,7 +382,7 @@ class SnapshotRepository:
         was left out of it, what git ignores and what cannot be read stay as they are."""
         if left_out:
             self._drop(left_out)
-        self._own.run(_OPEN_FOLDERS, fine=None)
+        self._run_program(*_OPEN_FOLDERS)
         for number in range(_ROUNDS):
             paths, left = self._ask_changed()
             paths = [path for path in paths if not _is_in(path, left_out)]
@@ -384,7 +408,7 @@ class SnapshotRepository:
             self._theirs("read-tree", tree)
 
     @property
-    def _own(self) -> SnapshotGit:
+    def _own(self) -> Git:
         """git in the private repository, which borrows the objects of the workspace's."""
         own = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.checkout}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -393,28 +417,22 @@ class SnapshotRepository:
         return self._git(own)
 
     @property
-    def _theirs(self) -> SnapshotGit:
+    def _theirs(self) -> Git:
         """git in the workspace's own repository, with its configuration and the personal one."""
         return self._git({"GIT_DIR": f"{self.checkout}/.git", "GIT_WORK_TREE": self.checkout})
 
-    def _git(self, environment: Mapping[str, str]) -> SnapshotGit:
-        return SnapshotGit(
-            environment=environment, stdin=f"{self.folder}/stdin", seconds=self._seconds, deadline=self._deadline
+    def _git(self, environment: Mapping[str, str]) -> Git:
+        return Git(
+            top=self.checkout,
+            environment={**_ENVIRONMENT, **environment},
+            folder=self.folder,
+            seconds=self._seconds,
+            deadline=self._deadline,
+            failure="",
         )
 
-
-def _find_special(path: str, depth: int) -> str:
-    """The first pipe, socket or character device there, links followed; empty for none."""
-    with suppress(OSError):
-        mode = os.stat(path).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode):
-            return path
-        if depth and stat.S_ISDIR(mode):
-            with os.scandir(path) as entries:
-                # A regular file is told without a look at it.
-                inner = [entry.path for entry in entries if not entry.is_file(follow_symlinks=False)]
-            return next(filter(None, (_find_special(one, depth - 1) for one in inner)), "")
-    return ""
+    def _run_program(self, *words: str) -> None:
+        run_program(words, {**os.environ, **_ENVIRONMENT}, self._deadline - time.monotonic(), sink=lambda _: None)
 
 
 def _is_in(path: bytes, places: Collection[bytes]) -> bool:
