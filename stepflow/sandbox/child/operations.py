@@ -303,16 +303,17 @@ def _take_snapshot(config: SandboxConfig, request: dict[str, Any]) -> Answer:
         if files is None or state is None:
             return {"name": ""}
         told: Answer = {"name": repository.name, "files": files, "branch": state.branch, "left_out": state.left_out}
-        pack, diffs, problem = sent, list[tuple[int, bool]](), ""
+        pack, diffs, problem = sent, list[tuple[bytes, bool]](), ""
         without = [path.encode("latin-1") for path in state.left_out]
         try:
-            for start in request["starts"]:
-                before = sent
-                is_whole = repository.diff(start, without=without, limit=request["diff_limit"], hand_on=hand_on)
-                diffs.append((sent - before, is_whole))
+            if request["starts"]:
+                diffs = repository.diffs(request["starts"], without=without, limit=request["diff_limit"])
         except OperationRefused as exc:
             problem = str(exc)
-    return {**told, "pack": pack, "diffs": diffs, "problem_of_diffs": problem}
+        for text, _ in diffs:
+            hand_on(text)
+    sizes = [(len(text), is_whole) for text, is_whole in diffs]
+    return {**told, "pack": pack, "diffs": sizes, "problem_of_diffs": problem}
 
 
 def _restore_snapshot(config: SandboxConfig, request: dict[str, Any]) -> Answer:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from .enter_sandbox import config_variables
 from .git import BRANCHES, COMMIT, MOST_CHANGED, Git, PrintsTooMuch, Sink, refuse_to_wait, run_program
-from .paths import OperationRefused, size_of
+from .paths import Key, OperationRefused, key_of, size_of
 
 #: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
 _MOST_EXCLUDED = 50
@@ -45,36 +46,38 @@ _ENVIRONMENT = {
     # Later than any commit of the repository, so that git goes through its history no further than to the base.
     "GIT_AUTHOR_DATE": "@4102444800 +0000",
     "GIT_COMMITTER_DATE": "@4102444800 +0000",
-    # Whatever the workspace configures: nothing is started, no content is converted, and nothing goes on afterwards.
-    **config_variables(
-        (
-            ("safe.directory", "*"),
-            ("core.hooksPath", os.devnull),
-            ("core.fsmonitor", "false"),
-            ("core.untrackedCache", "false"),
-            ("core.splitIndex", "false"),
-            ("core.logAllRefUpdates", "false"),
-            ("core.attributesFile", os.devnull),
-            ("core.autocrlf", "false"),
-            ("core.safecrlf", "false"),
-            ("core.fileMode", "true"),
-            ("core.symlinks", "true"),
-            ("core.sparseCheckout", "false"),
-            # Any name that the tools can give a file is one; `.git` itself never is.
-            ("core.protectNTFS", "false"),
-            ("core.quotePath", "false"),
-            # Larger files are shown as binary ones are, and not unpacked in memory: a pack of a few kilobytes may hold
-            # one of a gigabyte.
-            ("core.bigFileThreshold", "256k"),
-            ("core.looseCompression", "1"),
-            ("core.fsync", "none"),
-            ("pack.compression", "1"),
-            ("pack.threads", "1"),
-            ("gc.auto", "0"),
-            ("submodule.recurse", "false"),
-        )
-    ),
 }
+#: Whatever the workspace configures: nothing is started, no content is converted, each change to a file is seen, and
+#: nothing goes on afterwards.
+_SETTINGS = (
+    ("safe.directory", "*"),
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.untrackedCache", "false"),
+    ("core.splitIndex", "false"),
+    ("core.logAllRefUpdates", "false"),
+    ("core.attributesFile", os.devnull),
+    ("core.autocrlf", "false"),
+    ("core.safecrlf", "false"),
+    ("core.fileMode", "true"),
+    ("core.symlinks", "true"),
+    ("core.sparseCheckout", "false"),
+    ("core.trustctime", "true"),
+    ("core.checkStat", "default"),
+    ("core.ignoreStat", "false"),
+    # Any name that the tools can give a file is one; `.git` itself never is.
+    ("core.protectNTFS", "false"),
+    ("core.quotePath", "false"),
+    # Larger files are shown as binary ones are, and not unpacked in memory: a pack of a few kilobytes may hold
+    # one of a gigabyte.
+    ("core.bigFileThreshold", "256k"),
+    ("core.looseCompression", "1"),
+    ("core.fsync", "none"),
+    ("pack.compression", "1"),
+    ("pack.threads", "1"),
+    ("gc.auto", "0"),
+    ("submodule.recurse", "false"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,18 +119,26 @@ class SnapshotRepository:
     checkout: str
     folder: str
     base: str
-    has_repository: bool = False
+    #: Places of the workspace's own repository; empty where there is none.
     objects: str = ""
     shallow: str = ""
+    index: str = ""
+    config: str = ""
     format: str = "sha1"
     has_index: bool = False
-    #: What is not looked at again while it stays as it is: HEAD's commit with what is staged, and its tree.
-    staged: tuple[str, bytes, str] | None = None
+    #: The tree of what is staged, and by which commit and index, which are not looked at again while they stay so.
+    staged: str = ""
+    staged_by: tuple[str, Key] | None = None
     #: The last snapshot's name and state.
     name: str = ""
     taken: SnapshotState | None = None
     _seconds: float = field(default=0.0, init=False)
     _deadline: float = field(default=0.0, init=False)
+
+    @property
+    def has_repository(self) -> bool:
+        """Whether the workspace has a repository of its own."""
+        return bool(self.objects)
 
     def begin(self, seconds: float) -> None:
         """Count from now."""
@@ -136,12 +147,13 @@ class SnapshotRepository:
     def make(self) -> None:
         """Make the repository anew. It has no index yet."""
         refuse_to_wait(".git")
-        places = ("--path-format=absolute", "--git-path", "objects", "--git-path", "shallow")
-        answer = self._theirs.run("rev-parse", "--show-object-format", *places, fine=(0, 128))
-        said = os.fsdecode(answer.output).splitlines()
-        self.has_repository = bool(said)
+        names = ("objects", "shallow", "index", "config", "info/exclude")
+        places = [word for name in names for word in ("--git-path", name)]
+        words = ("rev-parse", "--show-object-format", "--path-format=absolute", *places)
+        answer = self._theirs.run(*words, fine=(0, 128))
+        said, excludes = os.fsdecode(answer.output).splitlines(), ""
         if said:
-            self.format, self.objects, self.shallow = said
+            self.format, self.objects, self.shallow, self.index, self.config, excludes = said
             if not self.base:
                 head = self._theirs.run("rev-parse", "--quiet", "--verify", "HEAD", fine=(0, 1))
                 self.base = head.output.decode().strip()
@@ -154,6 +166,8 @@ class SnapshotRepository:
         os.mkdir(f"{self.folder}/info")
         with open(f"{self.folder}/info/attributes", "wb") as file:
             file.write(_ATTRIBUTES)
+        if excludes:
+            os.symlink(excludes, f"{self.folder}/info/exclude")
 
     def receive(self, pack: int) -> None:
         """Take in the pack of a snapshot that was kept."""
@@ -187,16 +201,22 @@ class SnapshotRepository:
         self._own.run("pack-objects", "--revs", "--stdout", *plain, stdin=wanted.encode(), sink=hand_on, limit=limit)
         return files
 
-    def diff(self, start: str, *, without: Collection[bytes], limit: int, hand_on: Sink) -> bool:
-        """Hand on how the files went from this snapshot to the last one, as git shows it; whether that is all of it."""
+    def diffs(self, starts: Sequence[str], *, without: Collection[bytes], limit: int) -> list[tuple[bytes, bool]]:
+        """How the files went from each of these snapshots to the last one, as git shows it in at most `limit` bytes;
+        and whether that is all of it."""
         excluded = [f":(top,exclude,literal){os.fsdecode(path)}" for path in sorted(without)[:_MOST_EXCLUDED]]
-        words = ("diff-tree", "-r", "--raw", "--patch", "--no-renames", start, self.name, "--")
+        words = ("diff-tree", "--stdin", "--always", "-r", "--raw", "--patch", "--no-renames", "--")
         paths, env = excluded and [":/", *excluded], {"GIT_LITERAL_PATHSPECS": "0"}
+        output, pairs, is_whole = bytearray(), "".join(f"{self.name} {start}\n" for start in starts), True
         try:
-            self._own.run(*words, *paths, sink=hand_on, limit=limit, env=env)
+            self._own.run(*words, *paths, stdin=pairs.encode(), sink=output.extend, limit=limit * len(starts), env=env)
         except PrintsTooMuch:
-            return False
-        return True
+            if len(starts) > 1:
+                return [self.diffs([start], without=without, limit=limit)[0] for start in starts]
+            is_whole = False
+        # Each begins with the name, which no other line of a difference can be.
+        texts = re.split(b"^%s\n" % self.name.encode(), output, flags=re.MULTILINE)[1:]
+        return [(text[:limit], is_whole and len(text) <= limit) for text in texts or [b""]]
 
     def restore(self, name: str, *, limit: int) -> SnapshotState:
         """Bring files, HEAD and index to what they were, which it gives. What can be refused is refused before anything
@@ -251,35 +271,30 @@ class SnapshotRepository:
 
     def _look_at_staged(self, commit: str) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
-        where HEAD or what is staged has moved. Of a damaged index nothing is kept."""
-        against = commit or _EMPTY_TREES[self.format]
-        words = ("diff-index", "--cached", "--raw", "-z", "--no-renames", "--ita-invisible-in-index", against)
-        ended = self._theirs.run(*words, fine=None)
-        if ended.exit_code:
-            return "", []
-        changes = ended.output
-        if self.staged and self.staged[:2] == (commit, changes):
-            return self.staged[2], []
-        self.staged = commit, changes, self._tree_of_index(against, changes)
+        where HEAD or what is staged has moved. Of an index that is damaged or half merged nothing is kept."""
+        now_ns, key = time.time_ns(), None
+        with suppress(OSError):
+            key = key_of(os.stat(self.index), now_ns)
+        if key and self.staged_by == (commit, key):
+            return self.staged, []
+        before, self.staged_by = (self.staged_by and self.staged_by[0], self.staged), (commit, key)
+        self.staged = self._tree_of_index(commit)
+        if before == (commit, self.staged):
+            return self.staged, []
         forced = self._theirs("ls-files", "-z", "--ignored", "--cached", "--exclude-standard")
-        return self.staged[2], [path for path in forced.split(b"\0") if path]
+        return self.staged, [path for path in forced.split(b"\0") if path]
 
-    def _tree_of_index(self, against: str, changes: bytes) -> str:
-        """The tree of a commit with changes to it; empty without any, and for one that is half merged."""
-        records = changes.split(b"\0")
-        gone, new = list[bytes](), list[bytes]()
-        for facts, path in zip(records[:-1:2], records[1::2], strict=True):
-            _, mode, _, name, status = facts.split(b" ")
-            if status == b"U":
-                return ""
-            # A folder may have come where a file was.
-            (gone if status == b"D" else new).append(b"%s %s\t%s\0" % (mode.lstrip(b"0") or b"0", name, path))
-        if not changes:
-            return ""
-        env = {"GIT_INDEX_FILE": f"{self.folder}/index.staged"}
-        self._own("read-tree", against, env=env)
-        self._own("update-index", "-z", "--index-info", stdin=b"".join((*gone, *new)), env=env)
-        return self._own.line("write-tree", "--missing-ok", env=env)
+    def _tree_of_index(self, commit: str) -> str:
+        """The tree of a copy of the index; empty for the commit's own."""
+        copy = f"{self.folder}/index.staged"
+        with suppress(FileNotFoundError):
+            os.unlink(copy)
+        with suppress(FileNotFoundError):
+            shutil.copyfile(self.index, copy)
+        here = {"GIT_OBJECT_DIRECTORY": f"{self.folder}/objects", **self._borrowed}
+        ended = self._theirs.run("write-tree", "--missing-ok", env={"GIT_INDEX_FILE": copy, **here}, fine=None)
+        tree = "" if ended.exit_code else ended.output.decode().strip()
+        return "" if tree == self._own.line("rev-parse", f"{commit or _EMPTY_TREES[self.format]}^{{tree}}") else tree
 
     def _take_in(
         self, paths: list[bytes], left: dict[bytes, str], file_limit: int, limit: int
@@ -295,13 +310,10 @@ class SnapshotRepository:
     def _ask_changed(self) -> tuple[list[bytes], dict[bytes, str]]:
         """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
         be looked into, and repositories in the repository, are left out."""
-        git = self._theirs if self.has_repository else self._own
-        words, env = ("ls-files", "-z", "--others", "--exclude-standard"), {"GIT_INDEX_FILE": f"{self.folder}/index"}
-        others = git.run(*words, env=env)
-        changed = self._own.run("ls-files", "-z", "--modified", "--deleted")
-        complaints = others.complaint + changed.complaint
-        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall(complaints)}
-        paths = {*others.output.split(b"\0"), *changed.output.split(b"\0")} - {b""}
+        git = self._git(self._private, ("include.path", self.config)) if self.has_repository else self._own
+        listed = git.run("ls-files", "-z", "--others", "--modified", "--deleted", "--exclude-standard")
+        left = {os.fsencode(path): why.lower() for path, why in _CLOSED_FOLDER.findall(listed.complaint)}
+        paths = {*listed.output.split(b"\0")} - {b""}
         if len(paths) > MOST_CHANGED:
             raise OperationRefused(f"There are more than {MOST_CHANGED} changed files that git does not ignore.")
         nested = {path for path in paths if path.endswith(b"/")}
@@ -410,21 +422,28 @@ class SnapshotRepository:
     @property
     def _own(self) -> Git:
         """git in the private repository, which borrows the objects of the workspace's."""
-        own = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.checkout}
-        own |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        if self.objects:
-            own |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.objects), "GIT_SHALLOW_FILE": self.shallow}
-        return self._git(own)
+        return self._git({**self._private, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull})
+
+    @property
+    def _private(self) -> dict[str, str]:
+        return {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.checkout, **self._borrowed}
+
+    @property
+    def _borrowed(self) -> dict[str, str]:
+        if not self.has_repository:
+            return {}
+        return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.objects), "GIT_SHALLOW_FILE": self.shallow}
 
     @property
     def _theirs(self) -> Git:
         """git in the workspace's own repository, with its configuration and the personal one."""
         return self._git({"GIT_DIR": f"{self.checkout}/.git", "GIT_WORK_TREE": self.checkout})
 
-    def _git(self, environment: Mapping[str, str]) -> Git:
+    def _git(self, environment: Mapping[str, str], *settings: tuple[str, str]) -> Git:
+        """git with these variables and settings, which do not count against its own."""
         return Git(
             top=self.checkout,
-            environment={**_ENVIRONMENT, **environment},
+            environment={**_ENVIRONMENT, **environment, **config_variables((*settings, *_SETTINGS))},
             folder=self.folder,
             seconds=self._seconds,
             deadline=self._deadline,
