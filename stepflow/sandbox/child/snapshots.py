@@ -100,17 +100,6 @@ class SnapshotState:
         return state
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What is there now; whether the files may differ from the snapshot before, and how many do, None where git is to
-    count them."""
-
-    state: SnapshotState
-    left_out: Mapping[bytes, str]
-    is_changed: bool
-    count: int | None
-
-
 @dataclass(kw_only=True)
 class SnapshotRepository:
     """The private repository, as one operation leaves it to the next. `base` is the commit that a fresh clone has,
@@ -178,19 +167,16 @@ class SnapshotRepository:
         that one; None where nothing has changed since, unless it shall be made `anew`. At most `limit` bytes of files
         are taken in. Gives how many files differ from the snapshot before."""
         self._begin_index(last)
-        seen = self._look(file_limit, limit)
-        is_same = not seen.is_changed and seen.state == self.taken
-        self.taken = seen.state
-        if last and is_same and not anew:
+        known, (self.taken, files) = self.taken, self._look(file_limit, limit)
+        if last and files == 0 and self.taken == known and not anew:
             return None
-        commit, staged = seen.state.commit, seen.state.staged
-        parents = [commit] if commit else []
-        parents += [self._own.line("commit-tree", staged, stdin=b"What was staged\n")] if staged else []
+        parents = [self.taken.commit] if self.taken.commit else []
+        if self.taken.staged:
+            parents += [self._own.line("commit-tree", self.taken.staged, stdin=b"What was staged\n")]
         parents += [last] if last else []
         words = [word for parent in parents for word in ("-p", parent)]
         tree = self._own.line("write-tree", "--missing-ok")
-        self.name = self._own.line("commit-tree", tree, *words, stdin=json.dumps(asdict(seen.state)).encode())
-        files = seen.count
+        self.name = self._own.line("commit-tree", tree, *words, stdin=json.dumps(asdict(self.taken)).encode())
         if anew or files is None:
             before = last or self.base or _EMPTY_TREES[self.format]
             changed = self._own("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, self.name)
@@ -224,9 +210,9 @@ class SnapshotRepository:
         if not self.has_index:
             self._begin_index("")
         elif self.name == name:
-            seen = self._look(limit, limit)
-            if not seen.is_changed and seen.state == self.taken:
-                return seen.state
+            seen, changed = self._look(limit, limit)
+            if changed == 0 and seen == self.taken:
+                return seen
         else:
             refuse_to_wait(".git")
         state = self._read(name)
@@ -251,8 +237,9 @@ class SnapshotRepository:
         self._own.run("update-index", "-q", "--refresh", fine=(0, 1))
         self.has_index = True
 
-    def _look(self, file_limit: int, limit: int) -> _Seen:
-        """Let the private index know what is there, at most so many bytes."""
+    def _look(self, file_limit: int, limit: int) -> tuple[SnapshotState, int | None]:
+        """Let the private index know what is there, at most so many bytes. Gives how many files differ from the
+        snapshot before, None where git is to count them."""
         branch = commit = staged = ""
         forced = list[bytes]()
         if self.has_repository:
@@ -262,39 +249,29 @@ class SnapshotRepository:
         paths, left_out = self._ask_changed()
         left_out, count = self._take_in([*paths, *forced], left_out, file_limit, limit)
         named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
-        return _Seen(
-            state=SnapshotState(branch=branch, commit=commit, staged=staged, left_out=named),
-            left_out=left_out,
-            is_changed=count > 0,
-            count=None if forced or left_out else count,
-        )
+        state = SnapshotState(branch=branch, commit=commit, staged=staged, left_out=named)
+        return state, None if count and (forced or left_out) else count
 
     def _look_at_staged(self, commit: str) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
         where HEAD or what is staged has moved. Of an index that is damaged or half merged nothing is kept."""
-        now_ns, key = time.time_ns(), None
-        with suppress(OSError):
+        now_ns, copy = time.time_ns(), f"{self.folder}/index.staged"
+        try:
             key = key_of(os.stat(self.index), now_ns)
-        if key and self.staged_by == (commit, key):
-            return self.staged, []
-        before, self.staged_by = (self.staged_by and self.staged_by[0], self.staged), (commit, key)
-        self.staged = self._tree_of_index(commit)
-        if before == (commit, self.staged):
-            return self.staged, []
-        forced = self._theirs("ls-files", "-z", "--ignored", "--cached", "--exclude-standard")
-        return self.staged, [path for path in forced.split(b"\0") if path]
-
-    def _tree_of_index(self, commit: str) -> str:
-        """The tree of a copy of the index; empty for the commit's own."""
-        copy = f"{self.folder}/index.staged"
-        with suppress(FileNotFoundError):
-            os.unlink(copy)
-        with suppress(FileNotFoundError):
+            if key and self.staged_by == (commit, key):
+                return self.staged, []
             shutil.copyfile(self.index, copy)
-        here = {"GIT_OBJECT_DIRECTORY": f"{self.folder}/objects", **self._borrowed}
-        ended = self._theirs.run("write-tree", "--missing-ok", env={"GIT_INDEX_FILE": copy, **here}, fine=None)
-        tree = "" if ended.exit_code else ended.output.decode().strip()
-        return "" if tree == self._own.line("rev-parse", f"{commit or _EMPTY_TREES[self.format]}^{{tree}}") else tree
+        except FileNotFoundError:
+            key, copy = None, f"{self.folder}/no-index"
+        except OSError:
+            return "", []
+        self.staged_by, self.staged = (commit, key), ""
+        here = {"GIT_INDEX_FILE": copy, "GIT_OBJECT_DIRECTORY": f"{self.folder}/objects", **self._borrowed}
+        tree = self._theirs.run("write-tree", "--missing-ok", env=here, fine=None).output.decode().strip()
+        if tree != self._own.line("rev-parse", f"{commit or _EMPTY_TREES[self.format]}^{{tree}}"):
+            self.staged = tree
+        forced = self._theirs.run("ls-files", "-z", "--ignored", "--cached", "--exclude-standard", fine=None).output
+        return self.staged, [path for path in forced.split(b"\0") if path]
 
     def _take_in(
         self, paths: list[bytes], left: dict[bytes, str], file_limit: int, limit: int
