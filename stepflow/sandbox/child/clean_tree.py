@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from .git import MOST_CHANGED, EngineGit, Git, Repository, check_repository_fingerprint, engine_git
+from .git import MOST_CHANGED, EngineGit, Git, Repository, engine_git
 from .paths import MOST_FILES, OperationRefused, digest, open_folder, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
@@ -122,8 +122,8 @@ class Look:
 class TreeWatch:
     """Looks at one checkout; `begin` comes before any tool has run."""
 
-    def __init__(self, repository: Repository, fingerprint: dict[str, str]) -> None:
-        self._repository, self._fingerprint = repository, fingerprint
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
         self._start: Start | None = None
         #: What is known of a commit, by work trees: the newest, and the start's. Between two looks the parent
         #: keeps it out of reach. Nothing is learned from objects that tools may have written.
@@ -159,8 +159,7 @@ class TreeWatch:
 
     def head(self) -> tuple[str, str]:
         """HEAD's commit, and its branch if it stands on one. Raises `OperationRefused`."""
-        check_repository_fingerprint(self._repository.top, self._fingerprint)
-        return self._repository.head()
+        return self._repository.check().head()
 
     def look(self, commit: str = "", *, objects: Repository | None = None, writes_anew: bool = False) -> Look:
         """Compare the work tree with the commit, by default HEAD's, whose `objects` may be those of another repository.

@@ -229,28 +229,6 @@ def _find_special(path: str, depth: int) -> str:
     return ""
 
 
-def repository_fingerprint(checkout: str) -> dict[str, str]:
-    """The repository that the checkout lies in; empty when it lies in none."""
-    dot_git = find_dot_git(checkout)
-    if dot_git is None:
-        return {}
-    info = os.lstat(dot_git)
-    folder, common = folders_behind(dot_git)
-    return {
-        ".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}",
-        **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
-    }
-
-
-def check_repository_fingerprint(checkout: str, start: dict[str, str]) -> None:
-    """Refuses a repository that stands on something else than at the start."""
-    now = repository_fingerprint(checkout)
-    for name in sorted(start.keys() | now.keys()):
-        if start.get(name) != now.get(name):
-            what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"
-            raise OperationRefused(f"{what} was there when the run began")
-
-
 def find_dot_git(checkout: str) -> str | None:
     """The `.git` that git would find: here, then further up."""
     folder = os.path.abspath(checkout)
@@ -274,17 +252,26 @@ def _pointed_to(pointer: str, base: str) -> str:
     return os.path.join(base, os.fsdecode(target.replace(b"\0", b""))) if target else base
 
 
+def _fingerprint(dot_git: str, folder: str, common: str) -> dict[str, str]:
+    info = os.lstat(dot_git)
+    return {
+        ".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}",
+        **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Repository:
     """Where the workspace's repository lies: the work tree, the folder with HEAD, the one with branches and objects;
-    and its history's `shallow` ends and the `alternates` that it borrows objects from, as they were when it was
-    located."""
+    and its history's `shallow` ends, the `alternates` that it borrows objects from, and by what it is told from any
+    other, as they were when it was located."""
 
     top: str
     folder: str
     common: str
     shallow: bytes = b""
     alternates: bytes = b""
+    fingerprint: Mapping[str, str]
 
     @classmethod
     def locate(cls, checkout: str) -> Repository | None:
@@ -299,7 +286,18 @@ class Repository:
             common=common,
             shallow=read_regular(os.path.join(common, "shallow"), _LONG_LISTS)[0],
             alternates=read_regular(os.path.join(common, ALTERNATES), _LONG_LISTS)[0],
+            fingerprint=_fingerprint(dot_git, folder, common),
         )
+
+    def check(self) -> Repository:
+        """The same. Raises `OperationRefused` where another one stands there now, or what it is made of."""
+        dot_git = find_dot_git(self.top)
+        now = _fingerprint(dot_git, *folders_behind(dot_git)) if dot_git else {}
+        for name, then in sorted(self.fingerprint.items()):
+            if now.get(name) != then:
+                what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"
+                raise OperationRefused(f"{what} was there when the run began")
+        return self
 
     @property
     def objects(self) -> str:

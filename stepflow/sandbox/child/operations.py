@@ -22,9 +22,7 @@ from .git import (
     FILES_LIMIT,
     Repository,
     bundle,
-    check_repository_fingerprint,
     read_objects,
-    repository_fingerprint,
 )
 from .paths import OperationRefused, digests
 from .snapshots import SnapshotRepository
@@ -91,7 +89,6 @@ class State:
 
     repository: Repository | None
     had_commit: bool
-    fingerprint: dict[str, str]
     watch: TreeWatch | None
     judged: JudgedRepository | None
     baseline: Baseline | None = None
@@ -101,7 +98,7 @@ class State:
     @classmethod
     def first(cls, checkout: str) -> State:
         """Before any tool has run."""
-        repository, fingerprint = Repository.locate(checkout), repository_fingerprint(checkout)
+        repository = Repository.locate(checkout)
         private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
         had_commit = False
         with suppress(OperationRefused):
@@ -109,8 +106,7 @@ class State:
         return cls(
             repository=repository,
             had_commit=had_commit,
-            fingerprint=fingerprint,
-            watch=TreeWatch(repository, fingerprint) if repository else None,
+            watch=TreeWatch(repository) if repository else None,
             judged=JudgedRepository(repository, private) if repository else None,
         )
 
@@ -131,12 +127,11 @@ class State:
             raise OperationRefused(_NO_REPOSITORY)
         return self.watch
 
-    def located(self, config: SandboxConfig) -> Repository:
+    def located(self) -> Repository:
         """The repository, where it is still the one of the start. Raises `OperationRefused`."""
         if self.repository is None:
             raise OperationRefused(_NO_REPOSITORY)
-        check_repository_fingerprint(config.checkout, self.fingerprint)
-        return self.repository
+        return self.repository.check()
 
 
 def _load(descriptor: int) -> object:
@@ -263,14 +258,14 @@ def _tree(_config: object, _request: object) -> Answer:
     return {"commit": look.commit, "tree": look.tree, "uncommitted": _paths(look.differences)}
 
 
-def _bundle(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    repository = State.load().located(config)
+def _bundle(_config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    repository = State.load().located()
     commit = request["commit"] or repository.head()[0]
     return bundle(repository, base=request["base"], commit=commit, hand_on=partial(_write, OUTPUT))
 
 
-def _read_objects(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    repository, hand_on = State.load().located(config), partial(_write, OUTPUT)
+def _read_objects(_config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    repository, hand_on = State.load().located(), partial(_write, OUTPUT)
     read_objects(repository, request["arguments"], base=request["base"], stdin=request["stdin"], hand_on=hand_on)
     return {}
 
