@@ -127,14 +127,8 @@ class ChangeRepository:
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of a regular file; None where there is none."""
-        mode, _, blob = self._ask("ls-tree", "-z", commit, "--", path).partition("\t")[0].partition(" blob ")
-        if mode not in _REGULAR:
-            return None
-        # In a file: git's output would lose line endings.
-        file = self._nothing / self._ask("unpack-file", blob)
-        content = file.read_bytes()
-        file.unlink()
-        return content
+        mode, blob = self._entry(commit, path)
+        return self._content(blob) if mode in _REGULAR else None
 
     def check_out(self, tree: str, folder: Path) -> None:
         """Write the files of a tree into a new folder. No program of the repository runs."""
@@ -156,35 +150,44 @@ class ChangeRepository:
             if text is None:
                 words.append(("update-index", "--force-remove", "--", path))
                 continue
-            mode = self._ask("ls-tree", commit, "--", path).partition(" ")[0]
-            file = self._nothing / "text"
-            file.write_bytes(text.encode())
-            name = self._ask("hash-object", "-w", "--no-filters", str(file))
-            file.unlink()
+            mode, _ = self._entry(commit, path)
             mode = mode if mode in _REGULAR else _REGULAR[0]
-            words.append(("update-index", "--add", "--replace", "--cacheinfo", f"{mode},{name},{path}"))
+            facts = f"{mode},{self._store(text.encode())},{path}"
+            words.append(("update-index", "--add", "--replace", "--cacheinfo", facts))
         return self._edited(commit, words)
 
     def with_suggestions(self, commit: str, suggestions: Sequence[Suggestion]) -> EditedTree:
         """The tree of a commit where suggestions that do not overlap were applied, or why one of them cannot be."""
         words: list[tuple[str, ...]] = []
         for path in dict.fromkeys(each.path for each in suggestions):
-            entry = self._ask("ls-tree", "-z", commit, "--", path).rstrip("\0")
-            mode, _, blob = entry.partition("\t")[0].partition(" blob ")
-            if not blob or mode not in _REGULAR:
-                what = "this is no regular file" if entry else "there is no such file"
+            mode, blob = self._entry(commit, path)
+            if mode not in _REGULAR:
+                what = "this is no regular file" if mode else "there is no such file"
                 return EditedTree(problem=f"it does not apply: {what}")
-            # In a file: git's output would lose line endings.
-            file = self._nothing / self._ask("unpack-file", blob)
-            edited = edit_lines(file.read_bytes(), [each for each in suggestions if each.path == path])
+            edited = edit_lines(self._content(blob), [each for each in suggestions if each.path == path])
             if isinstance(edited, str):
-                file.unlink()
                 return EditedTree(problem=edited)
-            file.write_bytes(edited)
-            name = self._ask("hash-object", "-w", "--no-filters", str(file))
-            file.unlink()
-            words.append(("update-index", "--cacheinfo", f"{mode},{name},{path}"))
+            words.append(("update-index", "--cacheinfo", f"{mode},{self._store(edited)},{path}"))
         return EditedTree(tree=self._edited(commit, words))
+
+    def _entry(self, commit: str, path: str) -> tuple[str, str]:
+        """Mode and object of a file, empty where nothing is; of a folder the object is empty."""
+        mode, _, blob = self._ask("ls-tree", "-z", commit, "--", path).partition("\t")[0].partition(" blob ")
+        return mode, blob
+
+    def _content(self, blob: str) -> bytes:
+        # In a file: git's output would lose line endings.
+        file = self._nothing / self._ask("unpack-file", blob)
+        content = file.read_bytes()
+        file.unlink()
+        return content
+
+    def _store(self, content: bytes) -> str:
+        file = self._nothing / "content"
+        file.write_bytes(content)
+        name = self._ask("hash-object", "-w", "--no-filters", str(file))
+        file.unlink()
+        return name
 
     def _patches(self, base: str, head: str) -> Iterator[_FilePatch]:
         listed = self._ask("diff", "--find-renames", "--name-status", "-z", "--ignore-submodules=all", base, head)

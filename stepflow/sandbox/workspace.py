@@ -81,11 +81,11 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder with everything in it, whatever tools have left there; what cannot be removed stays."""
-    remove = ["rm", "-rf", "--", str(folder)]
-    if subprocess.run(remove, capture_output=True, check=False).returncode:  # noqa: S603 - fixed words and a path of ours
+    remove = ("rm", "-rf", "--", str(folder))
+    if _try(*remove).returncode:
         # Its owner may have closed folders to itself.
-        subprocess.run(["chmod", "-R", "u+rwx", "--", str(folder)], capture_output=True, check=False)  # noqa: S603, S607
-        subprocess.run(remove, capture_output=True, check=False)  # noqa: S603
+        _try("chmod", "-R", "u+rwx", "--", str(folder))
+        _try(*remove)
 
 
 def give_to(folder: Path, uid: int, gid: int) -> None:

@@ -269,7 +269,3 @@ def _wake_up(fd: int) -> None:
 
 def _wake_selector(_number: int, _frame: object) -> None:
     """Having a handler makes the signal wake the selector."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())
