@@ -10,7 +10,6 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import IO
 
 from .enter_sandbox import config_variables
@@ -47,6 +46,11 @@ class Fact:
     mode: int
     key: Key
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the same facts later tell that it was not touched."""
+        return self.key is not None or stat.S_ISDIR(self.mode)
+
 
 class Baseline:
     """The two folders, which lie side by side, as they were when this was made and `kept`. Raises `OperationRefused`
@@ -65,36 +69,39 @@ class Baseline:
     def restore(self, kept: IO[bytes]) -> list[str]:
         """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises
         `OperationRefused`."""
-        copy = _Copy(kept, self._root)
-        try:
-            return self._restored(copy)
-        except (OSError, RecursionError, tarfile.TarError):
-            # Tools can leave trees that only programs made for it get rid of.
-            return self._made_anew(copy)
+        with _open_packed(kept) as archive:
+            try:
+                return self._restored(archive)
+            except (OSError, RecursionError, tarfile.TarError):
+                # Tools can leave trees that only programs made for it get rid of.
+                return self._made_anew(archive)
 
-    def _restored(self, copy: _Copy) -> list[str]:
+    def _restored(self, archive: tarfile.TarFile) -> list[str]:
         now = dict(self._scan())
-        added = [name for name in sorted(now.keys() - self._facts.keys()) if os.path.dirname(name) in self._facts]
+        both = now.keys() & self._facts.keys()
+        touched = {name for name in both if now[name] != self._facts[name] or not now[name].is_known}
         removed = self._facts.keys() - now.keys()
-        changed = {name for name in now.keys() & self._facts.keys() if self._differs(name, now[name], copy)}
-        if not (added or removed or changed):
-            self._facts = now
+        added = [name for name in sorted(now.keys() - both) if os.path.dirname(name) in self._facts]
+        if not (added or removed or touched):
             return []
+        # In the order in which it can be written: a second name of a file leads to the first one.
+        members = {member.name: member for member in archive.getmembers()}
+        changed = {name for name in touched if self._differs(name, now[name], archive, members)}
         for name in added:
             remove(self._path(name))
         for name in changed:
-            if not (stat.S_ISDIR(now[name].mode) and copy.members[name].isdir()):
+            if not (stat.S_ISDIR(now[name].mode) and members[name].isdir()):
                 remove(self._path(name))
-        for name in copy.members:
+        for name, member in members.items():
             if name in removed or name in changed:
-                copy.put(name)
+                archive.extract(member, self._root)
         self._facts = dict(self._scan())
         topmost = (name for name in removed if os.path.dirname(name) not in removed)
         return self._named(
             {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
         )
 
-    def _made_anew(self, copy: _Copy) -> list[str]:
+    def _made_anew(self, archive: tarfile.TarFile) -> list[str]:
         try:
             for folder in map(self._path, self._folders):
                 for program in (
@@ -104,10 +111,10 @@ class Baseline:
                     ended = run_program(program, {}, _WIPE_SECONDS, sink=lambda _: None)
                     if ended.exit_code < 0:
                         raise OSError(f"{program[0]} {ended.complaint}")
-            for name in copy.members:
-                copy.put(name)
+            for member in archive.getmembers():
+                archive.extract(member, self._root)
             self._facts = dict(self._scan())
-        except (OSError, RecursionError, tarfile.TarError) as exc:
+        except (OSError, RecursionError, tarfile.TarError, OperationRefused) as exc:
             raise OperationRefused(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
         return ["everything in HOME and TMPDIR (made anew)"]
 
@@ -129,20 +136,14 @@ class Baseline:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
 
-    def _differs(self, name: str, now: Fact, copy: _Copy) -> bool:
-        then = self._facts[name]
-        if now == then and now.key is not None:
-            return False
-        if now.mode != then.mode:
-            return True
-        member = copy.members.get(name)
-        if member is None or member.isdir():
-            return False
+    def _differs(self, name: str, now: Fact, archive: tarfile.TarFile, members: Mapping[str, tarfile.TarInfo]) -> bool:
+        member = members.get(name)
+        if now.mode != self._facts[name].mode or member is None or member.isdir():
+            return now.mode != self._facts[name].mode
         if member.issym():
             return os.readlink(self._path(name)) != member.linkname
-        if member.islnk():
-            member = copy.members[member.linkname]
-        return member.isfile() and not copy.is_same(self._path(name), member)
+        saved = archive.extractfile(member)
+        return saved is not None and not _is_same(self._path(name), saved)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._root, name)
@@ -154,33 +155,12 @@ class Baseline:
         return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
-class _Copy:
-    """What is kept of the two folders, whose place is `root`."""
-
-    def __init__(self, kept: IO[bytes], root: str) -> None:
-        self._kept, self._root = kept, root
-
-    @cached_property
-    def members(self) -> dict[str, tarfile.TarInfo]:
-        """All of it by the names, in the order in which it can be written."""
-        return {member.name: member for member in self._archive.getmembers()}
-
-    def is_same(self, path: str, member: tarfile.TarInfo) -> bool:
-        """Whether a file has the bytes of this one."""
-        saved = self._archive.extractfile(member)
-        with open(path, "rb") as file:
-            while saved and (piece := saved.read(_PIECE)):
-                if file.read(len(piece)) != piece:
-                    return False
-            return not file.read(1)
-
-    def put(self, name: str) -> None:
-        """Write one member as it was. A second name of a file leads to the first one, which is written before it."""
-        self._archive.extract(self.members[name], self._root)
-
-    @cached_property
-    def _archive(self) -> tarfile.TarFile:
-        return _open_packed(self._kept)
+def _is_same(path: str, saved: IO[bytes]) -> bool:
+    with open(path, "rb") as file:
+        while piece := saved.read(_PIECE):
+            if file.read(len(piece)) != piece:
+                return False
+        return not file.read(1)
 
 
 class SharedMemory:
