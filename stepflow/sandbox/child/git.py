@@ -38,7 +38,6 @@ _LONGEST = 8192
 ALTERNATES = "objects/info/alternates"
 _LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-BRANCHES = "refs/heads/"
 _ERROR_BYTES = 1024 * 1024
 #: Of what git prints so much is read by default.
 _OUTPUT_BYTES = 64 * 1024 * 1024
@@ -135,16 +134,6 @@ class Git:
         """What git prints, cut at its NUL characters. Bytes that are no UTF-8 are replaced. Raises
         `OperationRefused`."""
         return [record for record in self(*words, stdin=stdin).decode("utf-8", "replace").split("\0") if record]
-
-    def head(self) -> tuple[str, str]:
-        """HEAD's commit, empty when there is none, and its branch, empty when it is detached. Raises
-        `OperationRefused`."""
-        ended = self.run("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))
-        output = self("symbolic-ref", "HEAD") if ended.exit_code else ended.output
-        *commit, branch = os.fsdecode(output).removesuffix("\n").split("\n")
-        if branch != "HEAD" and not branch.startswith(BRANCHES):
-            raise OperationRefused(f"HEAD stands on {branch!r}, which is no branch.")
-        return "".join(commit), branch.removeprefix("HEAD")
 
 
 def run_program(
@@ -310,7 +299,8 @@ class Repository:
         with suppress(OperationRefused):
             refuse_to_wait(self.folder)
             git = Git(top=self.top, environment={"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top})
-            commit, branch = git.head()
+            commit = git.line("rev-parse", "--verify", "HEAD")
+            branch = os.fsdecode(git.run("symbolic-ref", "--quiet", "HEAD", fine=(0, 1)).output).removesuffix("\n")
         if not commit:
             raise OperationRefused("there is no commit yet")
         return commit, branch

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from .enter_sandbox import config_variables
-from .git import BRANCHES, COMMIT, MOST_CHANGED, Git, PrintsTooMuch, Sink, refuse_to_wait, run_program
+from .git import COMMIT, MOST_CHANGED, Git, PrintsTooMuch, Sink, refuse_to_wait, run_program
 from .paths import Key, OperationRefused, key_of, size_of
 
 #: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
@@ -24,6 +24,7 @@ _MOST_EXCLUDED = 50
 _MOST_UNREADABLE = 20
 #: An ignore file that is put back or goes lets other files show.
 _ROUNDS = 5
+_BRANCHES = "refs/heads/"
 _NESTED = "is a repository of its own"
 _EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -244,13 +245,23 @@ class SnapshotRepository:
         forced = list[bytes]()
         if self.has_repository:
             refuse_to_wait(".git")
-            commit, branch = self._theirs.head()
+            commit, branch = self._ask_head()
             staged, forced = self._look_at_staged(commit)
         paths, left_out = self._ask_changed()
         left_out, count = self._take_in([*paths, *forced], left_out, file_limit, limit)
         named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
         state = SnapshotState(branch=branch, commit=commit, staged=staged, left_out=named)
         return state, None if count and (forced or left_out) else count
+
+    def _ask_head(self) -> tuple[str, str]:
+        """HEAD's commit, empty when there is none, and its branch, empty when it is detached. Raises
+        `OperationRefused`."""
+        ended = self._theirs.run("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))
+        output = self._theirs("symbolic-ref", "HEAD") if ended.exit_code else ended.output
+        *commit, branch = os.fsdecode(output).removesuffix("\n").split("\n")
+        if branch != "HEAD" and not branch.startswith(_BRANCHES):
+            raise OperationRefused(f"HEAD stands on {branch!r}, which is no branch.")
+        return "".join(commit), branch.removeprefix("HEAD")
 
     def _look_at_staged(self, commit: str) -> tuple[str, list[bytes]]:
         """The tree of what is staged, and the paths that are tracked although the rules say to ignore them; these only
@@ -338,7 +349,7 @@ class SnapshotRepository:
         objects = [one for one in (state.commit, state.staged) if one]
         if not all(COMMIT.fullmatch(one) for one in objects):
             raise OperationRefused(f"The snapshot {name} names what is no object.")
-        if state.branch and not state.branch.startswith(BRANCHES):
+        if state.branch and not state.branch.startswith(_BRANCHES):
             raise OperationRefused("HEAD of the snapshot stands on no branch.")
         if self.has_repository and not (state.branch or state.commit):
             raise OperationRefused("HEAD of the snapshot stands nowhere.")
