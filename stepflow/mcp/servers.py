@@ -31,9 +31,8 @@ from stepflow.mcp.transports import (
     StdioTransport,
 )
 from stepflow.ports import Tools
-from stepflow.sandbox.commands import ServerProcess
+from stepflow.sandbox.commands import OUTPUT_LIMIT, HeadTail, ServerProcess
 from stepflow.sandbox.launcher import CannotStart
-from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.

@@ -30,7 +30,7 @@ from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, IsolationError, StepflowError
 from stepflow.ports import Guards
 from stepflow.sandbox.child.paths import OperationRefused
-from stepflow.sandbox.commands import ServerProcess, Shell, run_command
+from stepflow.sandbox.commands import OUTPUT_LIMIT, HeadTail, ServerProcess, Shell, run_command
 from stepflow.sandbox.environment import build_environment, tool_programs
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.isolation import (
@@ -45,7 +45,6 @@ from stepflow.sandbox.isolation import (
     sandbox_config,
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
-from stepflow.sandbox.output import OUTPUT_LIMIT, HeadTail
 from stepflow.sandbox.workspace import GIT, give_to, object_folders, objects_beside, remove_folder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toolbox_world import stays_root
 
-from stepflow.sandbox.output import Interleaved
+from stepflow.sandbox.commands import Interleaved
 
 
 @pytest.fixture
