@@ -9,7 +9,7 @@ import pickle
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import IO, Any
@@ -82,7 +82,7 @@ def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     return {"files": digests(config.working_directory, request["expressions"], request["folders"])}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class State:
     """What was seen of the workspace: before the first tool, at the start of the run, and at the newest closing. The
     parent keeps it from one operation to the next, in a file that no tool can open, and never reads it."""
@@ -117,9 +117,15 @@ class State:
         assert isinstance(state, cls)  # noqa: S101 - `store` wrote it
         return state
 
-    def store(self) -> None:
-        """For the next operation."""
-        _store(STATE, self)
+    @classmethod
+    @contextmanager
+    def working(cls) -> Iterator[State]:
+        """The same for the block; the next operation finds it as the block leaves it, whether or not that fails."""
+        state = cls.load()
+        try:
+            yield state
+        finally:
+            _store(STATE, state)
 
     def watching(self) -> TreeWatch:
         """Raises `OperationRefused` where there is nothing to watch."""
@@ -153,16 +159,15 @@ def _kept(descriptor: int) -> IO[bytes]:
 
 
 def _locate(config: SandboxConfig, _request: object) -> Answer:
-    State.first(config.checkout).store()
+    _store(STATE, State.first(config.checkout))
     return {}
 
 
 def _begin(config: SandboxConfig, _request: object) -> Answer:
-    state = State.load()
-    try:
+    with State.working() as state:
         with _kept(KEPT_HOME) as kept:
-            baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
-        state = replace(state, baseline=baseline, shared_memory=SharedMemory() if config.uid is not None else None)
+            state.baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
+        state.shared_memory = SharedMemory() if config.uid is not None else None
         if state.watch is None:
             return {"unwatched": _NO_REPOSITORY}
         try:
@@ -175,18 +180,13 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
         if state.judged:
             with _kept(KEPT_GIT) as kept:
                 state.judged.begin(state.watch.submodules(), kept)
-    finally:
-        state.store()
     return {}
 
 
 def _closing(_config: object, _request: object) -> Answer:
-    state = replace(State.load(), closing=None)
-    try:
-        look = _look(state)
-        state = replace(state, closing=look)
-    finally:
-        state.store()
+    with State.working() as state:
+        state.closing = None
+        state.closing = look = _look(state)
     return {
         "commit": look.commit,
         "tree": look.tree,
@@ -207,13 +207,10 @@ def _look(state: State, commit: str = "") -> Look:
 
 
 def _look_again(_config: object, _request: object) -> Answer:
-    state = State.load()
-    if state.closing is None:
-        raise OperationRefused("the checkout could not be looked at before the checks")
-    try:
+    with State.working() as state:
+        if state.closing is None:
+            raise OperationRefused("the checkout could not be looked at before the checks")
         look = _look(state, state.closing.commit)
-    finally:
-        state.store()
     known = {one.path for one in state.closing.untracked}
     return {
         "moved": list(look.moved_since(state.closing))[:FILES_LIMIT],
@@ -226,8 +223,8 @@ def _look_again(_config: object, _request: object) -> Answer:
 def _before_check(_config: object, _request: object) -> Answer:
     """HOME, TMPDIR and shared memory as `setup` left them, and git's own files as they were then beside the commits of
     the work."""
-    state, restored = State.load(), list[str]()
-    try:
+    restored = list[str]()
+    with State.working() as state:
         if state.baseline:
             with _kept(KEPT_HOME) as kept:
                 restored = state.baseline.restore(kept)
@@ -236,8 +233,6 @@ def _before_check(_config: object, _request: object) -> Answer:
         if state.judged and state.closing:
             with _kept(KEPT_GIT) as kept:
                 state.judged.put_in_place(_paths(state.closing.tracked), kept)
-    finally:
-        state.store()
     return {"restored": restored}
 
 
@@ -253,7 +248,7 @@ def _tree(_config: object, _request: object) -> Answer:
     watch = state.watching()
     if not watch.has_begun:
         watch.begin()
-        state.store()
+        _store(STATE, state)
     look = watch.look()
     return {"commit": look.commit, "tree": look.tree, "uncommitted": _paths(look.differences)}
 
