@@ -3,6 +3,7 @@ layer: what the sandbox program receives first, and what came of it."""
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -198,7 +199,7 @@ def sandbox_config(
 ) -> SandboxConfig:
     """What the sandbox program receives first. `private` holds HOME and TMPDIR; tools `read` these paths beside the
     system's and this interpreter's; `broker` leads to the one who gives sockets."""
-    terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (_TERMINALS,)
+    terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (str(_TERMINALS),)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (Path(name) for name in (*_SYSTEM, *interpreter))
     places = dict.fromkeys((*named, _RESOLVER.resolve(), *read))
@@ -210,29 +211,22 @@ def sandbox_config(
         # The parent's groups are what a toolbox without the layer would keep.
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
         **vars(options.limits),
-        write=_names((*(checkout, private / "home", private / "tmp", private / "snapshots", _SHARED_MEMORY),)),
+        write=[str(checkout), *(str(private / name) for name in ("home", "tmp", "snapshots")), _SHARED_MEMORY],
         # An interpreter in the root would open everything.
-        read=_names(folder for folder in places if folder.is_absolute() and folder != Path("/")),
-        devices=_names((*_DEVICES, *terminals)),
+        read=[str(folder) for folder in places if folder.is_absolute() and folder != Path("/")],
+        devices=[*_DEVICES, *terminals],
         close_network=options.network is not Network.FULL,
         broker=broker,
         disabled_layers=sorted(options.disabled_layers),
     )
 
 
-def _names(paths: Iterable[Path | str]) -> list[str]:
-    return [str(path) for path in paths]
-
-
 def _has_terminals(uid: int) -> bool:
-    return any(terminal.name.isdigit() and _owner(terminal) == uid for terminal in _TERMINALS.glob("*"))
-
-
-def _owner(path: Path) -> int | None:
-    try:
-        return path.stat().st_uid
-    except OSError:
-        return None
+    for terminal in _TERMINALS.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if terminal.stat().st_uid == uid:
+                return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,7 +246,7 @@ enter_sandbox.forgo_new_privileges()
 if blocked:
     seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
     seccomp.refuse((seccomp.SyscallRule(call="landlock", error=blocked),))
-abi, problem = landlock.restrict(landlock.Allowed(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
+abi, problem = landlock.restrict(write=(place + "/in",), close_tcp=True, highest_abi=abi)
 def attempt(action):
     try:
         action()

@@ -259,6 +259,18 @@ class TestHostileTrees:
         one.snapshots.restore(info.name)
         assert (one.folder / "n").read_bytes() == b"n\n"
 
+    def test_a_change_is_kept_whatever_git_is_told_about_files_and_what_it_ignores_is_not(self, one):
+        one.sh("echo solid > f; touch -d '1 hour ago' f")
+        one.snapshots.take()
+        one.sh("git config core.trustctime false; git config core.checkStat minimal; git config core.ignoreStat true")
+        one.sh("touch -r f ~/when; echo shaky > f; touch -r ~/when f; echo left > left; echo out > out; echo new > new")
+        one.sh("git config core.excludesFile ~/rules; echo left > ~/rules; echo out > .git/info/exclude")
+        info = one.snapshots.take()
+        assert (info.problem, info.files) == ("", 2)
+        one.sh("rm f new")
+        one.snapshots.restore(info.name)
+        assert ((one.folder / "f").read_text(), (one.folder / "new").read_text()) == ("shaky\n", "new\n")
+
     def test_a_private_repository_that_the_tools_damage_is_made_anew(self, one):
         first = one.snapshots.take()
         place = '$(dirname "$TMPDIR")/snapshots'

@@ -198,8 +198,9 @@ def enter_sandbox(config: SandboxConfig, oom_score: OomScore) -> SandboxFacts:
         facts.no_new_privs = forgo_new_privileges()
     close_network = config.close_network and wanted("network")
     if wanted("landlock"):
-        places = landlock.Allowed(write=config.write, read=config.read, devices=config.devices)
-        facts.landlock_abi, facts.landlock_problem = landlock.restrict(places, close_tcp=close_network)
+        facts.landlock_abi, facts.landlock_problem = landlock.restrict(
+            write=config.write, read=config.read, devices=config.devices, close_tcp=close_network
+        )
     if wanted("seccomp"):
         keeps_user = config.uid is None and wanted("uid")
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()

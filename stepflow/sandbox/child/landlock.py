@@ -8,7 +8,6 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 # No library: this side is started with -I -S and sees the standard library alone. Every number in this module stands in
 # linux/landlock.h and asm/unistd_64.h of linux-libc-dev 6.12, the same for x86_64 and for aarch64.
@@ -43,24 +42,23 @@ _PATH_BENEATH = struct.Struct("=Qi")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allowed:
-    """Paths that stay open; what does not exist is passed over."""
-
-    write: Sequence[str] = ()
-    read: Sequence[str] = ()
-    devices: Sequence[str] = ()
-
-
-def restrict(places: Allowed, *, close_tcp: bool, highest_abi: int = 1 << 16) -> tuple[int, str]:
-    """Close everything but the places. Gives the ABI that is in force, 0 with a problem where none is.
+def restrict(
+    *,
+    write: Sequence[str] = (),
+    read: Sequence[str] = (),
+    devices: Sequence[str] = (),
+    close_tcp: bool,
+    highest_abi: int = 1 << 16,
+) -> tuple[int, str]:
+    """Close everything but these paths; what does not exist is passed over. Gives the ABI that is in force, 0 with a
+    problem where none is.
 
     `highest_abi` makes a newer kernel behave like an older one.
     """
     try:
         abi = min(kernel_abi(), highest_abi)
         with _ruleset(abi, close_tcp=close_tcp) as ruleset:
-            for paths, rights in ((places.read, READ), (places.write, WRITE), (places.devices, DEVICE)):
+            for paths, rights in ((read, READ), (write, WRITE), (devices, DEVICE)):
                 for path in paths:
                     _allow(ruleset, path, rights & _handled(abi))
             _call(_RESTRICT_SELF, ruleset, 0)

@@ -239,16 +239,22 @@ class SnapshotRepository:
         self.has_index = True
 
     def _look(self, file_limit: int, limit: int) -> tuple[SnapshotState, int | None]:
-        """Let the private index know what is there, at most so many bytes. Gives how many files differ from the
-        snapshot before, None where git is to count them."""
+        """Let the private index know what is there, but for what is too large or cannot be read, or for which there is
+        no room in so many bytes. Gives how many files differ from the snapshot before, None where git is to count
+        them."""
         branch = commit = staged = ""
         forced = list[bytes]()
         if self.has_repository:
             refuse_to_wait(".git")
             commit, branch = self._ask_head()
             staged, forced = self._look_at_staged(commit)
-        paths, left_out = self._ask_changed()
-        left_out, count = self._take_in([*paths, *forced], left_out, file_limit, limit)
+        changed, left_out = self._ask_changed()
+        paths = [*changed, *forced]
+        left_out |= self._add(paths, file_limit, limit)
+        known = self.taken.left_out if self.taken else {}
+        if dropped := [path for path in left_out if path.decode("latin-1") not in known]:
+            self._drop(dropped)
+        count = len(dropped) + len(set(paths) - left_out.keys())
         named = {path.decode("latin-1"): why for path, why in sorted(left_out.items())}
         state = SnapshotState(branch=branch, commit=commit, staged=staged, left_out=named)
         return state, None if count and (forced or left_out) else count
@@ -283,17 +289,6 @@ class SnapshotRepository:
             self.staged = tree
         forced = self._theirs.run("ls-files", "-z", "--ignored", "--cached", "--exclude-standard", fine=None).output
         return self.staged, [path for path in forced.split(b"\0") if path]
-
-    def _take_in(
-        self, paths: list[bytes], left: dict[bytes, str], file_limit: int, limit: int
-    ) -> tuple[dict[bytes, str], int]:
-        """Let the private index know what is there. Gives why which paths are left out: those that are too large or
-        cannot be read, or for which there is no room in so many bytes; and how many others have changed."""
-        left = left | self._add(paths, file_limit, limit)
-        known = self.taken.left_out if self.taken else {}
-        if dropped := [path for path in left if path.decode("latin-1") not in known]:
-            self._drop(dropped)
-        return left, len(dropped) + len(set(paths) - left.keys())
 
     def _ask_changed(self) -> tuple[list[bytes], dict[bytes, str]]:
         """The paths that are not as the private index says, without those that git ignores; and why folders that cannot
