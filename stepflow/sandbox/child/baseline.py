@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, Git, Repository, engine_git, run_program
+from .git import ALTERNATES, NO_CONFIGURATION, NO_PROGRAMS, Git, Repository, engine_git, run_program
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
@@ -30,12 +30,7 @@ _MOST_BYTES = 512 * 1024 * 1024
 #: Any git would run what they name, which may lie among files that git ignores; of hooks those count that `.git` has.
 _PROGRAMS = ("core.hooksPath", "core.fsmonitor")
 _INCLUDES = r"^include(if\..*)?\.path$"
-_OWN_SETTINGS = (
-    ("core.hooksPath", os.devnull),
-    ("core.fsmonitor", "false"),
-    ("gc.auto", "0"),
-    ("core.logAllRefUpdates", "false"),
-)
+_OWN_SETTINGS = (*NO_PROGRAMS, ("core.logAllRefUpdates", "false"), ("gc.auto", "0"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,8 +327,7 @@ class JudgedRepository:
         environment = {
             "GIT_DIR": os.path.join(self._judged, path, _GIT),
             "GIT_WORK_TREE": os.path.join(self._top, path),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
+            **NO_CONFIGURATION,
             **config_variables(_OWN_SETTINGS),
         }
         return Git(top=self._top, environment=environment)

@@ -30,6 +30,9 @@ _BEAT = 0.1
 _MOMENT = 0.001
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+#: Neither the machine's configuration nor a personal one, and no program that git would run by itself.
+NO_CONFIGURATION = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+NO_PROGRAMS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"))
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
 _NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
 _GITDIR = b"gitdir: "
@@ -358,15 +361,27 @@ def engine_git(
 ) -> Iterator[EngineGit]:
     """Open it for the block. `settings` and `attributes` decide how files of the work tree are compared."""
     folder = os.path.join(os.environ["TMPDIR"], f"engine-git-{os.urandom(8).hex()}")
+    given = (
+        *settings,
+        *NO_PROGRAMS,
+        ("core.attributesFile", os.devnull),
+        ("core.excludesFile", os.devnull),
+        ("core.untrackedCache", "false"),
+        ("core.preloadIndex", "true"),
+    )
+    environment = {
+        "HOME": folder,
+        "XDG_CONFIG_HOME": folder,
+        "GIT_DIR": folder,
+        "GIT_WORK_TREE": repository.top,
+        **NO_CONFIGURATION,
+        **config_variables(given),
+    }
     os.mkdir(folder, 0o700)
     try:
         for name in ("refs", "info", "objects/info"):
             os.makedirs(os.path.join(folder, name))
-        opened = EngineGit(
-            folder=folder,
-            environment=_environment(repository, folder, settings),
-            top=repository.top,
-        )
+        opened = EngineGit(folder=folder, environment=environment, top=repository.top)
         opened.write("HEAD", f"{commit}\n".encode())
         opened.write("config", _CONFIG[len(commit)])
         opened.write("info/attributes", attributes)
@@ -376,27 +391,6 @@ def engine_git(
         yield opened
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _environment(repository: Repository, folder: str, settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    given = [
-        *settings,
-        ("core.attributesFile", os.devnull),
-        ("core.excludesFile", os.devnull),
-        ("core.hooksPath", os.devnull),
-        ("core.fsmonitor", "false"),
-        ("core.untrackedCache", "false"),
-        ("core.preloadIndex", "true"),
-    ]
-    return {
-        "HOME": folder,
-        "XDG_CONFIG_HOME": folder,
-        "GIT_DIR": folder,
-        "GIT_WORK_TREE": repository.top,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        **config_variables(given),
-    }
 
 
 def read_objects(repository: Repository, arguments: Sequence[str], *, base: str, stdin: str, hand_on: Sink) -> None:

@@ -16,7 +16,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from .enter_sandbox import config_variables
-from .git import COMMIT, MOST_CHANGED, Git, PrintsTooMuch, Sink, refuse_to_wait, run_program
+from .git import (
+    COMMIT,
+    MOST_CHANGED,
+    NO_CONFIGURATION,
+    NO_PROGRAMS,
+    Git,
+    PrintsTooMuch,
+    Sink,
+    refuse_to_wait,
+    run_program,
+)
 from .paths import Key, OperationRefused, key_of, size_of
 
 #: Of what was left out so many paths are kept out of a difference, where they would look like deleted files.
@@ -52,8 +62,7 @@ _ENVIRONMENT = {
 #: nothing goes on afterwards.
 _SETTINGS = (
     ("safe.directory", "*"),
-    ("core.hooksPath", os.devnull),
-    ("core.fsmonitor", "false"),
+    *NO_PROGRAMS,
     ("core.untrackedCache", "false"),
     ("core.splitIndex", "false"),
     ("core.logAllRefUpdates", "false"),
@@ -405,7 +414,7 @@ class SnapshotRepository:
     @property
     def _own(self) -> Git:
         """git in the private repository, which borrows the objects of the workspace's."""
-        return self._git({**self._private, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull})
+        return self._git(self._private | NO_CONFIGURATION)
 
     @property
     def _private(self) -> dict[str, str]:
