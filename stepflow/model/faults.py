@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 
 import anthropic
@@ -130,19 +131,12 @@ def _hint(error: anthropic.APIStatusError, service: Service, *, key_worked: bool
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait. The header holds seconds or an HTTP date."""
-    value = headers.get("retry-after", "").strip()
-    try:
+    value, seconds = headers.get("retry-after", "").strip(), math.nan
+    with suppress(ValueError):
+        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+    with suppress(ValueError):
         seconds = float(value)
-    except ValueError:
-        seconds = _seconds_until(value)
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _seconds_until(date: str) -> float:
-    try:
-        return parsedate_to_datetime(date).timestamp() - time.time()
-    except ValueError:
-        return math.nan
 
 
 _FEDERATION_HINT = (

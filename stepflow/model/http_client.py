@@ -145,15 +145,11 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
-def ssl_context(connection: Connection) -> ssl.SSLContext:
-    """Return a context that trusts the public authorities and those of the connection."""
-    return _trusting(connection.certificates)
-
-
 @cache
-def _trusting(certificates: str) -> ssl.SSLContext:
-    """Share one context among all clients with these authorities: reading hundreds of certificates takes time."""
+def ssl_context(connection: Connection) -> ssl.SSLContext:
+    """Return a context that trusts the public authorities and those of the connection. All its clients share one:
+    reading hundreds of certificates takes time."""
     context = httpx2.create_ssl_context(trust_env=False)
-    if certificates:
-        context.load_verify_locations(cadata=certificates)
+    if connection.certificates:
+        context.load_verify_locations(cadata=connection.certificates)
     return context

@@ -433,7 +433,12 @@ def _is_installed(module: str) -> bool:
 def check_base_url(url: str) -> str:
     """Return the address if it is https, or http on the machine itself. Otherwise raise `InputError`."""
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
-        raise _refusal(url, problem)
+        shown = url.rsplit("@", maxsplit=1)[-1]
+        raise InputError(
+            f"The input `anthropic-base-url` ({shown!r}) cannot be used: {problem}.",
+            hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1 "
+            "(for Vertex keep it).",
+        )
     return url.strip().rstrip("/")
 
 
@@ -445,12 +450,3 @@ def is_private(url: str) -> bool:
     except ValueError:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
-
-
-def _refusal(url: str, problem: str) -> InputError:
-    shown = url.rsplit("@", maxsplit=1)[-1]
-    return InputError(
-        f"The input `anthropic-base-url` ({shown!r}) cannot be used: {problem}.",
-        hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1 "
-        "(for Vertex keep it).",
-    )

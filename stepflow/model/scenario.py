@@ -252,13 +252,12 @@ def _turn(turn: Turn, first_id: int) -> ModelTurn:
     text = compact(turn.output) if turn.output is not None else turn.text
     content = [text_block(text)] if text else []
     calls = [next(iter(call.items())) for call in turn.tools]
-    content += [_tool_use(number, name, given) for number, (name, given) in enumerate(calls, start=first_id)]
+    content += [
+        {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
+        for number, (name, given) in enumerate(calls, start=first_id)
+    ]
     usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
     return ModelTurn(content=tuple(content), stop_reason=turn.stop_reason or usual, model=SCRIPTED)
-
-
-def _tool_use(number: int, name: str, given: JsonObject) -> JsonObject:
-    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
 
 
 def _fault(error: ScriptedError) -> ModelFault:
@@ -348,25 +347,22 @@ def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
         return given
     # Match whole names only: /work/parser is not a prefix of /work/parser-2.
     pattern = re.compile(rf"{re.escape(root)}(?![\w.-])")
-    return {
-        name: value
-        if not isinstance(value, str)
-        else _in_shell(value, pattern)
-        if tool == "bash"
-        else _alone(value, root)
-        for name, value in given.items()
-    }
+
+    def replaced(value: JsonValue) -> JsonValue:
+        if not isinstance(value, str):
+            return value
+        if tool == "bash":
+            return _in_shell(value, pattern)
+        # The file tools accept a path relative to the root.
+        return "." if value == root else value.removeprefix(f"{root}/")
+
+    return {name: replaced(value) for name, value in given.items()}
 
 
 def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
     """Replace the root in a shell command. The shell may be in another folder by then, so ask git for the root, except
     inside single quotes, where nothing is expanded."""
     return pattern.sub(lambda match: "." if command[: match.start()].count("'") % 2 else ROOT_IN_SHELL, command)
-
-
-def _alone(path: str, root: str) -> str:
-    """Return a path relative to the root, as the file tools accept it, and any other text unchanged."""
-    return "." if path == root else path.removeprefix(f"{root}/")
 
 
 def _object(text: str) -> JsonObject | None:

@@ -20,7 +20,7 @@ from stepflow.domain.conversation import (
     Usage,
     has_images,
 )
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, fault_of, overdue_fault
 from stepflow.model.http_client import BrokenAnswer, bounded_call
@@ -419,14 +419,13 @@ def _find_settled(messages: list[JsonValue]) -> int | None:
     """
     results = 0
     for number in range(len(messages) - 1, -1, -1):
-        message = messages[number]
-        if not isinstance(message, dict) or message.get("role") != "user":
-            continue
-        if results >= KEPT_RESULTS:
-            return number
-        results += sum(
-            isinstance(block, dict) and block.get("type") == "tool_result" for block in _content_blocks(message)
-        )
+        match messages[number]:
+            case {"role": "user", **message}:
+                if results >= KEPT_RESULTS:
+                    return number
+                content = message.get("content")
+                blocks = content if isinstance(content, list) else []
+                results += sum(value_at(block, "type") == "tool_result" for block in blocks)
     return None
 
 
@@ -437,18 +436,12 @@ def _mark_last(message: JsonValue) -> JsonValue:
     return message
 
 
-def _content_blocks(message: JsonObject) -> list[JsonValue]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
-
-
 def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | None:
     """Return the part of a request that asks the service to make room, based on the model's entry. Return None if the
     entry does not list this feature and the window. A request longer than `price_step` costs more per token, so room is
     made before that."""
     window = entry.get("max_input_tokens")
-    strategies = _get(_get(entry, "capabilities"), "context_management")
-    supported = _get(_get(strategies, _CLEARING), "supported")
+    supported = value_at(entry, f"capabilities.context_management.{_CLEARING}.supported")
     if not isinstance(window, int) or window <= 0 or supported is not True:
         return None
     window = min(window, price_step or window)
@@ -469,20 +462,15 @@ def is_near(price_step: int | None, usage: Usage) -> bool:
 
 def shows_thinking(entry: JsonObject) -> bool:
     """Return whether the model thinks adaptively and can summarize its thinking between calls."""
-    types = _get(_get(_get(entry, "capabilities"), "thinking"), "types")
-    return _get(_get(types, "adaptive"), "supported") is True
+    return value_at(entry, "capabilities.thinking.types.adaptive.supported") is True
 
 
 def read_cleared(answer: JsonObject) -> ClearedResults | None:
     """Return what the service dropped from the request that this message answers; None if nothing."""
-    applied = _get(answer.get("context_management"), "applied_edits")
+    applied = value_at(answer, "context_management.applied_edits")
     edits = applied if isinstance(applied, list) else []
     results, tokens = (
-        sum(number for edit in edits if isinstance(number := _get(edit, key), int))
+        sum(number for edit in edits if isinstance(number := value_at(edit, key), int))
         for key in ("cleared_tool_uses", "cleared_input_tokens")
     )
     return ClearedResults(results=results, tokens=tokens) if results else None
-
-
-def _get(value: JsonValue, key: str) -> JsonValue:
-    return value.get(key) if isinstance(value, dict) else None
