@@ -88,15 +88,18 @@ class BundlePush:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
             git = Git(Path(scratch) / "repository.git", remote, commit=self.base_commit)
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
-            commits = self._checked(git)
+            rules = replace(self.rules, by_api=self.signer is not None)
+            checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=rules)
+            for violation in checked.violations:
+                raise Refused(violation.message, hint=violation.hint)
             history = git.make_sibling("history.git")
             if self.signer:
-                planned = self._plan_verified(git, commits)
+                planned = self._plan_verified(git, checked.commits)
                 verified = VerifiedPush(
                     bundle=self, git=git, history=history, writer=self.signer, author=author, commits=planned
                 )
                 return verified.push(branch, fast_forward)
-            written = self._rewrite(git, commits, author)
+            written = self._rewrite(git, checked.commits, author)
 
             def push_once() -> Pushed:
                 branches, last = read_branches(git, branch), written[-1]
@@ -126,17 +129,6 @@ class BundlePush:
         if (tip := branches.tips.get(branch, "")) not in (self.base_commit, *written):
             raise moved_on(branch, tip, self.base_commit)
         return branch
-
-    def _checked(self, git: Git) -> tuple[Commit, ...]:
-        """Return the commits of the bundle, parents first. Raises `Refused` if they may not leave."""
-        checked = check_commits(git, self._unbundle(git), base=self.base_commit, rules=self._rules)
-        for violation in checked.violations:
-            raise Refused(violation.message, hint=violation.hint)
-        return checked.commits
-
-    @property
-    def _rules(self) -> CommitRules:
-        return replace(self.rules, by_api=self.signer is not None)
 
     def _unbundle(self, git: Git) -> str:
         if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:

@@ -259,9 +259,9 @@ class GitHubReader(GitHub):
         """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
         return spent_on_issue(self.comments(number), self.viewer(), issue=number, run=run)
 
-    def labels(self) -> tuple[str, ...]:
-        """The names of all labels that the repository has."""
-        return tuple(label.name for label in self._list("list the labels", Label, "/labels"))
+    def labels(self) -> dict[str, str]:
+        """The description of each label of the repository, empty where it has none."""
+        return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
 
     def demands_signatures(self, branch: str) -> bool:
         """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the

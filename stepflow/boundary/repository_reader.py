@@ -15,7 +15,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT
 from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST
-from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, Label, read_part
+from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, read_part
 
 #: GitHub sometimes sends null for an empty string.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
@@ -88,72 +88,6 @@ class Artifact(Answer):
     is_expired: bool = Field(validation_alias="expired")
 
 
-class RepositoryReader(GitHubReader):
-    """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
-
-    def issues_since(self, time: datetime) -> tuple[OpenedIssue, ...]:
-        """The issues that were opened since then."""
-        query = {"state": "all", "since": _written(time), "sort": "created", "direction": "desc"}
-        issues = self._newer("list the issues", OpenedIssue, "/issues", time, **query)
-        return tuple(issue for issue in issues if issue.pull_request is None)
-
-    def comments_since(self, time: datetime) -> tuple[IssueComment, ...]:
-        """The comments that were written or changed since then."""
-        return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_written(time))
-
-    def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
-        """What was done with issues since then, newest first."""
-        return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
-
-    def label_descriptions(self) -> dict[str, str]:
-        """The description of each label of the repository, empty where it has none."""
-        return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
-
-    def similar_issues(self, words: str, *, most: int) -> tuple[SimilarIssue, ...]:
-        """Issues of this repository that GitHub finds by these words, best first. Whatever could be a qualifier or an
-        operator is taken out of the words, so that nobody's text can widen the search."""
-        repository = self.full_name()
-        plain = " ".join(re.findall(r"\w+", words)).lower()[:_LONGEST_QUERY]
-        query = {"q": f"{plain} repo:{repository} is:issue", "per_page": str(most), "search_type": "hybrid"}
-
-        def search() -> tuple[SimilarIssue, ...]:
-            data = self._client.ask("GET", self._client.search_url, parameters=query)[1]
-            return read_part(tuple[SimilarIssue, ...], data, "items")
-
-        found = self._read("search for similar issues", search, ISSUE_LIST)
-        return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
-
-    def artifacts(self, name: str) -> tuple[Artifact, ...]:
-        """The artifacts of this name that are still there, newest first; at most a hundred."""
-        query = {"name": name, "per_page": "100"}
-
-        def read() -> tuple[Artifact, ...]:
-            data = self._client.ask("GET", "/actions/artifacts", parameters=query)[1]
-            return tuple(each for each in read_part(list[Artifact], data, "artifacts") if not each.is_expired)
-
-        return self._read("list the artifacts", read, ARTIFACT)
-
-    def packed_artifact(self, artifact: Artifact) -> bytes:
-        """The archive with an artifact's files; empty when it is gone, or too large."""
-        path = f"/actions/artifacts/{artifact.id}/zip"
-        return self._read(
-            "give an artifact", lambda: self._client.stored_bytes(path, last_bytes=LONGEST_TEXT), ARTIFACT
-        )
-
-    def _newer(self, doing: str, kind: type[D], path: str, time: datetime, **query: str) -> tuple[D, ...]:
-        """Those of a list with the newest first that are not older than `time`."""
-
-        def read() -> Iterator[D]:
-            listed = (each for page in self._client.pages(path, query) for each in kind.many(page))
-            return takewhile(lambda each: each.created_at >= time, listed)
-
-        return self._read(doing, lambda: tuple(read()), ISSUE_LIST)
-
-
-def _written(time: datetime) -> str:
-    return f"{time:%Y-%m-%dT%H:%M:%SZ}"
-
-
 #: Null for a commit that is gone.
 _Oid = Annotated[str, BeforeValidator(lambda commit: commit["oid"] if commit else "")]
 _LastHeadline = Annotated[str, BeforeValidator(lambda nodes: nodes[-1]["commit"]["messageHeadline"] if nodes else "")]
@@ -201,8 +135,62 @@ class _MergedPage(Answer):
     after: str | None = Field(None, validation_alias=AliasPath("repository", "pullRequests", "pageInfo", "endCursor"))
 
 
-class MergedPullReader(GitHubReader):
-    """Reads merged pull requests."""
+class RepositoryReader(GitHubReader):
+    """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
+
+    def issues_since(self, time: datetime) -> tuple[OpenedIssue, ...]:
+        """The issues that were opened since then."""
+        query = {"state": "all", "since": _written(time), "sort": "created", "direction": "desc"}
+        issues = self._newer("list the issues", OpenedIssue, "/issues", time, **query)
+        return tuple(issue for issue in issues if issue.pull_request is None)
+
+    def comments_since(self, time: datetime) -> tuple[IssueComment, ...]:
+        """The comments that were written or changed since then."""
+        return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_written(time))
+
+    def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
+        """What was done with issues since then, newest first."""
+        return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
+
+    def similar_issues(self, words: str, *, most: int) -> tuple[SimilarIssue, ...]:
+        """Issues of this repository that GitHub finds by these words, best first. Whatever could be a qualifier or an
+        operator is taken out of the words, so that nobody's text can widen the search."""
+        repository = self.full_name()
+        plain = " ".join(re.findall(r"\w+", words)).lower()[:_LONGEST_QUERY]
+        query = {"q": f"{plain} repo:{repository} is:issue", "per_page": str(most), "search_type": "hybrid"}
+
+        def search() -> tuple[SimilarIssue, ...]:
+            data = self._client.ask("GET", self._client.search_url, parameters=query)[1]
+            return read_part(tuple[SimilarIssue, ...], data, "items")
+
+        found = self._read("search for similar issues", search, ISSUE_LIST)
+        return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
+
+    def artifacts(self, name: str) -> tuple[Artifact, ...]:
+        """The artifacts of this name that are still there, newest first; at most a hundred."""
+        query = {"name": name, "per_page": "100"}
+
+        def read() -> tuple[Artifact, ...]:
+            data = self._client.ask("GET", "/actions/artifacts", parameters=query)[1]
+            return tuple(each for each in read_part(list[Artifact], data, "artifacts") if not each.is_expired)
+
+        return self._read("list the artifacts", read, ARTIFACT)
+
+    def packed_artifact(self, artifact: Artifact) -> bytes:
+        """The archive with an artifact's files; empty when it is gone, or too large."""
+        path = f"/actions/artifacts/{artifact.id}/zip"
+        return self._read(
+            "give an artifact", lambda: self._client.stored_bytes(path, last_bytes=LONGEST_TEXT), ARTIFACT
+        )
+
+    def _newer(self, doing: str, kind: type[D], path: str, time: datetime, **query: str) -> tuple[D, ...]:
+        """Those of a list with the newest first that are not older than `time`."""
+
+        def read() -> Iterator[D]:
+            listed = (each for page in self._client.pages(path, query) for each in kind.many(page))
+            return takewhile(lambda each: each.created_at >= time, listed)
+
+        return self._read(doing, lambda: tuple(read()), ISSUE_LIST)
 
     def merged_pulls(self) -> Iterator[MergedPull]:
         """Yield those of the repository, newest first; each page is read when it is needed."""
@@ -217,3 +205,7 @@ class MergedPullReader(GitHubReader):
         return _MergedPage.model_validate(
             self._client.graphql(MERGED_PULLS, owner=owner, name=name, after=after or None)
         )
+
+
+def _written(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from stepflow.boundary.github_client import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.github_types import IssueNow
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
     from stepflow.boundary.repository_reader import RepositoryReader
 
-R = TypeVar("R", bound="GitHubReader")
 
 #: A long discussion is cut to its newest comments: at most this many, by this many people, with this many characters.
 MOST_REMARKS = 100
@@ -139,14 +138,9 @@ def github_reader(request: RunRequest, token: str | None) -> RepositoryReader:
     """Open a reader, which the caller closes. Without a token it reads public data only."""
     from stepflow.boundary.repository_reader import RepositoryReader  # noqa: PLC0415 - costs time that most runs need not pay
 
-    return open_reader(RepositoryReader, request, token)
-
-
-def open_reader(kind: type[R], request: RunRequest, token: str | None) -> R:
-    """Open a reader of this kind, as `github_reader` does."""
     if not request.repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
-    return kind(
+    return RepositoryReader(
         api_url=request.inputs.github_api_url,
         repository=request.repository,
         token=token,

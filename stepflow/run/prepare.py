@@ -100,7 +100,7 @@ def add_issue_context(
         with closing(github_reader(request, token.get_secret_value())) as reader:
             try:
                 if IssueContext.LABELS in asked:
-                    parts.append(_section("labels", mark, _labels(reader.label_descriptions(), agent)))
+                    parts.append(_section("labels", mark, _labels(reader.labels(), agent)))
                 if IssueContext.SIMILAR_ISSUES in asked:
                     found = reader.similar_issues(issue.title, most=MOST_SIMILAR + 1)
                     others = [each for each in found if each.number != issue.number][:MOST_SIMILAR]
