@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, query_of_link
@@ -45,13 +45,13 @@ from stepflow.boundary.github_types import (
     IssueNow,
     IssuesPage,
     Label,
+    ListPage,
     PullRequest,
     Release,
     Remark,
     RenderedText,
     Review,
     ReviewThread,
-    ReviewThreads,
     Role,
     Rule,
     WorkflowJob,
@@ -157,15 +157,14 @@ class GitHub:
 
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
         """The threads of a pull request's reviews; of each the newest hundred comments."""
-        owner, _, name = self._repository.partition("/")
 
         def read() -> tuple[ReviewThread, ...]:
             threads: list[ReviewThread] = []
             after, more = None, True
             while more:
-                where = {"owner": owner, "name": name, "number": number, "after": after}
-                page = ReviewThreads.model_validate(self._client.graphql(REVIEW_THREADS, **where))
-                threads += page.threads
+                data = self._ask_graph(REVIEW_THREADS, number=number, after=after)
+                page = read_part(ListPage[ReviewThread], data, "repository", "pullRequest", "reviewThreads")
+                threads += page.nodes
                 after, more = page.after, page.more
             return tuple(threads)
 
@@ -178,6 +177,11 @@ class GitHub:
     def review_comments(self, number: int) -> tuple[Comment, ...]:
         """All comments on lines of a pull request, oldest first."""
         return self._list("list the comments on lines", Comment, f"/pulls/{number}/comments", PULL_REQUEST)
+
+    def _ask_graph(self, document: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
+        """The data of the answer to a GraphQL document about this repository."""
+        owner, _, name = self._repository.partition("/")
+        return self._client.graphql(document, owner=owner, name=name, **variables)
 
     def _read_repository(self) -> GitHubRepository:
         return self._get("read the repository", GitHubRepository, "")
@@ -414,16 +418,8 @@ class GitHubWriter(GitHub):
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
         """A new release; its tag is made at `target` if it does not exist."""
         facts = {"tag_name": tag, "target_commitish": target, "name": name, "body": body, "draft": draft}
-        return self._write_as(
-            Release,
-            "create the release",
-            "POST",
-            "/releases",
-            **facts,
-            prerelease=False,
-            generate_release_notes=False,
-            make_latest="true",
-        )
+        fixed = {"prerelease": False, "generate_release_notes": False, "make_latest": "true"}
+        return self._write_as(Release, "create the release", "POST", "/releases", **facts, **fixed)
 
     def was_dispatched(self, workflow: str, *, branch: str, commit: str) -> bool:
         """Whether somebody has started this workflow for this commit of a branch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
@@ -41,6 +41,18 @@ class Answer(BaseModel):
     def many(cls, data: object) -> list[Self]:
         """A list of them."""
         return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
+
+
+N = TypeVar("N", bound=Answer)
+
+
+class ListPage(Answer, Generic[N]):
+    """A page of a list of GraphQL's; `after` asks for the page after it when there are more. GitHub sends null for a
+    node that the token may not read."""
+
+    nodes: Annotated[tuple[N, ...], BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))]
+    more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
+    after: _Text = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
 
 
 def read_part(kind: type[T], data: object, *path: str) -> T:
@@ -239,20 +251,6 @@ class ReviewThread(Answer):
     def is_outdated(self) -> bool:
         """Whether newer commits changed the line."""
         return self.line_now is None and self.line_then is not None
-
-
-class ReviewThreads(Answer):
-    """One page of a pull request's threads; `after` asks for the page after it when there are more."""
-
-    threads: tuple[ReviewThread, ...] = Field(
-        validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "nodes")
-    )
-    more: bool = Field(
-        validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "pageInfo", "hasNextPage")
-    )
-    after: _Text = Field(
-        "", validation_alias=AliasPath("repository", "pullRequest", "reviewThreads", "pageInfo", "endCursor")
-    )
 
 
 class WorkflowStep(Answer):

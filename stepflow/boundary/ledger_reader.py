@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 from pydantic import AliasPath, BeforeValidator, Field
 
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import NotGitHub
 from stepflow.boundary.github_failures import ISSUE_LIST, PULL_REQUEST, ReadSubject
-from stepflow.boundary.github_types import Answer
+from stepflow.boundary.github_types import Answer, ListPage, N
 from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.domain.reports.ledger import DAYS_TO_REVERT, AgentChange, AgentRun, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
@@ -84,6 +84,7 @@ _ROUNDING = 0.0001
 
 #: GitHub sends null for what is gone.
 _String = Annotated[str, BeforeValidator(lambda text: text or "")]
+_EMPTY: dict[str, object] = {"nodes": ()}
 _WITHOUT_NULL = BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))
 
 
@@ -107,17 +108,6 @@ class _Text(Answer):
         return account_name(self.login, self.kind)
 
 
-N = TypeVar("N", bound=Answer)
-
-
-class _ListPage(Answer, Generic[N]):
-    """A page of a list. GitHub sends null for a node that the token may not read."""
-
-    nodes: Annotated[tuple[N, ...], _WITHOUT_NULL] = ()
-    more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
-    after: _String = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
-
-
 class _CommitOfPull(Answer):
     oid: str = Field(validation_alias=AliasPath("commit", "oid"))
     email: _String = Field("", validation_alias=AliasPath("commit", "author", "email"))
@@ -125,8 +115,8 @@ class _CommitOfPull(Answer):
 
 class _Issue(Answer):
     number: int
-    comments: _ListPage[_Text]
-    reviews: _ListPage[_Text] = _ListPage[_Text].model_validate({})
+    comments: ListPage[_Text]
+    reviews: ListPage[_Text] = ListPage[_Text].model_validate(_EMPTY)
 
 
 class _PullRequest(_Issue):
@@ -229,16 +219,14 @@ class LedgerReader(GitHubReader):
             known.add(after)
             yield from nodes
 
-    def _read_page(self, document: str, kind: type[N], variables: dict[str, object]) -> _ListPage[N]:
-        owner, _, name = self._repository.partition("/")
-        data = self._client.graphql(document, owner=owner, name=name, **variables)
-        answered = _RepositoryAnswer.model_validate(data)
+    def _read_page(self, document: str, kind: type[N], variables: dict[str, object]) -> ListPage[N]:
+        answered = _RepositoryAnswer.model_validate(self._ask_graph(document, **variables))
         self._limit = answered.limit or self._limit
         found = answered.repository
         # Of a repository without a commit there is no branch.
         found = (found["of"] or {}) if "of" in found else found
         found = (found["target"] or {}) if "target" in found else found
-        return _ListPage[kind].model_validate(found.get("listed") or {})  # type: ignore[valid-type]
+        return ListPage[kind].model_validate(found.get("listed") or _EMPTY)  # type: ignore[valid-type]
 
     def _demand_points(self) -> None:
         """Raise `BoundaryError` before the limit of the hour is used up."""

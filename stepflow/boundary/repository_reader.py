@@ -15,7 +15,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT
 from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST
-from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, read_part
+from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, ListPage, read_part
 
 #: GitHub sometimes sends null for an empty string.
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
@@ -129,12 +129,6 @@ class MergedPull(Answer):
     issues: tuple[ClosedIssue, ...] = Field((), validation_alias=AliasPath("closingIssuesReferences", "nodes"))
 
 
-class _MergedPage(Answer):
-    pulls: tuple[MergedPull, ...] = Field(validation_alias=AliasPath("repository", "pullRequests", "nodes"))
-    more: bool = Field(validation_alias=AliasPath("repository", "pullRequests", "pageInfo", "hasNextPage"))
-    after: str | None = Field(None, validation_alias=AliasPath("repository", "pullRequests", "pageInfo", "endCursor"))
-
-
 class RepositoryReader(GitHubReader):
     """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
 
@@ -197,14 +191,12 @@ class RepositoryReader(GitHubReader):
         after: str | None = ""
         while after is not None:
             page = self._read("list the merged pull requests", partial(self._read_page, after), PULL_REQUEST)
-            yield from page.pulls
+            yield from page.nodes
             after = page.after if page.more else None
 
-    def _read_page(self, after: str) -> _MergedPage:
-        owner, _, name = self._repository.partition("/")
-        return _MergedPage.model_validate(
-            self._client.graphql(MERGED_PULLS, owner=owner, name=name, after=after or None)
-        )
+    def _read_page(self, after: str) -> ListPage[MergedPull]:
+        data = self._ask_graph(MERGED_PULLS, after=after or None)
+        return read_part(ListPage[MergedPull], data, "repository", "pullRequests")
 
 
 def _written(time: datetime) -> str:
