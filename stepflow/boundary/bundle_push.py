@@ -26,7 +26,7 @@ from stepflow.boundary.commit_check import (
     compare_trees,
     tree_of,
 )
-from stepflow.boundary.git import Git, GitFailed, GitReader, Remote
+from stepflow.boundary.git import Git, GitFailed, Remote
 from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
@@ -149,7 +149,7 @@ class BundlePush:
         """What GitHub is to write."""
         trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
         return [
-            plan_commit(git, message=message, tree=commit.tree, parent_tree=parent_tree)
+            PlannedCommit.of(message, commit.tree, compare_trees(git, parent_tree, commit.tree))
             for commit, parent_tree, message in zip(commits, trees, self._messages(commits), strict=False)
         ]
 
@@ -236,19 +236,18 @@ class PlannedCommit:
     written: tuple[Change, ...]
     removed: tuple[str, ...]
 
+    @classmethod
+    def of(cls, message: str, tree: str, changes: Sequence[Change]) -> PlannedCommit:
+        """Turn the changes that lead to a tree into a commit for the API."""
+        written = tuple(change for change in changes if change.mode != REMOVED)
+        removed = tuple(change.path for change in changes if change.mode == REMOVED)
+        headline, _, body = message.strip().partition("\n")
+        return cls(headline=headline.strip(), body=body.strip(), tree=tree, written=written, removed=removed)
+
     @property
     def message(self) -> str:
         """The message as GitHub puts it together."""
         return f"{self.headline}\n\n{self.body}"
-
-
-def plan_commit(git: GitReader, *, message: str, tree: str, parent_tree: str) -> PlannedCommit:
-    """Turn the difference between two trees into a commit for the API."""
-    changes = compare_trees(git, parent_tree, tree)
-    written = tuple(change for change in changes if change.mode != REMOVED)
-    removed = tuple(change.path for change in changes if change.mode == REMOVED)
-    headline, _, body = message.strip().partition("\n")
-    return PlannedCommit(headline=headline.strip(), body=body.strip(), tree=tree, written=written, removed=removed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -291,12 +291,12 @@ def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_
     return filtered + CUT_NOTE
 
 
-def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
+def filter_line(text: str, output_filter: OutputFilter) -> str:
     """Return one line for a title, without line breaks, CI directives, secrets and closing keywords. Closing keywords
     matter because the title may become a commit message. A mention in a title notifies nobody, so everything else stays
     as it was written."""
     line = " ".join(without_directives(output_filter.mask(strip_hidden(text))).split())
-    return _BEFORE_REFERENCE.sub(_name_issue, line)[:limit].rstrip()
+    return _BEFORE_REFERENCE.sub(_name_issue, line)[:LONGEST_LINE].rstrip()
 
 
 def _name_issue(before: re.Match[str]) -> str:

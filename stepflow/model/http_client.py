@@ -127,10 +127,10 @@ LOGIN_TIMEOUT = 30.0
 IDLE_SECONDS = 5.0
 
 
-def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
+def http_client(connection: Connection) -> httpx2.Client:
     """Build the client for one service. The SDK's own client takes proxies from the environment even if told not to.
 
-    `timeout` applies to requests that do not set their own; the SDK's requests do.
+    Requests that set no timeout of their own, as the SDK's do, have that of a login.
     """
     transport = BoundedTransport(
         verify=ssl_context(connection),
@@ -142,7 +142,7 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
         # A model may think for minutes. Without keep-alive probes, routers may forget the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
     )
-    return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout)
+    return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=LOGIN_TIMEOUT)
 
 
 @cache
