@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.e2e.act_job import Job
     from tests.e2e.world import World
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.weekly, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def assert_proof(container: str, checkout: Path, files: dict[str, str], change: 
     assert not change.held or found == [*change.held], proof
 
 
-@pytest.mark.sample(3)  # fakes and a fix
+@pytest.mark.weekly  # installing Go takes minutes; tests/cli/test_cli_prove.py has Python's on every change
 @pytest.mark.parametrize("name", [*go.FAKES, *go.FIXES])
 def test_a_change_in_go_is_named_as_what_it_is(name: str, go_checkout: tuple[str, Path]) -> None:
     assert_proof(*go_checkout, go.FILES, (go.FAKES | go.FIXES)[name])
