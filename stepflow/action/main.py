@@ -153,7 +153,7 @@ def _execute(
     except (RunCancelled, Exception) as error:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome
         if not isinstance(error, RunCancelled | StepflowError):
             job.say(*folded_traceback(traceback.format_exc()))
-        report = report_error(error, agent=requested.agent, issue=requested.issue)
+        report = report_error(error, requested.facts)
         return ActionResult(report=report, problems=report.problems)
 
 
@@ -181,13 +181,7 @@ class RequestedRun:
     """The agent and the issue, as far as they are known before the run. They are outputs even if the run never
     begins."""
 
-    agent: str = ""
-    issue: int | None = None
-
-    @property
-    def facts(self) -> ReportFacts:
-        """The same for a report."""
-        return ReportFacts(agent=self.agent, issue=self.issue)
+    facts: ReportFacts = field(default_factory=ReportFacts)
 
 
 def execute_mode(  # noqa: PLR0911 - one return per mode is the table
@@ -227,7 +221,7 @@ def run_mode(
     trigger = read_trigger(runner)
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
-    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    requested.facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number)
     services = clock_of_services(clock, cancellation)
     request = with_retries(make_request(runner, trigger), services, job.warn)
     if stranger := skip_stranger(request, load_requested):
@@ -248,7 +242,7 @@ def run_mode(
                 request = found
             workspace = opened.enter_context(open_workspace(request))
             request = workspace.request
-            requested.agent, requested.issue = request.trigger.agent, request.trigger.issue_number
+            requested.facts = ReportFacts(agent=request.trigger.agent, issue=request.trigger.issue_number)
             prepared = prepare_run(request, now=clock.now())
             workspace.fill(prepared, cancellation, lambda line: job.say(annotation("notice", line)))
         except RunCancelled as cancelled:
@@ -302,14 +296,14 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     """Rehearse one agent, or all of them, on any event. Show each difference as an annotation on the scenario's
     file."""
     names = (runner.inputs.agent,) if runner.inputs.agent else ()
-    requested.agent = runner.inputs.agent or ""
+    requested.facts = ReportFacts(agent=runner.inputs.agent or "")
 
     def report_scenario(rehearsed: Rehearsed) -> None:
         job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
         if not rehearsed.passed:
             job.say("::group::what happened", *map(harmless, rehearsed.log), "::endgroup::")
 
-    request = make_request(runner, Trigger(agent=requested.agent))
+    request = make_request(runner, Trigger(agent=requested.facts.agent))
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
     facts = replace(requested.facts, run_folder=str(request.folder), host_run_folder=request.host_folder)
@@ -331,7 +325,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
         trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
     if isinstance(trigger, Skip):
         return without_run(Outcome.SKIPPED, trigger.reason)
-    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    requested.facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number)
     preflight = run_preflight(make_request(runner, trigger), cancellation)
     job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
     result = without_run(preflight.outcome, preflight_reason(preflight), requested.facts)

@@ -138,10 +138,11 @@ def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
     """Print the report of a run that did not begin, or the error of another command."""
     from stepflow.cli.output import print_json  # noqa: PLC0415 - slow imports that only an error needs
     from stepflow.domain.secrets import redact_value  # noqa: PLC0415
+    from stepflow.report.collect import ReportFacts  # noqa: PLC0415
     from stepflow.report.document import error_json, report_json  # noqa: PLC0415
     from stepflow.run.ending import describe_error, report_error  # noqa: PLC0415
 
-    report = report_error(error, agent=getattr(arguments, "agent", ""))
+    report = report_error(error, ReportFacts(agent=getattr(arguments, "agent", "")))
     is_run = arguments.command in ("run", "resume")
     document = report_json(report) if is_run else error_json(report, describe_error(error))
     redacted = redact_value(document, _redactor())

@@ -15,14 +15,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.connection import Connection
 from stepflow.domain.effect import EffectKind, Receipt
-from stepflow.domain.event import (
-    EffectApplied,
-    Entry,
-    Event,
-    Noted,
-    RunFinished,
-    ValidatorRan,
-)
+from stepflow.domain.event import EffectApplied, Entry, Event, Noted, RunFinished, ValidatorRan
 from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome, Stage, state_reason
@@ -41,7 +34,6 @@ from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.statement import make_statement
-from stepflow.report.summary import comment_summary, failure_summary
 from stepflow.report.wording import BUG
 from stepflow.run.prepare import Prepared
 from stepflow.run.recording.recorded import JOURNAL
@@ -65,6 +57,12 @@ class Ending:
     unreported: bool = False
     #: The receipts that GitHub itself confirmed, no matter which part of the run wrote them.
     confirmed: tuple[Receipt, ...] = ()
+
+    @property
+    def event(self) -> RunFinished:
+        """The last event of the run."""
+        success = self.outcome is Outcome.COMPLETED
+        return RunFinished(outcome=self.outcome, stage=self.stage, reason=self.reason, success=success)
 
 
 #: The outcome for each kind of error; any other error is a bug in stepflow.
@@ -114,9 +112,9 @@ def describe_error(error: BaseException) -> str:
             return f"{BUG}: {type(error).__name__}: {error}"
 
 
-def report_error(error: BaseException, *, agent: str = "", issue: int | None = None) -> RunReport:
-    """Return the report of a run that this error ended before it began."""
-    facts = ReportFacts(outcome=Outcome.INTERNAL_ERROR, reason=describe_error(error), agent=agent, issue=issue)
+def report_error(error: BaseException, facts: ReportFacts) -> RunReport:
+    """Return the report of a run that this error ended before it began, with what else is known of it."""
+    facts = replace(facts, outcome=Outcome.INTERNAL_ERROR, reason=describe_error(error))
     match error:
         case RunCancelled() | KeyboardInterrupt():
             facts = replace(facts, outcome=Outcome.CANCELLED)
@@ -166,11 +164,7 @@ def write_whole(path: Path, text: str) -> None:
 def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     """Collect the report from the journal and the request; the `ending` counts if the journal could not be written."""
     request, agent = prepared.request, prepared.agent
-    known = ReportFacts()
-    if ending:
-        known = ReportFacts(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, code=ending.code)
-    facts = replace(
-        known,
+    facts = ReportFacts(
         run_id=request.run_id,
         agent=agent.name,
         problems=agent.problems,
@@ -178,6 +172,8 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
         run_folder=str(request.folder),
         host_run_folder=request.host_folder,
     )
+    if ending:
+        facts = replace(facts, outcome=ending.outcome, stage=ending.stage, reason=ending.reason, code=ending.code)
     try:
         return collect_report(iter_journal(prepared.request.folder / JOURNAL), agent, facts=facts)
     except StepflowError:
@@ -198,17 +194,8 @@ def guard_warnings(report: RunReport) -> tuple[str, ...]:
     return tuple(f"{run.name}: {text}" for run in last.values() for text in run.warnings)
 
 
-def comment_text(report: RunReport, ending: Ending, *, job_url: str) -> str:
-    """Return the text of the run's comment, with the ending that is not in the journal yet."""
-    return comment_summary(_with_ending(report, ending), run_url=job_url)
-
-
-def failure_text(report: RunReport, ending: Ending) -> str:
-    """Return the text about a failure that is added below that comment."""
-    return failure_summary(_with_ending(report, ending))
-
-
-def _with_ending(report: RunReport, ending: Ending) -> RunReport:
+def with_ending(report: RunReport, ending: Ending) -> RunReport:
+    """Return the report with the ending that is not in the journal yet."""
     return replace(
         report,
         outcome=ending.outcome,
@@ -359,7 +346,7 @@ def _statement_texts(folder: Path, report: RunReport) -> dict[str, str]:
 def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
     """Write the run folder of a run that a signal ended before it began, unless there is an earlier run in it."""
     path = request.folder / "journal.jsonl"
-    finished = RunFinished(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason=str(cancelled), success=False)
+    finished = Ending(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason=str(cancelled)).event
     facts = ReportFacts(
         run_id=request.run_id,
         agent=request.trigger.agent,

@@ -23,7 +23,6 @@ from stepflow.domain.event import (
     IterationStarted,
     LayerReported,
     Noted,
-    RunFinished,
     RunResumed,
     RunStarted,
     WorkCollected,
@@ -51,7 +50,7 @@ from stepflow.run.progress import ProgressComment
 from stepflow.run.proof import ProvingCommands
 from stepflow.run.recording.recorded import JOURNAL, RunSnapshots, own_version
 from stepflow.run.recording.snapshots import Snapshots, Snapshotter, SnapshottingPorts
-from stepflow.run.request import RunRequest, toolbox_options
+from stepflow.run.request import toolbox_options
 from stepflow.run.resume import move_aside
 from stepflow.run.workspace import (
     MaskingCommands,
@@ -122,7 +121,12 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
         state = _begin(run, toolbox)
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, recording)
-            _demand_clean(request, tree)
+            if request.demand_clean and tree.uncommitted:
+                raise InputError(
+                    f"The checkout has uncommitted changes: {', '.join(_first_names(tree.uncommitted))}.",
+                    hint="Commit or stash them, leave out --in-place so that the run works without them, or add "
+                    "--allow-dirty.",
+                )
         ports, snapshotter = _set_up(run, toolbox, tools, tree)
         state = _check_base(run, state, ports, snapshotter)
         result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
@@ -170,14 +174,6 @@ def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
         advice = "A check for a clean tree will fail: commit them, or name them in .gitignore and commit that."
         message = f"[Checkout] {when}, these files are not committed: {', '.join(names)}{more}. {advice}"
         journal.append(Noted(level="warning", message=message))
-
-
-def _demand_clean(request: RunRequest, tree: TreeState) -> None:
-    if request.demand_clean and tree.uncommitted:
-        raise InputError(
-            f"The checkout has uncommitted changes: {', '.join(_first_names(tree.uncommitted))}.",
-            hint="Commit or stash them, leave out --in-place so that the run works without them, or add --allow-dirty.",
-        )
 
 
 def _first_names(names: Sequence[str]) -> Sequence[str]:
@@ -340,13 +336,7 @@ def drive_run(
         if ending.unreported:
             # It happened before anything could be planned or collected.
             guarded(lambda: report_run_failure(run, ending), journal, tracker)
-        finished = RunFinished(
-            outcome=ending.outcome,
-            stage=ending.stage,
-            reason=ending.reason,
-            success=ending.outcome is Outcome.COMPLETED,
-        )
-        is_recorded = _try_to_record(journal, finished)
+        is_recorded = _try_to_record(journal, ending.event)
 
     def say(event: Event) -> None:
         """Pass the listeners an event that can no longer be recorded, with the number 0."""
@@ -354,7 +344,7 @@ def drive_run(
             listener(Entry(seq=0, time=clock.now(), event=event))
 
     if not is_recorded:
-        say(finished)
+        say(ending.event)
     return write_reports(prepared, ending, say=say)
 
 

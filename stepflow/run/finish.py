@@ -37,17 +37,9 @@ from stepflow.domain.words import Commits, OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
 from stepflow.ports import Clock, Journal
-from stepflow.report.summary import comment_summary, removed_text, verified
+from stepflow.report.summary import comment_summary, failure_summary, removed_text, verified
 from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
-from stepflow.run.ending import (
-    Ending,
-    collect_run,
-    comment_text,
-    failure_text,
-    guard_warnings,
-    pushed_commit,
-    without_names,
-)
+from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, with_ending, without_names
 from stepflow.run.issue import github_reader
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
@@ -247,8 +239,8 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         settings=boundary_settings(run.request),
         issue=run.facts.issue,
         outcome=ending.outcome,
-        text=comment_text(so_far, ending, job_url=run.request.job_url),
-        text_below=failure_text(so_far, ending),
+        text=comment_summary(with_ending(so_far, ending), run_url=run.request.job_url),
+        text_below=failure_summary(with_ending(so_far, ending)),
         redactor=run.request.redactor,
         branch=unfinished_branch(agent, run.facts),
         pushed_commit=pushed_commit(so_far),
@@ -319,7 +311,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
         run.facts,
         result,
         boundary_settings(prepared.request),
-        summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
+        summary=comment_summary(with_ending(so_far, ending), run_url=prepared.request.job_url),
         removed=removed_text(so_far),
         verified=verified(so_far, run_url=prepared.request.job_url),
         commits=CommitsInfo(

@@ -15,7 +15,7 @@ from typing import Protocol
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted, RunFinished
+from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted
 from stepflow.domain.json import JsonValue
 from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.run import Issue, Limits, RunFacts
@@ -111,7 +111,15 @@ class StepFlowRunner:
         memory, tracker = MemoryJournal(clock), StageTracker()
         journal = Fanout(memory, tracker, *((self.log,) if self.log else ()))
         issue, root = _number(values.get("issue")), Path(cwd or ".").resolve()
-        request = _request(agent.name, issue, root)
+        request = RunRequest(
+            run_id=secrets.token_hex(6),
+            inputs=INPUTS,
+            trigger=Trigger(agent=agent.name, issue_number=issue),
+            root=root,
+            folder=root,
+            environment=dict(os.environ),
+            login=login_of(os.environ),
+        )
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
         cancellation = Cancellation()
         cancellation.hold()
@@ -139,8 +147,7 @@ class StepFlowRunner:
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
             ending = guarded(play, journal, tracker)
-        success = ending.outcome is Outcome.COMPLETED
-        journal.append(RunFinished(outcome=ending.outcome, stage=ending.stage, reason=ending.reason, success=success))
+        journal.append(ending.event)
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
 
     def _prepare(self, request: RunRequest, values: Mapping[str, JsonValue], context_text: str) -> Prepared:
@@ -199,19 +206,6 @@ class StepFlowRunner:
         if boundary:
             _note(journal, "info", "[Boundary] applied")
         return ending
-
-
-def _request(agent: str, issue: int | None, root: Path) -> RunRequest:
-    """Return the request for a new run in this process."""
-    return RunRequest(
-        run_id=secrets.token_hex(6),
-        inputs=INPUTS,
-        trigger=Trigger(agent=agent, issue_number=issue),
-        root=root,
-        folder=root,
-        environment=dict(os.environ),
-        login=login_of(os.environ),
-    )
 
 
 def _bring_work_back(

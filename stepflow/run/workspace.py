@@ -51,8 +51,6 @@ class Workspace:
 
     #: The request for a run in this workspace.
     request: RunRequest
-    #: The folders of programs in the user's checkout.
-    programs: tuple[Path, ...]
     #: What the user's repository had checked out; only for a run `in_place`.
     before: CheckedOut | None
 
@@ -72,7 +70,8 @@ class Workspace:
                 with_history=pull is None,
                 note=note,
             )
-            copy_environments(self.programs, request.checkout, request.root)
+            if request.original and request.original.programs:
+                copy_environments(request.original.programs, request.checkout, request.root)
             if pull:
                 # That of a review is there already, unless the review is resumed.
                 if not request.base_repository.exists():
@@ -143,25 +142,20 @@ def open_workspace(request: RunRequest) -> Iterator[Workspace]:
     root = request.root.resolve()
     if request.at_terminal:
         demand_repository(root)
-    programs = request.programs
     with temporary_folder(root) as folder:
-        copy = folder / "checkout"
-        copied = replace(
-            request,
-            root=copy,
-            original=replace(request, root=root),
-            programs=programs and programs_of_copy(programs, root, copy),
-        )
-        yield Workspace(request=copied, programs=programs or (), before=checked_out(root) if request.in_place else None)
+        copied = _request_at(replace(request, root=root), folder / "checkout")
+        yield Workspace(request=copied, before=checked_out(root) if request.in_place else None)
+
+
+def _request_at(request: RunRequest, copy: Path) -> RunRequest:
+    programs = request.programs and programs_of_copy(request.programs, request.root, copy)
+    return replace(request, root=copy, original=request, programs=programs)
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
     """Return the request for a `copy` of its checkout, after copying the programs of the checkout's environments."""
-    copied = replace(request, root=copy, original=request)
-    if not request.programs:
-        return copied
-    copy_environments(request.programs, request.root, copy)
-    return replace(copied, programs=programs_of_copy(request.programs, request.root, copy))
+    copy_environments(request.programs or (), request.root, copy)
+    return _request_at(request, copy)
 
 
 @contextmanager

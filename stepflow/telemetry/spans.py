@@ -413,16 +413,15 @@ class _TraceBuilder:
             span = span.parent
 
     def _clean(self, attributes: Mapping[str, Value | None]) -> dict[str, Value]:
-        return {name: self._redacted(value) for name, value in attributes.items() if value not in (None, "")}
+        return {name: self._redacted(value) for name, value in attributes.items() if value is not None and value != ""}
 
-    def _redacted(self, value: Value | None) -> Value:
+    def _redacted(self, value: Value) -> Value:
         match value:
             case str():
-                return str(self._redact(value))
+                return self._redact(str(value))
             case tuple():
-                return tuple(str(self._redact(each)) for each in value)
+                return tuple(map(self._redact, value))
             case _:
-                assert value is not None  # noqa: S101 - filtered by the caller
                 return value
 
 

@@ -83,11 +83,6 @@ def case_schema() -> JsonObject:
     return {**EvalCase.model_json_schema(), **head}
 
 
-def case_files(agent_folder: Path) -> tuple[Path, ...]:
-    """Return the case files of an agent, sorted by name."""
-    return tuple(sorted((agent_folder / EVALS).glob("*.yaml")))
-
-
 def read_case(agent_folder: Path, name: str) -> EvalCase | tuple[FileFault, ...]:
     """Read a case file, or return all of its problems. Raises `FileRefused` for one that may not be read."""
     return read_yaml_text(text_of(read_below(agent_folder, f"{EVALS}/{name}.yaml", limit=MAX_BYTES)), EvalCase)
@@ -97,7 +92,7 @@ def read_cases(root: Path, agent: str) -> tuple[NamedCase, ...]:
     """Return the cases of an agent in the order in which they are tried: a fixed random one, so that the first ones
     stand for all. Raises `InputError` with every problem of every file, or if there is no case."""
     folder, cases, problems = root / AGENTS / agent, list[NamedCase](), list[str]()
-    for path in case_files(folder):
+    for path in sorted((folder / EVALS).glob("*.yaml")):
         name = f"{AGENTS}/{agent}/{EVALS}/{path.name}"
         try:
             read = read_case(folder, path.stem)
