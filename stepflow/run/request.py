@@ -336,8 +336,8 @@ def _covers(name: str, host: str, port: int) -> bool:
 
 
 def _split_certificates(text: str) -> tuple[str, ...]:
-    blocks = tuple(_BLOCK.findall(text))
-    if text.strip() and not (blocks and _is_readable(blocks)):
+    blocks = _certificates_in(text)
+    if text.strip() and not blocks:
         raise InputError(
             "The input ca-certificates contains no readable certificate.",
             hint="Give the text of a PEM file, from `-----BEGIN CERTIFICATE-----` on; a variable of the organization "
@@ -357,18 +357,20 @@ def _read_bundle(name: str, value: str, writable: tuple[Path, ...]) -> tuple[tup
     if any(path.is_relative_to(folder) for folder in writable):
         message = f"{name} names {value}, where earlier steps of the job can write, so it is ignored"
         return (), f"{message} for calls with a key or token. {_INSTEAD}"
-    blocks = tuple(_BLOCK.findall(text))
-    if not (blocks and _is_readable(blocks)):
+    blocks = _certificates_in(text)
+    if not blocks:
         return (), f"{name} names {value}, which contains no readable certificate, so it is ignored."
     return blocks, ""
 
 
-def _is_readable(blocks: tuple[str, ...]) -> bool:
+def _certificates_in(text: str) -> tuple[str, ...]:
+    """Return the certificates in a text; none if one of them is not readable."""
+    blocks = tuple(_BLOCK.findall(text))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(blocks))
     except (ssl.SSLError, ValueError):
-        return False
-    return True
+        return ()
+    return blocks
 
 
 def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:

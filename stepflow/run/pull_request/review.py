@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -190,65 +190,36 @@ def lines_to_comment(
     moved_old = _read_moves(git, parting, reviewed.base_commit, places)
     files, room = [], MOST_PIECES
     for each in read_changes(git, parting, reviewed.head, places):
-        right, left = list[DiffLines](), list[DiffLines]()
-        for hunk in each.hunks:
-            lines = [*hunk.numbered]
-            right += _carried(
-                (new for line, _, new in lines if line[:1] in ("+", " ")), moved_new.get(each.path, _NO_MOVES)
-            )
-            left += _carried((old for line, old, _ in lines if line[:1] == "-"), moved_old.get(each.before, _NO_MOVES))
+        lines = [line for hunk in each.hunks for line in hunk.numbered]
+        right = _carry((new for line, _, new in lines if line[:1] in ("+", " ")), moved_new.get(each.path, ()))
+        left = _carry((old for line, old, _ in lines if line[:1] == "-"), moved_old.get(each.before, ()))
         room -= len(right) + len(left)
         if each.hunks and each.path.isprintable() and room >= 0:
             files.append(ReviewedFile(path=each.path, right=tuple(right), left=tuple(left)))
     return tuple(files)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LineMoves:
-    """Where the lines of one version of a file are in another one: those before a change are where they were, and those
-    after it have moved by the `shift` up to there."""
-
-    firsts: tuple[int, ...] = ()
-    lasts: tuple[int, ...] = ()
-    shifts: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, hunks: Sequence[DiffHunk]) -> LineMoves:
-        """Return the moves by a diff that shows no unchanged lines."""
-        # Of an empty range git names the line before it.
-        firsts = tuple(hunk.old[0] + (hunk.old[1] == 0) for hunk in hunks)
-        return cls(
-            firsts=firsts,
-            lasts=tuple(first + hunk.old[1] - 1 for first, hunk in zip(firsts, hunks, strict=True)),
-            shifts=tuple(itertools.accumulate(hunk.new[1] - hunk.old[1] for hunk in hunks)),
-        )
-
-    def carry(self, line: int) -> int | None:
-        """Return the number of a line in the other version; None if it is not there."""
-        if not (before := bisect_right(self.firsts, line)):
-            return line
-        return None if line <= self.lasts[before - 1] else line + self.shifts[before - 1]
+def _read_moves(git: Git, old: str, new: str, places: Sequence[str]) -> dict[str, tuple[DiffHunk, ...]]:
+    """Return by file what says where the lines of one commit are in another: a diff without unchanged lines."""
+    return {each.before: each.hunks for each in read_changes(git, old, new, places, around=0)}
 
 
-_NO_MOVES = LineMoves()
-
-
-def _read_moves(git: Git, old: str, new: str, places: Sequence[str]) -> dict[str, LineMoves]:
-    """Return by file where the lines of one commit are in another; nothing for files that are the same."""
-    return {each.before: LineMoves.of(each.hunks) for each in read_changes(git, old, new, places, around=0)}
-
-
-def _carried(lines: Iterable[int], moves: LineMoves) -> list[DiffLines]:
-    """Return lines as they are counted in the other version, in pieces that stayed together."""
-    pieces = list[DiffLines]()
+def _carry(lines: Iterable[int], moves: Iterable[DiffHunk]) -> list[DiffLines]:
+    """Return lines, given in their order, as they are counted in the other version, in pieces that stayed together:
+    those before a change are where they were, and those after it have moved by the shift up to there."""
+    pieces, coming, changed, shift = list[DiffLines](), deque(moves), 0, 0
     for line in lines:
-        there = moves.carry(line)
-        if there is None:
+        # Of an empty range git names the line before it.
+        while coming and coming[0].old[0] + (coming[0].old[1] == 0) <= line:
+            (first, removed), (_, added) = coming[0].old, coming.popleft().new
+            changed, shift = first + removed - 1, shift + added - removed
+        there = line + shift
+        if line <= changed:
             continue
-        if pieces and pieces[-1].last == there - 1 and pieces[-1].shift == line - there:
+        if pieces and pieces[-1].last == there - 1 and pieces[-1].shift == -shift:
             pieces[-1] = replace(pieces[-1], last=there)
         else:
-            pieces.append(DiffLines(first=there, last=there, shift=line - there))
+            pieces.append(DiffLines(first=there, last=there, shift=-shift))
     return pieces
 
 
