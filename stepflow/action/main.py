@@ -38,7 +38,7 @@ from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import BoundaryError, RunCancelled, StepflowError
 from stepflow.modes.batch import batch_budget, gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
-from stepflow.modes.prove import ProofRequest, proof_comment_problem, prove, write_proof, write_proof_comment
+from stepflow.modes.prove import proof_comment_problem, prove, write_proof, write_proof_comment
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
 from stepflow.ports import Clock
@@ -393,8 +393,10 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
         link_to = link_into_diff(f"{boundary_settings(request).repository_url}/pull/{pull_request.number}")
     proof = prove(
         request,
-        ProofRequest(commits=commits, command=asked.command, settings=asked.settings),
         cancellation,
+        commits=commits,
+        command=asked.command,
+        settings=asked.settings,
         note=lambda line: job.say(f"… {one_line(line)}"),
     )
     job.say(*(line for _kind, line in proof_lines(proof)))

@@ -11,7 +11,7 @@ from stepflow.cli.output import print_json
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
-from stepflow.modes.prove import ProofRequest, prove
+from stepflow.modes.prove import prove
 from stepflow.report.proof import proof_json, proof_lines
 from stepflow.run.clock import Cancellation
 
@@ -49,16 +49,18 @@ def execute_prove(arguments: argparse.Namespace) -> int:
     """Try the change, print the proof, and return 0 if it is proven."""
     request = request_from(arguments, read_flags(arguments))
     command = find_proof_command(request.root, request.programs or ()) if arguments.run is None else arguments.run
-    asked = ProofRequest(
-        commits=arguments.change,
-        command=command,
-        settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
-    )
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     if arguments.run is None and command:
         console.print(f"… the command {command}", style="dim", markup=False)
     with Cancellation().listening() as cancellation:
-        proof = prove(request, asked, cancellation, note=lambda name: console.print(f"… {name}", style="dim"))
+        proof = prove(
+            request,
+            cancellation,
+            commits=arguments.change,
+            command=command,
+            settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
+            note=lambda name: console.print(f"… {name}", style="dim"),
+        )
     print_kinds(console, proof_lines(proof))
     if arguments.json:
         print_json(proof_json(proof))

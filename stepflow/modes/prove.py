@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from stepflow.boundary.apply import EffectWriter
@@ -39,35 +38,27 @@ from stepflow.sandbox.change import ChangeRepository, read_range
 from stepflow.sandbox.workspace import make_workspace, temporary_folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProofRequest:
-    """What to prove, and by which command."""
-
-    #: `BASE..HEAD`; empty for what is checked out beyond the main branch.
-    commits: str
-    command: str
-    settings: ProofSettings = field(default_factory=ProofSettings)
-
-
 def prove(
     request: RunRequest,
-    asked: ProofRequest,
     cancellation: Cancellation,
     *,
-    note: Callable[[str], None] = lambda _: None,
+    commits: str,
+    command: str,
+    settings: ProofSettings,
+    note: Callable[[str], None],
 ) -> Proof:
-    """Run the trials. `note` is called before each. Raises `InputError` for commits or a repository that cannot be
-    used."""
-    if not asked.command.strip():
+    """Run the trials of `commits`: `BASE..HEAD`, or empty for what is checked out beyond the main branch. `note` is
+    called before each. Raises `InputError` for commits or a repository that cannot be used."""
+    if not command.strip():
         raise InputError("There is no command to run.", hint="Give one: --command 'pytest -q {tests}'.")
     demand_repository(request.root)
     cancellation.hold()
     with temporary_folder(request.root) as folder:
         with cancellation.obeyed():
             repository = ChangeRepository(folder / "change", request.root)
-            base, head = read_range(request.root, asked.commits)
+            base, head = read_range(request.root, commits)
             note(f"the change {base[:12]}..{head[:12]}")
-            change = read_change(repository, base, head, asked.settings)
+            change = read_change(repository, base, head, settings)
             clock = SystemClock()
             deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
             install(request, MemoryJournal(clock), deadline)
@@ -75,12 +66,12 @@ def prove(
         trials = Trials(
             repository=repository,
             request=request,
-            commands=(in_shell(fill_command(asked.command, change.tests), request.inputs.timeout_minutes * 60),),
+            commands=(in_shell(fill_command(command, change.tests), request.inputs.timeout_minutes * 60),),
             cancellation=cancellation,
             ends=clock.now() + deadline.seconds_left(0),
             note=lambda tree: note(describe_trial(tree, change)),
         )
-        return prove_change(change, trials.run, asked.settings)
+        return prove_change(change, trials.run, settings)
 
 
 def _test_sandbox(request: RunRequest, cancellation: Cancellation, note: Callable[[str], None]) -> None:

@@ -26,7 +26,6 @@ from stepflow.domain.agent.definition import Condition, Step
 from stepflow.domain.checkout import Closing
 from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
-from stepflow.domain.event import Noted
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.secrets import search_pack, secrets_to_find
@@ -70,9 +69,6 @@ def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
 
 
 def _open_trials(run: Run, original: RunRequest, folder: Path, step: Step) -> SuggestionTrials:
-    def note(what: str) -> None:
-        run.journal.append(Noted(level="info", message=f"[Review] running the checks {what}"))
-
     with run.cancellation.obeyed():
         repository = ChangeRepository(folder, run.request.base_repository)
     trials = Trials(
@@ -81,7 +77,7 @@ def _open_trials(run: Run, original: RunRequest, folder: Path, step: Step) -> Su
         commands=(),
         cancellation=run.cancellation,
         ends=SystemClock().now() + run.deadline.seconds_left(COMPLETION_GRACE),
-        note=note,
+        note=lambda what: run.note("info", f"[Review] running the checks {what}"),
     )
     return SuggestionTrials(trials, run.facts.base_commit, _checks_of(step))
 
@@ -219,7 +215,7 @@ class ClosingRules:
                 violations = tuple(self._judge(step, answer, file))
         except (BoundaryError, OSError) as exc:
             message = f"[Boundary] this closing cannot be checked before the end of the run: {exc}"
-            self._run.journal.append(Noted(level="warning", message=message))
+            self._run.note("warning", message)
             return ()
         redact = self._run.request.redactor
         return tuple(replace(each, message=redact(each.message)) for each in violations)

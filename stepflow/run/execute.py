@@ -159,9 +159,9 @@ def _begin(run: Run, toolbox: Toolbox) -> RunState:
     if removal := removal_event(prepared.context):
         journal.append(removal)
     for line in describe_connections(run.request, prepared.agent):
-        journal.append(Noted(level="info", message=f"[Network] {line}"))
+        run.note("info", f"[Network] {line}")
     for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
-        journal.append(Noted(level="warning", message=message))
+        run.note("warning", message)
     demand_nothing_in_reach(toolbox, outside_of(run.request), run.request.inputs.isolation, journal)
     return state
 
@@ -246,8 +246,7 @@ def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotte
     if snapshotter is None or mode is BaseChecks.SKIP or state.iteration:
         return state
     if not snapshotter.holds:
-        message = "[Base] the checks were not run: the tree could not be restored afterwards"
-        run.journal.append(Noted(level="warning", message=message))
+        run.note("warning", "[Base] the checks were not run: the tree could not be restored afterwards")
         return state
     for check in run_on_base(run.prepared.agent, ports.commands, ports.guards, known=state.base_checks):
         run.journal.append(check)

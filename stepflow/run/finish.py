@@ -105,7 +105,13 @@ class Run:
     def retry_policy(self) -> RetryPolicy:
         """Limits how long the end of this run waits for GitHub in all, counted from the first use."""
         clock = clock_of_services(self.clock, self.cancellation)
-        return RetryPolicy.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
+        return RetryPolicy.of(
+            clock, self.prepared.limits.deadline, lambda message: self.note("warning", f"[Boundary] {message}")
+        )
+
+    def note(self, level: str, message: str) -> None:
+        """Record a message for the log."""
+        self.journal.append(Noted(level=level, message=message))
 
     @cached_property
     def cost(self) -> Spent:
@@ -152,7 +158,7 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
         if problem:
             bundle = None
             path.unlink(missing_ok=True)
-            run.journal.append(Noted(level="warning", message=f"[Work] {problem}"))
+            run.note("warning", f"[Work] {problem}")
     commits = bundle.commits if bundle else 0
     run.journal.append(
         WorkCollected(
@@ -208,7 +214,7 @@ def _report_issue_cost(run: Run, spent: Spent | None) -> None:
             "read-token belongs to another account than github-token, another run has ended since, or this run was "
             "resumed from an older folder"
         )
-        run.journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {causes}"))
+        run.note("warning", f"[Budget] only {seen}: {causes}")
 
 
 def finish_run(run: Run, result: FlowResult) -> Ending:
@@ -253,7 +259,7 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
     if report is not None:
         _report_issue_cost(run, report.spent)
         if report.branch:
-            _note(run, "info", f"the unfinished work is kept on the branch {report.branch}")
+            run.note("info", f"[Boundary] the unfinished work is kept on the branch {report.branch}")
         run.journal.append(
             FailureReported(detail=report.detail, url=report.url, branch=report.branch, commit=report.commit)
         )
@@ -328,9 +334,9 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
     for effect in plan.effects:
         text = text_of(effect) if is_dry_run else ""
         run.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
-    _note(run, "debug", f"planned {count(len(plan.effects), 'effect')}")
+    run.note("debug", f"[Boundary] planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
-        _note(run, "warning", warning)
+        run.note("warning", f"[Boundary] {warning}")
     return replace(plan, seconds=so_far.seconds)
 
 
@@ -372,12 +378,12 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
         applied = apply_effects(plan, writer=writer, pusher=_pusher(run, writer), record=record, done=done)
     _report_issue_cost(run, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
-        _note(run, "info", "applied")
+        run.note("info", "[Boundary] applied")
         return replace(completed, confirmed=tuple(confirmed)), applied.is_pushed
     reason = applied.reason
     if run.work.bundle and not applied.is_pushed:
         reason = f"{reason} {WORK_IS_KEPT}"
-    _note(run, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {reason}")
+    run.note("error", f"[Boundary] {'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {reason}")
     ending = Ending(outcome=applied.outcome, reason=reason, confirmed=tuple(confirmed))
     return ending, applied.is_pushed
 
@@ -462,7 +468,3 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
 def _token(request: RunRequest) -> str:
     token = request.inputs.github_token
     return token.get_secret_value() if token else ""
-
-
-def _note(run: Run, level: str, message: str) -> None:
-    run.journal.append(Noted(level=level, message=f"[Boundary] {message}"))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.event import Noted
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
 from stepflow.engine.proof import TEST_FILES, is_test, prove_change, runnable_tests
 from stepflow.engine.weakened import is_same_code
@@ -289,12 +288,9 @@ class ProvingCommands:
                 commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
                 cancellation=self.run.cancellation,
                 ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
-                note=lambda tree: self._note(describe_trial(tree, change)),
+                note=lambda tree: self.run.note("info", f"[Proof] {describe_trial(tree, change)}"),
             )
             return prove_change(change, trials.run, settings)
-
-    def _note(self, version: str) -> None:
-        self.run.journal.append(Noted(level="info", message=f"[Proof] {version}"))
 
     def _read_change(
         self, repository: ChangeRepository, toolbox: Toolbox, bundle: Path, settings: ProofSettings

@@ -14,7 +14,6 @@ from stepflow.domain.agent.definition import McpServer
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import CanariesTried, Event, Noted
-from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.words import Isolation
@@ -322,13 +321,7 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
     seconds = min(INSTALL_TIMEOUT, deadline.seconds_left(COMPLETION_GRACE))
     proxies = proxy_variables(request.environment)
     result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
-    journal.append(
-        Noted(
-            level="info",
-            message=f"[Packages] apt-get ended with exit code {result.exit_code}",
-            data=_output_data(result),
-        )
-    )
+    _record_output("[Packages] apt-get", result, journal)
     if result.exit_code != 0:
         output = excerpt(request.redactor(result.output), SHOWN_TAIL).strip()
         raise InputError(
@@ -356,9 +349,7 @@ def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
     if (command := setup_command(request)) is None:
         return
     result = toolbox.run_command(command)
-    journal.append(
-        Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_output_data(result))
-    )
+    _record_output("setup", result, journal)
     if result.exit_code != 0:
         output = request.redactor(readable_output(result.output))
         problem = result.error or excerpt(output, SHOWN_TAIL).strip().rstrip(".")
@@ -376,6 +367,7 @@ def setup_command(request: RunRequest) -> CommandRequest | None:
     return CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT)
 
 
-def _output_data(result: CommandResult) -> JsonObject:
-    """Return a command's output as data, which logs fold."""
-    return {"output": result.output.strip()}
+def _record_output(name: str, result: CommandResult, journal: Journal) -> None:
+    """Record how a command ended, with its output as data, which logs fold."""
+    message = f"{name} ended with exit code {result.exit_code}"
+    journal.append(Noted(level="info", message=message, data={"output": result.output.strip()}))
